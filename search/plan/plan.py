@@ -113,6 +113,8 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         epochs = trial.user_attrs["epochs"]
         warmup = training.get("warmup_epochs", settings.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
+        if (schedule := settings.schedule).decay:  # the rates of the trainings whose best epoch it was
+            training["schedule"] = replace(schedule, decay_epochs=schedule.decay_epochs or settings.epochs)
         if training.get("memory_warmup_epochs", settings.memory_warmup_epochs) >= epochs:
             training["cross_batch_memory"] = 0.0  # the best epoch was one without it
     spec = TrialSpec(

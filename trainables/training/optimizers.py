@@ -4,7 +4,7 @@ torch's optimizers import ``torch._dynamo`` when they are constructed and at eve
 compiled: two seconds of every worker's start, and 160 MB. Nothing is compiled here, so ``Adam`` and ``AdamW`` use the
 methods without those wrappers. A method that has no wrapper in some version of torch is used unchanged.
 
-Shapes: M members of a stack, P parameter values of a group in a row, T steps of an epoch.
+Shapes: M members of a stack, P parameter values of a group in a row, T steps of an epoch, G groups.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -74,7 +74,6 @@ class StackedGroup:
         self._decoupled = isinstance(optimizers[0], AdamW)
         like = self._values_MP
         self._decay_M1 = _column([group["weight_decay"] for group in self._groups], like)
-        self._factor_M1 = _column([1 - group["lr"] * group["weight_decay"] for group in self._groups], like)
         bounds = [float("inf") if clip is None else clip for clip in clips]
         self._clip_M1 = _column(bounds, like) if min(bounds) < float("inf") else None
         self._betas, self._eps = self._groups[0]["betas"], self._groups[0]["eps"]
@@ -89,14 +88,15 @@ class StackedGroup:
         (done,) = {float(state["step"]) if state else 0.0 for state in states}
         return done
 
-    def begin(self, steps: int) -> None:
-        """Compute the factors of the next ``steps`` steps in float64, as torch does, and send them once."""
-        step_TM = self._done_M + torch.arange(1, steps + 1, dtype=torch.float64)[:, None]
-        lr_M = torch.tensor([group["lr"] for group in self._groups], dtype=torch.float64)
-        sizes_TM = lr_M / (1 - self._betas[0] ** step_TM)
+    def begin(self, lr_TM: Tensor) -> None:
+        """Compute the factors of the next T steps, at these rates, in float64 as torch does, and send them once."""
+        step_TM = self._done_M + torch.arange(1, len(lr_TM) + 1, dtype=torch.float64)[:, None]
+        sizes_TM = lr_TM / (1 - self._betas[0] ** step_TM)
         roots_TM = (1 - self._betas[1] ** step_TM).sqrt()
-        like = self._values_MP
-        self._sizes_TM1, self._roots_TM1 = (part[:, :, None].to(like) for part in (sizes_TM, roots_TM))
+        kept_TM = 1 - lr_TM * torch.tensor([group["weight_decay"] for group in self._groups], dtype=torch.float64)
+        self._sizes_TM1, self._roots_TM1, self._kept_TM1 = (
+            part[:, :, None].to(self._values_MP) for part in (sizes_TM, roots_TM, kept_TM)
+        )
         self._taken = 0
 
     @torch.no_grad()
@@ -106,7 +106,7 @@ class StackedGroup:
         if self._clip_M1 is not None:
             gradient_MP.clamp_(-self._clip_M1, self._clip_M1)
         if self._decoupled:
-            self._values_MP.mul_(self._factor_M1)
+            self._values_MP.mul_(self._kept_TM1[self._taken])
         else:
             gradient_MP.addcmul_(self._values_MP, self._decay_M1)
         first_MP, second_MP = self._moments
@@ -138,11 +138,12 @@ class StackedOptimizer:
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], clips: Sequence[float | None]) -> None:
         self._optimizers = optimizers
-        self._groups = [
-            StackedGroup(optimizers, number, clips)
+        self._numbers = [
+            number
             for number, group in enumerate(optimizers[0].param_groups)
             if any(parameter.requires_grad for parameter in group["params"])
         ]
+        self._groups = [StackedGroup(optimizers, number, clips) for number in self._numbers]
         self._leaves = [leaf for group in self._groups for leaf in group.leaves]
 
     def learning(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
@@ -150,10 +151,10 @@ class StackedOptimizer:
         parameters = [p for group in self._optimizers[0].param_groups for p in group["params"] if p.requires_grad]
         return zip(parameters, self._leaves, strict=True)
 
-    def begin(self, steps: int) -> None:
-        """Prepare for an epoch of ``steps`` steps."""
-        for group in self._groups:
-            group.begin(steps)
+    def begin(self, lr_TMG: Tensor) -> None:
+        """Prepare for T steps at the learning rates of each member's G groups, float64."""
+        for number, group in zip(self._numbers, self._groups):
+            group.begin(lr_TMG[:, :, number])
 
     def step(self, losses_M: Tensor) -> None:
         """Take a step down each member's loss; no member's loss depends on another's parameters."""
@@ -164,9 +165,7 @@ class StackedOptimizer:
 
     def write_back(self, member: int) -> None:
         """Copy a member's rows back to its parameters and its optimizer's state."""
-        optimizer = self._optimizers[member]
-        optimizer.zero_grad(set_to_none=True)
-        optimizer.step()  # changes nothing without gradients; the schedule warns if no step was taken
+        self._optimizers[member].zero_grad(set_to_none=True)
         for group in self._groups:
             group.write_back(member)
 

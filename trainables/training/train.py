@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
@@ -99,8 +98,7 @@ class Training:
             seed=spec.seed,
         )
         self.optimizer = self._make_optimizer()
-        schedule = self._config.schedule
-        self._schedule = MultiStepLR(self.optimizer, schedule.changes(self._config.epochs), schedule.gamma)
+        self._base_rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
 
         self._best = -math.inf
         self.records: list[EpochRecord] = []
@@ -152,7 +150,6 @@ class Training:
         self.model.load_state_dict(state["model"])
         self.loss.load_state_dict(state["loss"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._schedule.load_state_dict(state["schedule"])
         if self._memory is not None:
             for name, buffer in self._memory.named_buffers():
                 buffer.copy_(state["memory"][name])
@@ -204,14 +201,26 @@ class Training:
         for parameter in self._backbone_parameters:
             parameter.requires_grad_(epoch > self._config.warmup_epochs)
 
+    def learning_rates(self, epoch: int, step: int, steps: int) -> list[float]:
+        """Return the rate of each optimizer group in a step, counted from 0, of the ``steps`` of ``epoch``."""
+        rate, epochs = self._config.schedule.rate, self._config.epochs
+        return [rate(lr, epoch=epoch, step=step, steps=steps, epochs=epochs) for lr in self._base_rates]
+
+    def set_learning_rates(self, epoch: int, step: int, steps: int) -> None:
+        """Give the optimizer its :meth:`learning_rates`."""
+        for group, lr in zip(self.optimizer.param_groups, self.learning_rates(epoch, step, steps), strict=True):
+            group["lr"] = lr
+
     def _train(self, epoch: int) -> Trained:
         torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
         losses: list[Tensor] = []
         used: list[Used | None] = []
-        batches = prefetched(self._batches(epoch), lambda indices_B: self.load_batch(indices_B, generator), self.device)
+        drawn = list(self._batches(epoch))
+        batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
         previous: LateValue | None = None
-        for images, labels_B in batches:
+        for number, (images, labels_B) in enumerate(batches):
+            self.set_learning_rates(epoch, number, len(drawn))
             losses.append(self.step(images, labels_B))
             used.append(self.loss.used)
             late = LateValue(losses[-1])
@@ -316,12 +325,11 @@ class Training:
             best = {**weights["model"], **{f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}}
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
             record["checkpoint"] = self._checkpoints.best
-        self._schedule.step()
         self.records.append(record)
+        self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {
             **weights,
             "optimizer": self.optimizer.state_dict(),
-            "schedule": self._schedule.state_dict(),
             "best": self._best,
             "records": [dict(entry) for entry in self.records],
         }

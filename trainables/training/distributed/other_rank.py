@@ -57,8 +57,6 @@ class OtherRank(SharedTraining):
     def train(self, order: TrainEpoch) -> None:
         """Train an epoch together with rank 0."""
         self._order = order
-        for group, lr in zip(self.optimizer.param_groups, order.learning_rates):
-            group["lr"] = lr
         self.set_train_mode(order.epoch)
         self._train(order.epoch)
 

@@ -54,11 +54,10 @@ class Begin:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainEpoch:
-    """The order to train an epoch, with the image indices of its batches and the learning rates of the groups."""
+    """The order to train an epoch, with the image indices of its batches."""
 
     epoch: int
     batches: list[list[int]]
-    learning_rates: list[float]
 
 
 @dataclass(frozen=True)
@@ -139,9 +138,9 @@ class OtherRanks:
             self.kill()
             raise
 
-    def train(self, epoch: int, batches: list[list[int]], learning_rates: list[float]) -> None:
+    def train(self, epoch: int, batches: list[list[int]]) -> None:
         """Order all ranks to train an epoch."""
-        order = TrainEpoch(epoch=epoch, batches=batches, learning_rates=learning_rates)
+        order = TrainEpoch(epoch=epoch, batches=batches)
         self._send([order] * len(self._connections))
 
     def _send(self, orders: Sequence[Begin | TrainEpoch]) -> None:

@@ -120,8 +120,7 @@ class FirstRank(SharedTraining):
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         """Draw all batches and send them to the other ranks, so that they agree for any user-defined sampler."""
         batches = list(super()._batches(epoch))
-        learning_rates = [group["lr"] for group in self.optimizer.param_groups]
-        self._started().train(epoch, [batch.tolist() for batch in batches], learning_rates)
+        self._started().train(epoch, [batch.tolist() for batch in batches])
         return batches
 
     def _train(self, epoch: int) -> Any:

@@ -126,7 +126,11 @@ class Together:
             if first.loss.static_shapes
             else LossesInTurn(members, seeds, self._device)
         )
-        self._optimizer.begin(steps)
+        rates_TMG = [
+            [training.learning_rates(epoch, step, steps) for training, epoch in zip(trainings, epochs)]
+            for step in range(steps)
+        ]
+        self._optimizer.begin(torch.tensor(rates_TMG, dtype=torch.float64))
 
     def labels(self, indices_TMB: Tensor) -> Tensor:
         """Return the labels [T, M, B] of each member's images, sent to the device once for all steps."""

@@ -1,0 +1,166 @@
+"""Learning rates equal those of torch's schedulers step by step, in every way of training."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.small_training import drawn_images, small_spec
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingLR,
+    LinearLR,
+    LRScheduler,
+    MultiStepLR,
+    SequentialLR,
+)
+
+from trainables.data.store.spec import StoreSpec
+from trainables.mistakes import Mistakes
+from trainables.spec import TrialSpec
+from trainables.training.config import Schedule, TrainingConfig
+from trainables.training.train import Training
+
+CPU = torch.device("cpu")
+EPOCHS, STEPS = 6, 5
+LR = 3e-3
+
+
+def rates(schedule: Schedule, epochs: int = EPOCHS) -> list[float]:
+    return [
+        schedule.rate(LR, epoch=epoch, step=step, steps=STEPS, epochs=epochs)
+        for epoch in range(1, EPOCHS + 1)
+        for step in range(STEPS)
+    ]
+
+
+def theirs(make: Any) -> list[float]:
+    """Return the rates of torch's scheduler ``make(optimizer)``, stepped after every step."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=LR)
+    scheduler: LRScheduler = make(optimizer)
+    found = []
+    for _ in range(EPOCHS * STEPS):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+def warmed(optimizer: Any, steps: int, after: LRScheduler) -> LRScheduler:
+    warm_up = LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)
+    return SequentialLR(optimizer, [warm_up, after], [steps])
+
+
+ALL = EPOCHS * STEPS
+PAIRS: dict[str, tuple[Schedule, Any]] = {
+    "constant": (Schedule(), lambda o: ConstantLR(o, factor=1.0)),
+    "steps": (Schedule(step=2, gamma=0.3), lambda o: MultiStepLR(o, [2 * STEPS, 4 * STEPS], 0.3)),
+    "milestones": (Schedule(milestones=(1, 5), gamma=0.3), lambda o: MultiStepLR(o, [STEPS, 5 * STEPS], 0.3)),
+    "cosine": (Schedule(decay="cosine"), lambda o: CosineAnnealingLR(o, ALL)),
+    "cosine to a tenth": (
+        Schedule(decay="cosine", end_factor=0.1), lambda o: CosineAnnealingLR(o, ALL, eta_min=LR * 0.1),
+    ),
+    "linear": (Schedule(decay="linear"), lambda o: LinearLR(o, 1.0, 0.0, total_iters=ALL)),
+    "linear until an epoch": (
+        Schedule(decay="linear", end_factor=0.2, decay_epochs=4),
+        lambda o: LinearLR(o, 1.0, 0.2, total_iters=4 * STEPS),
+    ),
+    "warm-up": (Schedule(warmup_steps=7), lambda o: LinearLR(o, 1 / 8, total_iters=7)),
+    "warm-up and cosine": (
+        Schedule(decay="cosine", warmup_steps=7), lambda o: warmed(o, 7, CosineAnnealingLR(o, ALL - 7)),
+    ),
+    "warm-up and linear": (
+        Schedule(decay="linear", warmup_steps=7), lambda o: warmed(o, 7, LinearLR(o, 1.0, 0.0, total_iters=ALL - 7)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("schedule", "make"), PAIRS.values(), ids=PAIRS)
+def test_rates_are_torch_s(schedule: Schedule, make: Any) -> None:
+    assert rates(schedule) == pytest.approx(theirs(make), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", ["constant", "steps", "milestones"])
+def test_rates_by_epochs_are_torch_s_to_the_last_bit(name: str) -> None:
+    schedule, make = PAIRS[name]
+    assert rates(schedule) == theirs(make)
+
+
+def test_a_shorter_training_has_the_first_rates_of_a_longer_one() -> None:
+    """As the final trainings on all classes do, which end after the best epoch."""
+    short = rates(Schedule(decay="cosine", decay_epochs=EPOCHS), epochs=2)
+    assert short == rates(Schedule(decay="cosine"))
+
+
+def test_rates_stay_at_the_end_factor() -> None:
+    after = rates(Schedule(decay="cosine", end_factor=0.25, decay_epochs=3))[3 * STEPS :]
+    assert after == pytest.approx([LR / 4] * len(after))
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"decay": "exponential"}, "schedule.decay must be null or one of cosine, linear; it is 'exponential'."),
+    ({"decay": "cosine", "step": 2}, "schedule.decay is cosine, and schedule.step or schedule.milestones change"),
+    ({"end_factor": 1.5}, "schedule.end_factor must be in [0, 1]; it is 1.5."),
+    ({"decay_epochs": 0}, "schedule.decay_epochs must be at least 1 epoch"),
+    ({"warmup_steps": -1}, "schedule.warmup_steps must be at least 0; it is -1."),
+]
+
+
+@pytest.mark.parametrize(("keys", "sentence"), MISTAKES)
+def test_mistakes_have_sentences(keys: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        Schedule(**keys)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_epochs_without_learning_are_refused() -> None:
+    with pytest.raises(Mistakes, match="with an end_factor of 0 nothing is learned in between"):
+        TrainingConfig(epochs=8, schedule=Schedule(decay="cosine", decay_epochs=4))
+    TrainingConfig(epochs=8, schedule=Schedule(decay="cosine", decay_epochs=4, end_factor=0.1))
+
+
+# A training takes these rates.
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    return drawn_images(tmp_path_factory.mktemp("schedule"))
+
+
+def scheduled(images: StoreSpec, path: Path) -> TrialSpec:
+    spec = small_spec(images, path, epochs=3)
+    schedule = Schedule(decay="cosine", warmup_steps=2)
+    return replace(spec, training=replace(spec.training, batch_size=10, schedule=schedule))
+
+
+class Watched(Training):
+    """A training that notes its learning rates at every step."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self.rates: list[list[float]] = []
+        super().__init__(spec, CPU)
+
+    def step(self, images: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        self.rates.append([group["lr"] for group in self.optimizer.param_groups])
+        return super().step(images, labels_B)
+
+
+def test_every_step_has_its_rate_after_a_resumption_too(images: StoreSpec, tmp_path: Path) -> None:
+    spec = scheduled(images, tmp_path)
+    first = Watched(spec)
+    first.run_epoch()
+    first.wait_for_checkpoints()
+    second = Watched(spec)
+    while not second.finished:
+        second.run_epoch()
+    found = first.rates + second.rates
+    steps = second.records[0]["batches"]
+    assert len(found) == 3 * steps > 6
+    for number, base in enumerate(first._base_rates):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=base)
+        scheduler = warmed(optimizer, 2, CosineAnnealingLR(optimizer, 3 * steps - 2))
+        for rates_of_step in found:
+            assert rates_of_step[number] == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
+            optimizer.step()
+            scheduler.step()
