@@ -42,6 +42,8 @@ SEARCHABLE: dict[str, _Range] = {
     "weight_decay": FloatDistribution(1e-8, 1.0, log=True),
     "clip_grad": FloatDistribution(1e-3, 1e3, log=True),
     "warmup_epochs": IntDistribution(0, 1000),
+    "layer_decay": FloatDistribution(0.01, 1.0),
+    "unfreeze_epochs": IntDistribution(0, 1000),
     "cross_batch_memory": FloatDistribution(0.0, 1.0),
     "memory_warmup_epochs": IntDistribution(0, 1000),
 }
@@ -290,6 +292,8 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
         "weight_decay": training.weight_decay,
         "clip_grad": training.clip_grad,
         "warmup_epochs": training.warmup_epochs,
+        "layer_decay": training.layer_decay,
+        "unfreeze_epochs": training.unfreeze_epochs,
         "cross_batch_memory": training.cross_batch_memory if row.of_pairs else None,
         "memory_warmup_epochs": training.memory_warmup_epochs if row.of_pairs else None,
     }

@@ -116,14 +116,21 @@ class TrainingConfig:
 
     ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of a user-defined class, imported when it is used.
     ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means the rate of the loss's paper. During ``warmup_epochs`` only
-    the head and the proxies are trained. Images are resized to a short side of ``resize_size`` pixels before they are
-    cropped to ``image_size`` (``None``: in the proportion 256 to 224); with ``resize_square`` both sides are resized to
-    it. This holds for training, except that ``resized_crop_flip`` crops from the whole image, and for evaluation.
-    ``views`` is the number of fixed views of an image on which a frozen backbone's features are computed: the centre
-    crop, and further ones drawn with ``augment``. ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does
-    (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32 elsewhere. A loss of pairs also
-    compares each batch with the newest embeddings of earlier batches, as many as the share ``cross_batch_memory`` of
-    the training images (0: none), after the first ``memory_warmup_epochs`` epochs.
+    the head and the proxies are trained.
+
+    Then the stages of the backbone (:func:`trainables.models.stages.stages`) begin to learn from the top, a further one
+    every ``unfreeze_epochs`` (0: all at once), which is the gradual unfreezing of ULMFiT (Howard and Ruder, ACL 2018,
+    section 3.3). The k-th stage from the top has ``layer_decay``^k times the rate ``lr``, as in BEiT's code (Bao et
+    al., ICLR 2022).
+
+    Images are resized to a short side of ``resize_size`` pixels before they are cropped to ``image_size`` (``None``: in
+    the proportion 256 to 224); with ``resize_square`` both sides are resized to it. This holds for training, except
+    that ``resized_crop_flip`` crops from the whole image, and for evaluation. ``views`` is the number of fixed views of
+    an image on which a frozen backbone's features are computed: the centre crop, and further ones drawn with
+    ``augment``. ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does (``None``: unbounded).
+    ``precision="auto"`` is bfloat16 autocast on CUDA and float32 elsewhere. A loss of pairs also compares each batch
+    with the newest embeddings of earlier batches, as many as the share ``cross_batch_memory`` of the training images
+    (0: none), after the first ``memory_warmup_epochs`` epochs.
     """
 
     epochs: int = 8
@@ -142,6 +149,8 @@ class TrainingConfig:
     weight_decay: float = 1e-4
     schedule: Schedule = field(default_factory=Schedule)
     warmup_epochs: int = 0
+    layer_decay: float = 1.0
+    unfreeze_epochs: int = 0
     clip_grad: float | None = 10.0
     precision: str = "auto"
     cross_batch_memory: float = 0.0
@@ -172,6 +181,12 @@ class TrainingConfig:
             mistakes.append(f"weight_decay must be at least 0 and finite; it is {self.weight_decay}.")
         if not 0 <= self.warmup_epochs <= self.epochs:
             mistakes.append(f"warmup_epochs must be between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
+        if not 0 < self.layer_decay <= 1:
+            mistakes.append(f"layer_decay must be in (0, 1], where 1 is none; it is {self.layer_decay}.")
+        if self.unfreeze_epochs < 0:
+            mistakes.append(
+                f"unfreeze_epochs must be at least 0, where 0 is all stages at once; it is {self.unfreeze_epochs}."
+            )
         schedule = self.schedule
         if schedule.decay and not schedule.end_factor and (schedule.decay_epochs or self.epochs) < self.epochs:
             mistakes.append(
@@ -191,6 +206,11 @@ class TrainingConfig:
                 f"used; it is {self.memory_warmup_epochs}."
             )
         raise_if_any(mistakes)
+
+    @property
+    def by_stage(self) -> bool:
+        """Return True if the stages of the backbone differ in their rates or in when they begin to learn."""
+        return self.layer_decay < 1 or self.unfreeze_epochs > 0
 
     @property
     def embedding_batch(self) -> int:

@@ -99,8 +99,7 @@ def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device, 
 
 def _step_of(trainings: Sequence[Training]) -> Callable[[Tensor], Tensor]:
     """Return a function that takes a step on a batch; the members of a stack all train on that batch."""
-    config = trainings[0].spec.training
-    epoch = max(config.warmup_epochs, config.memory_warmup_epochs) + 1  # the backbone learns, the memory is used
+    epoch = trainings[0].first_whole_epoch
     for training in trainings:
         training.set_train_mode(epoch)
     if len(trainings) > 1:

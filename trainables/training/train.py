@@ -27,6 +27,7 @@ from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, embed
+from trainables.models.stages import Stage, stages
 from trainables.spec import DeviceMemory, EpochRecord, TrialSpec, derived_seed
 from trainables.storage import StorageFailure, cause_of
 from trainables.training.checkpoints import Checkpoints
@@ -65,6 +66,16 @@ class Trained:
     together: int = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearningStage:
+    """Parameters of the backbone that learn at the rate ``lr`` from the epoch ``begins`` on."""
+
+    name: str
+    parameters: list[nn.Parameter]
+    lr: float
+    begins: int
+
+
 class Training:
     """One training, resumed from its newest checkpoint if there is one.
 
@@ -88,8 +99,7 @@ class Training:
 
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
-        # Recorded before the warm-up freezes the backbone: frozen batch-norm has to stay frozen after it.
-        self._backbone_parameters = [p for p in self.model.backbone.parameters() if p.requires_grad]
+        self.stages = self._learning_stages()
         self.loss = self._make_loss().to(device)
         self.sampler = BATCH_SAMPLERS[self._config.sampler](
             self.labels_N,
@@ -129,10 +139,28 @@ class Training:
         """The loss's memory of earlier batches, if it has one."""
         return self.loss.memory if isinstance(self.loss, PairLoss) else None
 
+    def _learning_stages(self) -> list[LearningStage]:
+        """Return the stages of the backbone that learn, from the top; one stage if they do not differ.
+
+        Called before a warm-up freezes parameters: those that are frozen by the model's settings never learn.
+        """
+        config, backbone = self._config, self.model.backbone
+        whole = Stage(name="backbone", parameters=tuple(backbone.parameters()))
+        found: list[LearningStage] = []
+        for depth, stage in enumerate(reversed(stages(backbone) if config.by_stage else [whole]), start=1):
+            if learning := [parameter for parameter in stage.parameters if parameter.requires_grad]:
+                lr = config.lr * config.layer_decay**depth
+                begins = config.warmup_epochs + len(found) * config.unfreeze_epochs + 1
+                found.append(LearningStage(name=stage.name, parameters=learning, lr=lr, begins=begins))
+        if config.by_stage and found:
+            shown = ", ".join(f"{stage.name} ({stage.lr:.3g}, epoch {stage.begins})" for stage in found)
+            logger.info("The stages of the backbone, with their rates and first epochs: %s.", shown)
+        return found
+
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self._config
         groups = [
-            parameter_group(self._backbone_parameters, config.lr),
+            *(parameter_group(stage.parameters, stage.lr) for stage in self.stages),
             parameter_group(self.model.head_parameters(), config.head_lr or config.lr),
             *self.loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]
@@ -176,11 +204,16 @@ class Training:
     # The steps of an epoch. In a stack, steps of several trainings at once replace `_train`.
 
     @property
-    def phase(self) -> tuple[bool, bool]:
-        """Return True for each warm-up, of the backbone and of the memory, that the next epoch is part of."""
-        done = len(self.records)
-        waits = self._memory is not None and done < self._config.memory_warmup_epochs
-        return done < self._config.warmup_epochs, waits
+    def phase(self) -> tuple[int, bool]:
+        """Return the number of stages that wait in the next epoch, and True if the memory waits too."""
+        epoch = len(self.records) + 1
+        waits = self._memory is not None and epoch <= self._config.memory_warmup_epochs
+        return sum(epoch < stage.begins for stage in self.stages), waits
+
+    @property
+    def first_whole_epoch(self) -> int:
+        """Return the first epoch in which all stages learn and the memory is used."""
+        return max(1, self._config.memory_warmup_epochs + 1, *(stage.begins for stage in self.stages))
 
     def begin_epoch(self) -> int:
         """Prepare the network and the loss for the next epoch's steps, and return its number."""
@@ -192,14 +225,16 @@ class Training:
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.
 
-        The backbone learns, and the loss has a memory, after their warm-up epochs only.
+        The stages of the backbone learn, and the loss has a memory, after their warm-up epochs only. A stage that waits
+        normalises by the statistics of the batch and updates the running ones, unless ``model.freeze_bn`` freezes them.
         """
         self.model.train()
         self.loss.train()
         if self._memory is not None:
             self._memory.active = epoch > self._config.memory_warmup_epochs
-        for parameter in self._backbone_parameters:
-            parameter.requires_grad_(epoch > self._config.warmup_epochs)
+        for stage in self.stages:
+            for parameter in stage.parameters:
+                parameter.requires_grad_(epoch >= stage.begins)
 
     def learning_rates(self, epoch: int, step: int, steps: int) -> list[float]:
         """Return the rate of each optimizer group in a step, counted from 0, of the ``steps`` of ``epoch``."""

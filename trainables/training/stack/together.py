@@ -35,8 +35,8 @@ def run_epochs(trainings: Sequence[Training]) -> list[EpochRecord | Exception]:
     Weights, records and checkpoints equal those of :meth:`Training.run_epoch` up to rounding. An error of one member is
     returned instead of its record and does not affect the others.
 
-    Members in a warm-up, of the backbone or of the memory, form a stack of their own. A stack that fails as a whole,
-    for example for lack of device memory, is split into halves.
+    Members in which other stages learn, or whose memory waits, form a stack of their own. A stack that fails as a
+    whole, for example for lack of device memory, is split into halves.
     """
     results: dict[int, EpochRecord | Exception] = {}
     order = sorted(range(len(trainings)), key=lambda number: trainings[number].phase)

@@ -1,0 +1,147 @@
+"""Layer-wise learning rates and gradual unfreezing, in every way of training."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.small_training import drawn_images
+from support.stacks import CPU, alone, assert_same, float64, member, records_of
+
+from search.config.search_config import parse_config
+from trainables.data.store.spec import StoreSpec
+from trainables.mistakes import Mistakes
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.cross_validation import begin
+from trainables.training.stack import run_epochs, stack_key
+from trainables.training.train import Training
+
+SETTINGS = {"epochs": 4, "warmup_epochs": 1, "unfreeze_epochs": 1, "layer_decay": 0.5, "lr": 1e-3, "head_lr": 4e-3}
+STAGES = ("blocks.11", "blocks.7", "blocks.3", "blocks.0")
+"""The convolutions of the built-in network, from the top."""
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    return drawn_images(tmp_path_factory.mktemp("stages"))
+
+
+@pytest.fixture(autouse=True)
+def exact() -> Iterator[None]:
+    with float64():
+        yield
+
+
+def spec_of(images: StoreSpec, path: Path, **changes: Any) -> TrialSpec:
+    spec = member(images, path, 0, training={**SETTINGS, **changes.pop("training", {})})
+    return replace(spec, **changes)
+
+
+def moved(training: Training) -> set[str]:
+    """Train an epoch and return the convolutions of the backbone that it changed."""
+    before = {name: value.clone() for name, value in training.model.backbone.named_parameters()}
+    training.run_epoch()
+    changed = {
+        name for name, value in training.model.backbone.named_parameters() if not torch.equal(value, before[name])
+    }
+    return {name.removesuffix(".weight") for name in changed} & set(STAGES)
+
+
+def test_stages_begin_to_learn_from_the_top(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The running statistics of waiting stages follow the batches."""
+    with caplog.at_level(logging.INFO):
+        training = Training(spec_of(images, tmp_path), CPU)
+    assert "blocks.11 (0.0005, epoch 2), blocks.7 (0.00025, epoch 3), blocks.3 (0.000125, epoch 4)" in caplog.text
+    means = training.model.backbone.blocks[1].running_mean.clone()
+    assert [moved(training) for _ in range(4)] == [set(STAGES[:number]) for number in range(4)]
+    assert not torch.equal(means, training.model.backbone.blocks[1].running_mean)
+
+
+def test_each_stage_has_its_rate(images: StoreSpec, tmp_path: Path) -> None:
+    training = Training(spec_of(images, tmp_path), CPU)
+    rates = {id(p): group["lr"] for group in training.optimizer.param_groups for p in group["params"]}
+    convolutions = dict(training.model.backbone.named_parameters())
+    for depth, name in enumerate(STAGES, start=1):
+        assert rates[id(convolutions[f"{name}.weight"])] == pytest.approx(1e-3 * 0.5**depth)
+    assert {rates[id(p)] for p in training.model.head_parameters()} == {4e-3}
+
+
+def test_frozen_stages_are_skipped_and_still_counted(images: StoreSpec, tmp_path: Path) -> None:
+    model = ModelConfig(embedding_dim=8, freeze=("blocks.7.*", "blocks.8.*", "blocks.0.*", "blocks.1.*"))
+    training = Training(spec_of(images, tmp_path, model=model), CPU)
+    found = [(stage.name, stage.begins, stage.lr) for stage in training.stages]
+    assert found == [("blocks.11", 2, pytest.approx(5e-4)), ("blocks.3", 3, pytest.approx(1.25e-4))]
+
+
+def test_it_resumes_between_two_stages(images: StoreSpec, tmp_path: Path) -> None:
+    spec = spec_of(images, tmp_path)
+    for _ in range(2):
+        training = Training(spec, CPU)
+        for _ in range(2):
+            training.run_epoch()
+        training.wait_for_checkpoints()
+    reference = alone(spec, 4)
+    for record, other in zip(training.records, reference.records):
+        record["checkpoint"] = other["checkpoint"]  # differs by attempt
+    assert_same(training, reference, tolerance=0)
+
+
+def test_members_of_a_stack_unfreeze_for_themselves(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of three members only has layer-wise rates, and another waits longer."""
+    settings: list[dict[str, Any]] = [{}, {"unfreeze_epochs": 0, "warmup_epochs": 0}, {"unfreeze_epochs": 2}]
+    specs = [
+        member(images, tmp_path, number, training={**SETTINGS, **own}) for number, own in enumerate(settings)
+    ]  # fmt: skip
+    assert len({stack_key(spec) for spec in specs}) == 1
+    assert stack_key(specs[0]) != stack_key(member(images, tmp_path, 0))
+    trainings = [Training(spec, CPU) for spec in specs]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            records_of(run_epochs(trainings))
+    assert not caplog.records
+    for training in trainings:
+        assert_same(training, alone(training.spec, 3))
+
+
+def test_two_processes_unfreeze_as_one(images: StoreSpec, tmp_path: Path) -> None:
+    spec = spec_of(images, tmp_path, training={"epochs": 3, "warmup_epochs": 0})
+    shared = begin(spec, CPU, CPU)
+    assert isinstance(shared, Training)
+    while not shared.finished:
+        shared.run_epoch()
+    assert_same(shared, alone(spec, 3))
+
+
+def test_wrong_values_are_refused() -> None:
+    with pytest.raises(Mistakes) as caught:
+        TrainingConfig(layer_decay=0, unfreeze_epochs=-1)
+    assert caught.value.sentences == (
+        "layer_decay must be in (0, 1], where 1 is none; it is 0.",
+        "unfreeze_epochs must be at least 0, where 0 is all stages at once; it is -1.",
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"layer_decay": 0.5}},
+        {"training_by_loss": {"mpa": {"unfreeze_epochs": 1}}},
+        {"space": {"training": {"layer_decay": [0.5, 1.0]}}},
+        {"space": {"mpa": {"training": {"unfreeze_epochs": [0, 1]}}}},
+    ],
+)
+def test_without_stages_that_learn_they_are_refused(changes: dict[str, Any]) -> None:
+    content = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"], **changes}
+    parse_config(content)
+    frozen = {"backbone": "resnet18", "weights": "imagenet", "freeze": "backbone"}
+    with pytest.raises(Mistakes, match=r"layer_decay and training\.unfreeze_epochs concern the stages of a back"):
+        parse_config({**content, "model": frozen})
