@@ -1,13 +1,13 @@
 """The stages of a backbone, from its stem to its top, which layer-wise learning rates and gradual unfreezing count."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
-Item = tuple[str, ...]
-"""The path of a module or parameter: the parts of its name."""
+Path = tuple[str, ...]
+"""The parts of the name of a module or a parameter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,72 +22,64 @@ def stages(backbone: nn.Module) -> list[Stage]:
     """Return the stages of ``backbone``, which together hold each of its parameters once.
 
     A network is a series of parts whose names differ in a number (``layer1``, ``blocks.0``, ``encoder_layer_0``), with
-    others before, between and behind them. The series is searched for downwards from the whole network, each time
-    inside the largest part, and the one with the most parameters is taken. Each number begins a stage
-    (``inception3a`` and ``inception3b`` are one); parts before the series are the first stage, the stem; all others,
-    and those without a matrix, such as normalisation, belong to the stage before them. Without a series the parts are
-    the stages.
+    others before, between and behind them. The series is the one with the most matrices; a single part that holds more
+    than half of all is searched for it instead. Each number of the series begins a stage (``inception3a`` and
+    ``inception3b`` are one). Parts before the series are the first stage, the stem; all others, and those without a
+    matrix, such as normalisation, belong to the stage before them. Without a series the parts are the stages.
     """
-    parameters = dict(backbone.named_parameters())
-    sizes = {tuple(name.split(".")): parameter.numel() for name, parameter in parameters.items()}
-    matrices = {tuple(name.split(".")) for name, parameter in parameters.items() if parameter.ndim > 1}
-    items = list(_children(sizes, ()))
-    main = _largest_series(items, sizes)
-    while len({_numbered(item) for item in main}) == 1 and (inside := _inside_of_most(main, sizes)):
-        position = items.index(main[0])
-        items[position : position + 1] = inside
-        main = _largest_series(items, sizes)
-    if len({_numbered(item) for item in main}) == 1:
-        main = items
-    begun: list[tuple[Item, list[Item]]] = []
-    current: Item | None = None
-    for item in items:
-        begins = item in main and _numbered(item) != current and any(_is_in(path, item) for path in matrices)
+    parameters = {tuple(name.split(".")): parameter for name, parameter in backbone.named_parameters()}
+    matrices = [path for path, parameter in parameters.items() if parameter.ndim > 1]
+    parts = _inside((), parameters)
+    series = _series(parts, matrices)
+    while (
+        len(series) == 1 and 2 * _count(series, matrices) > len(matrices) and (inside := _inside(series[0], parameters))
+    ):
+        position = parts.index(series[0])
+        parts[position : position + 1] = inside
+        series = _series(parts, matrices)
+    if len({_numbered(part) for part in series}) == 1:
+        series = parts
+    found: list[list[Path]] = []
+    begun = None
+    for part in parts:
+        begins = part in series and _numbered(part) != begun and _count([part], matrices) > 0
         if begins:
-            current = _numbered(item)
-        if begins or not begun:
-            begun.append((item, []))
-        begun[-1][1].append(item)
+            begun = _numbered(part)
+        if begins or not found:
+            found.append([])
+        found[-1].append(part)
     return [
         Stage(
-            name=".".join(first),
-            parameters=tuple(
-                parameters[".".join(path)] for item in parts for path in sizes if _is_in(path, item)
-            ),
+            name=".".join(of_stage[0]),
+            parameters=tuple(p for part in of_stage for path, p in parameters.items() if _is_in(path, part)),
         )
-        for first, parts in begun
+        for of_stage in found
     ]  # fmt: skip
 
 
-def _children(sizes: dict[Item, int], parent: Item) -> Iterator[Item]:
-    depth = len(parent)
-    return iter(dict.fromkeys(path[: depth + 1] for path in sizes if _is_in(path, parent) and len(path) > depth))
+def _is_in(path: Path, part: Path) -> bool:
+    return path[: len(part)] == part
 
 
-def _is_in(path: Item, item: Item) -> bool:
-    return path[: len(item)] == item
+def _inside(part: Path, paths: Iterable[Path]) -> list[Path]:
+    """Return the parts of ``part``, in order."""
+    depth = len(part) + 1
+    return list(dict.fromkeys(path[:depth] for path in paths if _is_in(path, part) and len(path) >= depth))
 
 
-def _size(item: Item, sizes: dict[Item, int]) -> int:
-    return sum(size for path, size in sizes.items() if _is_in(path, item))
+def _count(parts: Sequence[Path], matrices: Sequence[Path]) -> int:
+    return sum(_is_in(path, part) for path in matrices for part in parts)
 
 
-def _numbered(item: Item) -> Item:
-    """Return ``item`` up to the first number in the last part of its name."""
-    found = re.match(r"\D*\d+", item[-1])
-    return (*item[:-1], found[0]) if found else item
+def _numbered(part: Path) -> Path:
+    """Return ``part`` up to the first number in the last part of its name."""
+    found = re.match(r"\D*\d+", part[-1])
+    return (*part[:-1], found[0]) if found else part
 
 
-def _largest_series(items: Sequence[Item], sizes: dict[Item, int]) -> list[Item]:
-    """Return the items whose names agree up to their first number and that together have the most parameters."""
-    series: dict[Item, list[Item]] = {}
-    for item in items:
-        series.setdefault((*item[:-1], re.split(r"\d", item[-1])[0]), []).append(item)
-    return max(series.values(), key=lambda found: sum(_size(item, sizes) for item in found), default=[])
-
-
-def _inside_of_most(main: Sequence[Item], sizes: dict[Item, int]) -> list[Item]:
-    """Return the parts of a single item if it has some and holds more than half of all parameters."""
-    if len(main) != 1 or 2 * _size(main[0], sizes) <= sum(sizes.values()):
-        return []
-    return list(_children(sizes, main[0]))
+def _series(parts: Sequence[Path], matrices: Sequence[Path]) -> list[Path]:
+    """Return the parts whose names agree up to their first number and that together have the most matrices."""
+    series: dict[Path, list[Path]] = {}
+    for part in parts:
+        series.setdefault((*part[:-1], re.split(r"\d", part[-1])[0]), []).append(part)
+    return max(series.values(), key=lambda found: _count(found, matrices), default=[])
