@@ -134,11 +134,13 @@ class UntrainedSpec:
 class ValidatedUntrained:
     """The validation metrics of the initial network, without and with whitening.
 
-    ``network`` is the digest of the backbone, and ``whitening`` the content of a checkpoint: the layer to
-    ``dimensions`` dimensions behind the backbone, fitted to the classes of the test's trainings.
+    ``network`` is the digest of the backbone, ``loaded`` a sentence that says what its file of weights held, and
+    ``whitening`` the content of a checkpoint: the layer to ``dimensions`` dimensions behind the backbone, fitted to the
+    classes of the test's trainings.
     """
 
     network: str
+    loaded: str | None
     dimensions: int
     untrained: dict[str, float]
     whitened: dict[str, float]

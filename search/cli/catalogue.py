@@ -64,7 +64,9 @@ def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
 OTHERS = (
     "torchvision:NAME is any classification network of torchvision (torchvision:convnext_tiny), "
     "timm:NAME any network of timm (timm:resnet18.tv_in1k), after `pip install timm`. "
-    "`holdout backbones torchvision:convnext_tiny` describes one."
+    "`holdout backbones torchvision:convnext_tiny` describes one. "
+    "Besides the published files, model.weights takes any .safetensors or torch.save file that holds the same tensors, "
+    "in a checkpoint or under a prefix too."
 )
 
 

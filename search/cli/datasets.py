@@ -247,9 +247,14 @@ def init(
     refuse_existing(path)
     machine = this_machine()
     sizes = sizes_for(facts, machine, network)
-    if network is not None and sizes.image_size is not None:
-        network.check(sizes.image_size)
+    loaded = None if network is None or sizes.image_size is None else network.check(sizes.image_size)
     write_initial_file(path, initial_text(facts, machine, network))
-    found = "\n".join((*facts.sentences(), machine.sentence))
-    record = {"file": str(path), "found": asdict(facts), "machine": asdict(machine), "sizes": asdict(sizes)}
+    found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
+    record = {
+        "file": str(path),
+        "found": asdict(facts),
+        "weights": loaded,
+        "machine": asdict(machine),
+        "sizes": asdict(sizes),
+    }
     show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n  holdout run {path}")

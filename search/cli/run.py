@@ -123,7 +123,7 @@ def campaign(
         content = read_campaign(file, settings or [])
         campaign, plans = read_campaign_plans(comparable(content, read_campaign(file)), runs)
         folder = CampaignFolder(runs, campaign.name)
-        say([notice for plan in plans for notice in plan.notices])
+        say([*dict.fromkeys(notice for plan in plans for notice in plan.notices)])
     outcomes = run_stages(
         plans,
         messages(),

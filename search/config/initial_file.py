@@ -57,15 +57,16 @@ class Pretrained:
     backbone: str
     weights: str
 
-    def check(self, image_size: int) -> None:
-        """Build the network with these weights and embed an image.
+    def check(self, image_size: int) -> str:
+        """Build the network with these weights and embed an image; return what was loaded as a sentence.
 
         Raises:
             Mistakes: the network does not exist, or the weights are not its own.
         """
         from trainables.models.embedding import smoke_test
 
-        smoke_test(ModelConfig(backbone=self.backbone, weights=self.weights), image_size)
+        loaded = smoke_test(ModelConfig(backbone=self.backbone, weights=self.weights), image_size)
+        return f"{self.backbone}: {loaded}."
 
 
 def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:

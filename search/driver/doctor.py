@@ -356,5 +356,8 @@ def examine(
     addresses = {"storage": config.search.storage, "tracking": config.tracking.uri}
     for check_name, address in addresses.items():
         yield CheckResult(check=check_name, state="ok", found=address or "a file in the runs folder")
+    for notice in plan.notices:
+        check_name, _, sentence = notice.partition(": ")
+        yield CheckResult(check=check_name.rpartition(".")[2], state="ok", found=sentence.rstrip("."))
     for of_search in search_checks:
         yield from of_search(plan)

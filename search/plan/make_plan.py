@@ -100,11 +100,12 @@ def make_plan(
     if data is not None and not found.sentences:
         folder = RunFolder(runs, config.name)
         plan = Plan(config=config, folder=folder, split=data.split, spaces=spaces, further_splits=further_splits)
+    notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
-        check_network(found, config)  # last, since it imports torch
+        notices = check_network(found, config)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    return plan
+    return replace(plan, notices=notices)
 
 
 # A search that begins.
@@ -130,7 +131,7 @@ def _resumed(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     config, notices = _with_stored_trials(config, stored, found)
     found.add(_late_trials(stored, config, folder))
     plan = make_plan(config, folder.runs, resumed=True, findings=found, is_finished=_is_finished)
-    return replace(_with_stored_split(plan), notices=notices)
+    return replace(_with_stored_split(plan), notices=(*notices, *plan.notices))
 
 
 def _forbidden_changes(stored: SearchConfig, wanted: SearchConfig, found: Findings) -> Iterator[str]:

@@ -30,12 +30,14 @@ class Baselines:
 
     Attributes:
         network: the digest of the initial backbone with its weights and pooling.
+        loaded: a sentence that says what its file of weights held, if it has one.
         dimensions: the number of dimensions of the whitened features.
         validation: for each baseline its metrics on the validation classes.
         whitening_sha256: the SHA-256 of the file with the whitening.
     """
 
     network: str
+    loaded: str | None
     dimensions: int
     validation: Mapping[str, Mapping[str, float]]
     whitening_sha256: str
@@ -65,6 +67,7 @@ def save_baselines(path: Path, whitening: Path, validated: ValidatedUntrained) -
     write_whole(whitening, methodcaller("write", validated.whitening))
     found = Baselines(
         network=validated.network,
+        loaded=validated.loaded,
         dimensions=validated.dimensions,
         validation={UNTRAINED: validated.untrained, WHITENED: validated.whitened},
         whitening_sha256=hashlib.sha256(validated.whitening).hexdigest(),

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torchvision
 from PIL import Image
-from support.commands import holdout_here
+from support.commands import holdout_here, plain
 from support.refusals import refused
 
 from search.config import initial_file
@@ -18,6 +18,7 @@ from search.config.image_facts import ImageFacts, dataset_facts, folder_facts
 from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import parse_yaml
+from search.driver.doctor import examine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from trainables.data.sets.glyphs import Glyphs
@@ -213,10 +214,16 @@ def test_a_pretrained_network_is_frozen(tmp_path: Path) -> None:
     torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "resnet18.pth")
     root = _draw(tmp_path / "birds", [4] * 8)
     file, weights = tmp_path / "birds.yaml", tmp_path / "resnet18.pth"
-    holdout_here("init", root, "-o", file, "--backbone", "resnet18", "--weights", weights)
+    said = plain(holdout_here("init", root, "-o", file, "--backbone", "resnet18", "--weights", weights).stdout)
+    sentence = "loaded 100 of 102 tensors of resnet18.pth; left out fc.weight, fc.bias."
+    assert f"resnet18: {sentence}" in said
     config = parse_config(parse_yaml(file.read_text(), "the file"))
     assert (config.model.weights, config.model.is_frozen) == (str(weights), True)
-    assert make_plan(config, tmp_path / "runs").config.training.epochs == 20
+    plan = make_plan(config, tmp_path / "runs")
+    assert plan.config.training.epochs == 20
+    assert plan.notices == (f"model.weights: {sentence}",)
+    (check,) = (check for check in examine(config, tmp_path / "runs", [], []) if check.check == "weights")
+    assert check.found == sentence.rstrip(".")
 
 
 def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
@@ -226,3 +233,5 @@ def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, init, "--backbone is missing")
     refused(tmp_path, [*init, "--backbone", "densenet201"], "Give the weights of this backbone.")
     refused(tmp_path, [*init, "--backbone", "resnet19"], "model.backbone must be one of")
+    (tmp_path / "resnet18.pth").write_text("name,class\na.jpg,a\n")
+    refused(tmp_path, [*init, "--backbone", "resnet18"], "it is neither a .safetensors file nor one that torch.save")

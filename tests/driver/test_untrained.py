@@ -292,6 +292,8 @@ def verified(copied: Copied, code: int) -> str:
 def test_verify_passes_and_names_the_baselines(runs: Path, tmp_path: Path) -> None:
     text = verified(Copied(runs, tmp_path / "runs"), 0)
     assert "ok  baselines.json" in text
+    said = "loaded 100 of 102 tensors of resnet18.pth; left out fc.weight, fc.bias"
+    assert json.loads((runs / "small" / "baselines.json").read_text())["loaded"] == said
     assert "the networks without training" in text
 
 

@@ -17,13 +17,14 @@ from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.backbones import backbone
 from trainables.models.config import POOLING, STATISTICS, ModelConfig
 from trainables.models.heads import make_head
-from trainables.models.weights import SHOWN, load_weights, weights_file
+from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
 
 
 class EmbeddingModel(nn.Module):
     """Network from images [B, 3, H, W] in 0 … 1, or from features [B, F], to embeddings [B, D], not normalised.
 
     ``backbone``, ``pooling`` and ``head`` (optional layer norm, hidden layers, projection) hold all its parameters.
+    ``loaded`` says where the initial weights are from, if they are from a file.
 
     Raises:
         Mistakes: the initial weights are missing or belong to another network.
@@ -37,8 +38,7 @@ class EmbeddingModel(nn.Module):
         path = weights_file(config)
         row = backbone(config.backbone)
         self.backbone = row.build()
-        if path is not None:
-            load_weights(self.backbone, path)
+        self.loaded = None if path is None else load_weights(self.backbone, path)
         self.pooling = nn.Identity() if row.vectors else POOLING[config.pooling]()
         self.head = make_head(config, row.features)
         self.register_buffer("mean", torch.tensor(row.mean).view(3, 1, 1), persistent=False)
@@ -152,10 +152,11 @@ def embed(
 
 
 @cache  # the searches of a campaign share their networks
-def smoke_test(config: ModelConfig, image_size: int) -> None:
+def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     """Build the network with its initial weights and embed one black image of ``image_size`` pixels.
 
-    A search does this before it creates anything, since a network that does not work fails every trial.
+    A search does this before it creates anything, since a network that does not work fails every trial. Returned is
+    what was loaded, None without a file of weights.
 
     Raises:
         Mistakes: the weights are missing or do not fit, or the network does not accept images of this size.
@@ -168,3 +169,4 @@ def smoke_test(config: ModelConfig, image_size: int) -> None:
             raise Mistakes(
                 f"training.image_size is {image_size}, and {config.backbone} does not accept such images: {error}"
             ) from error
+    return model.loaded

@@ -1,31 +1,35 @@
 """Initial weights of a backbone, from a file.
 
 Nothing is downloaded: trials start on many machines at once, often without internet access.
+
+A file may come from another program: its tensors may be inside a checkpoint, under a prefix, or have another library's
+names. :func:`load_weights` finds them, and all tensors of the backbone must be found.
 """
 
 import importlib
 import os
+import pickle
 import re
-from collections.abc import Mapping
-from functools import partial
+import sys
+import warnings
+import zipfile
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, counted, listed
 from trainables.models.backbones import Published, backbone
 from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-SHOWN = 5  # names in an error
+    Tensors = dict[str, Tensor]
 
-# outdated parameter names in published files: DenseNet's, and those of vision transformers
-FORMER_NAMES = (
-    (re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)"), r"\1\2"),
-    (re.compile(r"\.mlp\.linear_1\."), ".mlp.0."),
-    (re.compile(r"\.mlp\.linear_2\."), ".mlp.3."),
-)
+SHOWN = 5  # names in an error
 
 
 def weights_path(weights: Published) -> Path:
@@ -59,57 +63,297 @@ def weights_file(config: ModelConfig) -> Path | None:
     return path
 
 
-def _tensors(path: Path) -> "dict[str, Tensor]":
+@dataclass(frozen=True, kw_only=True)
+class LoadedWeights:
+    """The origin of a backbone's weights: ``loaded`` of the tensors of ``file``, and the names of those ``left_out``.
+
+    ``prefix`` was removed from the names in the file. ``way`` says how the names were matched, if they are others.
+    """
+
+    file: str
+    loaded: int
+    left_out: tuple[str, ...]
+    prefix: str
+    way: str
+
+    def __str__(self) -> str:
+        left_out = f"left out {listed(self.left_out, shown=SHOWN)}" if self.left_out else ""
+        prefix = f"prefix '{self.prefix}' removed" if self.prefix else ""
+        parts = (left_out, prefix, self.way)
+        first = f"loaded {self.loaded} of {counted(self.loaded + len(self.left_out), 'tensor')} of {self.file}"
+        return "; ".join([first, *filter(None, parts)])
+
+
+# Reading.
+
+SKIPPED = (Namespace,)
+"""Classes besides tensors in many checkpoints (the arguments of the training); loading them runs no code."""
+
+DEPTH = 5
+"""Levels of dictionaries that are searched for tensors."""
+
+
+def _tensors(path: Path) -> "Tensors":
+    """Return the floating-point tensors of a file by name; a tensor within dictionaries has a dotted name.
+
+    Integers, such as counts of batches and index tables, are left out: they are never learned.
+
+    Raises:
+        Mistakes: the file cannot be read, or holds no named tensors.
+    """
+    try:
+        content = _content(path)
+    except Mistakes:
+        raise
+    except Exception as error:  # a file that is not a pickle may raise anything in the unpickler
+        raise _unreadable(path, _reason(error)) from error
+    found = dict(_flat(content, "", DEPTH))
+    if not found:
+        raise Mistakes(f"{path} does not hold named tensors. {SAVE}.")
+    return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
+
+
+SAVE = "Save a network's state_dict() and nothing else"
+
+
+def _unreadable(path: Path, reason: str) -> Mistakes:
+    return Mistakes(f"The weights in {path} cannot be read: {reason}.")
+
+
+def _content(path: Path) -> Any:
+    """Load the file at ``path``; no code in it is run."""
     import torch  # late: `holdout backbones` uses this module without torch
 
+    with path.open("rb") as file:
+        start = file.read(4)
+    if not start:
+        raise _unreadable(path, "the file is empty; copy it again")
     if path.suffix == ".safetensors":
         try:
             safetensors = importlib.import_module("safetensors.torch")
         except ModuleNotFoundError:
             raise Mistakes(f"{path} needs the package safetensors: pip install safetensors.") from None
-        read = safetensors.load_file
-    else:
-        read = partial(torch.load, map_location="cpu", weights_only=True)
-    try:
-        content = read(path)
-    except Exception as error:  # a file that is not a pickle may raise anything in the unpickler
-        reason = (str(error) or "the file is truncated").splitlines()[0]
-        raise Mistakes(f"The weights in {path} cannot be read: {reason}") from error
-    if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
-        raise Mistakes(f"{path} does not hold named tensors. Save a network's state_dict() and nothing else.")
-    return dict(content)
+        return safetensors.load_file(path)
+    if start.startswith(ZIP):
+        with zipfile.ZipFile(path) as parts:
+            if any(name.endswith("/constants.pkl") for name in parts.namelist()):
+                raise _unreadable(
+                    path,
+                    "it is a TorchScript program; write its tensors to another file, with "
+                    "torch.save(torch.jit.load(FILE, 'cpu').state_dict(), OTHER)",
+                )
+    elif not start.startswith(PICKLE):
+        raise _unreadable(path, "it is neither a .safetensors file nor one that torch.save wrote")
+    with torch.serialization.safe_globals([*SKIPPED]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # on pickles of another protocol
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def load_weights(backbone: "nn.Module", path: Path) -> None:
-    """Load the weights of ``backbone`` from a file of named tensors; others, such as a classifier's, are ignored.
+ZIP, PICKLE = b"PK", b"\x80"
+"""First bytes of a file of ``torch.save``: today's format, and that before PyTorch 1.6."""
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason without PyTorch's advice to turn ``weights_only`` off, which would run the file's code."""
+    text = str(error)
+    if named := re.search(r"GLOBAL ([\w.]+)", text):
+        return f"it holds a {named[1]}, which only code could build. {SAVE}"
+    if isinstance(error, pickle.UnpicklingError) or "magic number" in text:
+        return f"it is a pickle of something else than tensors. {SAVE}"
+    return f"it is damaged ({text.partition('. ')[0].rstrip('.') or type(error).__name__}); copy it again"
+
+
+def _flat(content: Any, above: str, depth: int) -> "Iterator[tuple[str, Tensor]]":
+    """Yield the tensors in nested dictionaries with string keys; those of an optimizer's state have numbers."""
+    import torch
+
+    if not isinstance(content, Mapping) or not depth:
+        return
+    for key, value in content.items():
+        if isinstance(value, torch.Tensor) and isinstance(key, str):
+            yield f"{above}{key}", value
+        elif isinstance(key, str):
+            yield from _flat(value, f"{above}{key}.", depth - 1)
+
+
+# Names.
+
+SPELLINGS = tuple(
+    (re.compile(f"(?:^|(?<=\\.)){pattern}"), name)
+    for pattern, name in (
+        # torchvision's DenseNets, in its published files
+        (r"(denselayer\d+\.(?:norm|conv))\.([12]\.)", r"\1\2"),
+        # torchvision's vision transformers, in its files and in its networks, as timm and DINO name the same tensors
+        (r"mlp\.(?:linear_1|0)\.", "mlp.fc1."),
+        (r"mlp\.(?:linear_2|3)\.", "mlp.fc2."),
+        (r"encoder\.layers\.encoder_layer_(\d+)\.", r"blocks.\1."),
+        (r"(blocks\.\d+)\.ln_([12])\.", r"\1.norm\2."),
+        (r"self_attention\.in_proj_", "attn.qkv."),
+        (r"self_attention\.out_proj\.", "attn.proj."),
+        (r"class_token$", "cls_token"),
+        (r"encoder\.pos_embedding$", "pos_embed"),
+        (r"conv_proj\.", "patch_embed.proj."),
+        (r"encoder\.ln\.", "norm."),
+    )
+)
+"""Names that two libraries, or two versions of one, give the same tensor; both are compared in the second spelling."""
+
+AVERAGED = ("teacher", "model_ema", "state_dict_ema", "ema")
+"""Averages of the trained weights, which are preferred where a checkpoint has both."""
+
+
+def _spelt(tensors: "Mapping[str, Any]") -> dict[str, str]:
+    """Return the names of ``tensors`` by their common spelling."""
+    spelt = {}
+    for name in tensors:
+        common = name
+        for pattern, replacement in SPELLINGS:
+            common = pattern.sub(replacement, common)
+        spelt[common] = name
+    return spelt
+
+
+def _fits(found: "Tensor", needed: "Tensor") -> bool:
+    return found.shape in (needed.shape, (1, *needed.shape))  # rows: vectors converted from Caffe
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Match:
+    """Names in the file by names in the network, of those that fit and of those that have another shape."""
+
+    fitting: Mapping[str, str]
+    other_shape: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    way: str = ""
+
+    @property
+    def quality(self) -> tuple[int, int]:
+        """Numbers of tensors that fit, and of others of the same name, by which matches are compared."""
+        return len(self.fitting), len(self.other_shape)
+
+
+def _by_name(found: "Tensors", needed: "Tensors") -> _Match:
+    """Match tensors by name, under the prefix with which most of them fit."""
+    theirs, ours = _spelt(found), _spelt(needed)
+    votes: Counter[str] = Counter({"": 0})
+    for name, original in theirs.items():
+        parts = name.split(".")
+        for start in range(len(parts)):
+            wanted = ours.get(".".join(parts[start:]))
+            if wanted is not None:
+                fits = _fits(found[original], needed[wanted])
+                votes["".join(f"{part}." for part in parts[:start])] += len(found) if fits else 1
+    prefix = max(votes, key=lambda entry: (votes[entry], not {*AVERAGED}.isdisjoint(entry.split("."))))
+    pairs = {wanted: theirs[prefix + name] for name, wanted in ours.items() if prefix + name in theirs}
+    fitting = {wanted: name for wanted, name in pairs.items() if _fits(found[name], needed[wanted])}
+    other = {wanted: name for wanted, name in pairs.items() if wanted not in fitting}
+    return _Match(fitting=fitting, other_shape=other, prefix=prefix)
+
+
+def _by_timm(network: "nn.Module", found: "Tensors", needed: "Tensors") -> "tuple[Tensors, _Match] | None":
+    """Convert and match tensors by the function that timm itself has for files of other programs, such as CLIP's.
+
+    It may rename and reshape tensors. Those that it resizes do not fit.
+    """
+    module = type(network).__module__
+    convert: Any = getattr(sys.modules[module], "checkpoint_filter_fn", None)
+    if not module.startswith("timm.") or convert is None:
+        return None
+    memory = {*map(_memory, found.values())}
+    results = []
+    for prefix in _common_prefixes(found, len(needed) // 2):
+        part = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
+        if "class_embedding" in part:  # CLIP's image tower without the rest
+            part = {f"visual.{name}": tensor for name, tensor in part.items()}
+        try:
+            converted: Tensors = {**convert(part, network)}
+        except Exception:  # it expects files for its own network
+            continue
+        kept = {name: tensor for name, tensor in converted.items() if _memory(tensor) in memory}
+        match = _by_name(kept, needed)
+        results.append((kept, replace(match, prefix=prefix + match.prefix, way="converted by timm")))
+    return max(results, key=lambda result: result[1].quality, default=None)
+
+
+def _common_prefixes(names: Iterable[str], fewest: int) -> list[str]:
+    """Return the beginnings, up to a dot, that at least ``fewest`` names have, the shortest first."""
+    counts = Counter("".join(f"{part}." for part in name.split(".")[:end]) for name in names for end in range(DEPTH))
+    return sorted((prefix for prefix, count in counts.items() if count >= fewest), key=len)
+
+
+def _by_order(found: "Tensors", needed: "Tensors") -> _Match | None:
+    """Match tensors by their order, if shapes and kinds (``weight``, ``running_mean``) are equal one by one.
+
+    Only the last layer may be additional, a classifier.
+    """
+    names = [*found]
+    if [found[name].ndim for name in names[len(needed) :]] not in ([], [2], [2, 1]):
+        return None
+    pairs = dict(zip(needed, names))
+    kinds = ((wanted.rpartition(".")[2], name.rpartition(".")[2]) for wanted, name in pairs.items())
+    shapes = (needed[wanted].shape == found[name].shape for wanted, name in pairs.items())
+    if len(pairs) < len(needed) or not all(shapes) or any(ours != theirs for ours, theirs in kinds):
+        return None
+    first = next((entry for entry in pairs.items() if entry[0] != entry[1]), ("", ""))
+    return _Match(fitting=pairs, way=f"matched by order, since the names differ ({first[1]} is {first[0]})")
+
+
+def _matched(network: "nn.Module", found: "Tensors", needed: "Tensors") -> "tuple[Tensors, _Match]":
+    """Return the best match of the tensors of a file, and these tensors, which may be converted."""
+    by_name = found, _by_name(found, needed)
+    if len(by_name[1].fitting) == len(needed):
+        return by_name
+    if in_order := _by_order(found, needed):
+        return found, in_order
+    return max(by_name, _by_timm(network, found, needed) or by_name, key=lambda result: result[1].quality)
+
+
+def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
+    """Load the weights of ``backbone`` from a file of named tensors; others, such as a classifier's, are left out.
 
     Raises:
         Mistakes: the file cannot be read, or tensors of the backbone are missing or have another shape.
     """
-    found = {_present_name(name): tensor for name, tensor in _tensors(path).items()}
+    found = _tensors(path)
     state = backbone.state_dict()
-    # integer tensors, such as batch counters and index tables, are kept: they are never learned
     needed = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
-    for name in needed.keys() & found.keys():
-        if found[name].shape == (1, *needed[name].shape):  # vectors converted from Caffe
-            found[name] = found[name][0]
-    missing = [name for name in needed if name not in found]
-    other = [
-        f"{name} (needs {list(tensor.shape)}, found {list(found[name].shape)})"
+    tensors, match = _matched(backbone, found, needed)
+    if len(match.fitting) < len(needed):
+        raise _refusal(path, tensors, needed, match)
+    loaded = {wanted: tensors[name].reshape(needed[wanted].shape) for wanted, name in match.fitting.items()}
+    backbone.load_state_dict({**state, **loaded})
+    used = {_memory(tensor) for tensor in loaded.values()}
+    left_out = tuple(name for name, tensor in found.items() if _memory(tensor) not in used and name not in loaded)
+    return LoadedWeights(
+        file=path.name, loaded=len(found) - len(left_out), left_out=left_out, prefix=match.prefix, way=match.way
+    )
+
+
+def _memory(tensor: "Tensor") -> int:
+    """Return the address of a tensor's numbers, which a renamed or reshaped tensor shares."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> Mistakes:
+    fix = "Give the weights of this backbone."
+    if not match.fitting and not match.other_shape:
+        return Mistakes(
+            f"None of the {len(needed)} tensors that the backbone needs ({listed([*needed], shown=2)}) is in {path}, "
+            f"which has {listed([*found], shown=2) or 'none of numbers with fractions'}. {fix}"
+        )
+    parts = []
+    if missing := [
+        f"{name} {[*tensor.shape]}"
         for name, tensor in needed.items()
-        if name in found and tensor.shape != found[name].shape
-    ]
-    sentences = [
-        f"{len(names)} of the {len(needed)} tensors that the backbone needs {what} in {path}: "
-        f"{', '.join(names[:SHOWN])}{' …' if len(names) > SHOWN else ''}. Give the weights of this backbone."
-        for what, names in (("are missing", missing), ("have another shape", other))
-        if names
-    ]
-    raise_if_any(sentences)
-    backbone.load_state_dict({**state, **{name: found[name] for name in needed}})
-
-
-def _present_name(name: str) -> str:
-    for former, present in FORMER_NAMES:
-        name = former.sub(present, name)
-    return name
+        if name not in match.fitting and name not in match.other_shape
+    ]:
+        parts.append(f"{len(missing)} missing ({listed(missing, shown=SHOWN)})")
+    if other := [
+        f"{name} (needs {[*needed[name].shape]}, found {[*found[theirs].shape]})"
+        for name, theirs in match.other_shape.items()
+    ]:
+        parts.append(f"{len(other)} of another shape ({listed(other, shown=SHOWN)})")
+    return Mistakes(
+        f"{len(match.fitting)} of the {len(needed)} tensors that the backbone needs are in {path}, and all must be: "
+        f"{' and '.join(parts)}. {fix}"
+    )

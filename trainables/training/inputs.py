@@ -136,14 +136,20 @@ def untrained(model: ModelConfig) -> EmbeddingModel:
         return EmbeddingModel(model).eval()
 
 
-@lru_cache(maxsize=4)
 def backbone_digest(model: ModelConfig) -> str:
     """Return the SHA-256 (hex) of a backbone, its weights and its pooling."""
+    return described_backbone(model)[0]
+
+
+@lru_cache(maxsize=4)
+def described_backbone(model: ModelConfig) -> tuple[str, str | None]:
+    """Return the digest of a backbone, and the sentence that says what its file of weights held, if it has one."""
     digest = hashlib.sha256(f"{model.backbone} {model.pooling}".encode())
-    for name, tensor in sorted(untrained(of_backbone(model)).state_dict().items()):
+    network = untrained(of_backbone(model))
+    for name, tensor in sorted(network.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return digest.hexdigest(), None if network.loaded is None else str(network.loaded)
 
 
 def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> dict[str, Tensor]:

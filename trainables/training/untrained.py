@@ -18,7 +18,7 @@ from trainables.metrics.ranking import full_float32
 from trainables.mistakes import Mistakes
 from trainables.models.config import ModelConfig
 from trainables.spec import UntrainedSpec, ValidatedUntrained
-from trainables.training.inputs import Inputs, backbone_digest, of_backbone
+from trainables.training.inputs import Inputs, described_backbone, of_backbone
 
 WEIGHT, BIAS = "head.0.weight", "head.0.bias"
 """The names of the whitening's tensors in an :class:`EmbeddingModel` with the head ``linear``."""
@@ -46,9 +46,10 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
         plain.append(_metrics(spec, features_NF, view, half))
         white.append(_metrics(spec, whitened(features_NF, layer), view, half))
     layer = whitening(features_NF[_rows(inputs.view(spec.fitted_on), device)], spec.model.embedding_dim)
-    network, dimensions = backbone_digest(of_backbone(spec.model)), len(layer[BIAS])
+    (network, loaded), dimensions = described_backbone(of_backbone(spec.model)), len(layer[BIAS])
     return ValidatedUntrained(
         network=network,
+        loaded=loaded,
         dimensions=dimensions,
         untrained=_means(plain),
         whitened=_means(white),

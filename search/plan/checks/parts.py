@@ -208,21 +208,22 @@ SMALLEST = 16
 """Side in pixels of the smallest images that the built-in network accepts."""
 
 
-def check_network(found: Findings, config: SearchConfig) -> None:
-    """Check that the network can be built, with its weights, and embeds one image.
+def check_network(found: Findings, config: SearchConfig) -> tuple[str, ...]:
+    """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
     The built-in network is not tried: importing torch takes seconds.
     """
     model = config.model
     if model.backbone == "convnet" and model.weights is None and config.training.image_size >= SMALLEST:
-        return
+        return ()
     if config.resources.gpus_per_trial > 1 and not model.freeze_bn:
         keys = ("model.backbone", "model.weights", "model.freeze_bn", "resources.gpus_per_trial")
         found.check(lambda: _common_statistics(model), *keys)
     if found.left_out.touched("training.image_size"):
         found.check(lambda: _weights(model), "model.backbone", "model.weights")
-    else:
-        found.check(lambda: _smoke_test(config), "model.backbone", "model.weights")
+        return ()
+    loaded = found.check(lambda: _smoke_test(config), "model.backbone", "model.weights")
+    return (f"model.weights: {loaded}.",) if loaded else ()
 
 
 def _weights(model: ModelConfig) -> None:
@@ -242,7 +243,7 @@ def _common_statistics(model: ModelConfig) -> None:
         take_common_statistics(EmbeddingModel(model), torch.device("cpu"))
 
 
-def _smoke_test(config: SearchConfig) -> None:
+def _smoke_test(config: SearchConfig) -> str:
     from trainables.models.embedding import smoke_test
 
-    smoke_test(config.model, config.training.image_size)
+    return str(smoke_test(config.model, config.training.image_size) or "")

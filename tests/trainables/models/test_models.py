@@ -1,6 +1,5 @@
 """Backbones, pooling, the embedding network and its initial weights."""
 
-import importlib.util
 import math
 from pathlib import Path
 
@@ -12,9 +11,7 @@ from torch import Tensor, nn
 
 from trainables.mistakes import Mistakes
 from trainables.models import BACKBONES, POOLING, EmbeddingModel, ModelConfig
-from trainables.models.weights import load_weights, weights_file
-
-needs_safetensors = pytest.mark.skipif(not importlib.util.find_spec("safetensors"), reason="safetensors is absent")
+from trainables.models.weights import weights_file
 
 
 @pytest.fixture
@@ -177,18 +174,6 @@ def test_weights_from_a_torch_file(tmp_path: Path) -> None:
     assert not holds(EmbeddingModel(ModelConfig(backbone="resnet18")), state)
 
 
-@needs_safetensors
-def test_weights_from_safetensors(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    state = resnet18_file(tmp_path / "weights.pth")
-    save_file(state, tmp_path / "weights.safetensors")
-    assert holds(EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(tmp_path / "weights.safetensors"))), state)
-    (tmp_path / "weights.safetensors").write_bytes(b"garbage")
-    with pytest.raises(Mistakes, match="cannot be read"):
-        EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(tmp_path / "weights.safetensors")))
-
-
 def test_imagenet_weights_are_never_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     config = ModelConfig(backbone="resnet18", weights="imagenet")
@@ -201,34 +186,6 @@ def test_imagenet_weights_are_never_downloaded(tmp_path: Path, monkeypatch: pyte
     state = resnet18_file(path)
     assert weights_file(config) == path
     assert holds(EmbeddingModel(config), state)
-
-
-def test_weights_that_do_not_fit_are_explained(tmp_path: Path) -> None:
-    state = resnet18_file(tmp_path / "weights.pth")
-    with pytest.raises(Mistakes) as mistake:
-        load_weights(BACKBONES["resnet50"].build(), tmp_path / "weights.pth")
-    missing, other = mistake.value.sentences
-    assert "tensors that the backbone needs are missing" in missing
-    assert "layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in other
-    del state["conv1.weight"]
-    torch.save(state, tmp_path / "weights.pth")
-    with pytest.raises(Mistakes, match=r"1 of the 100 tensors .* missing in .*: conv1\.weight\."):
-        load_weights(BACKBONES["resnet18"].build(), tmp_path / "weights.pth")
-
-
-def test_files_that_are_no_weights_are_named(tmp_path: Path) -> None:
-    for content, words in [
-        (b"", "cannot be read"),
-        (b"garbage", "cannot be read"),
-        ([1, 2], "named tensors"),
-        (Path("x"), "cannot be read"),
-    ]:
-        path = tmp_path / "weights.pth"
-        path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
-        with pytest.raises(Mistakes, match=words):
-            load_weights(BACKBONES["convnet"].build(), path)
-    with pytest.raises(Mistakes, match=r"nowhere\.pth', not a file"):
-        EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))
 
 
 @pytest.mark.parametrize("embedding_dim", [64, 128, 512, 1024])

@@ -1,0 +1,336 @@
+"""Initial weights from files of other programs, and what is said about them."""
+
+import importlib.util
+import pickle
+import random
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+from torchvision.models import VisionTransformer
+
+from trainables.mistakes import Mistakes
+from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
+from trainables.models.weights import load_weights
+
+needs_safetensors = pytest.mark.skipif(not importlib.util.find_spec("safetensors"), reason="safetensors is absent")
+needs_timm = pytest.mark.skipif(not importlib.util.find_spec("timm"), reason="timm is absent")
+
+Tensors = dict[str, Tensor]
+
+
+@pytest.fixture(scope="module")
+def whole() -> nn.Module:
+    """torchvision's ResNet-18 with random weights, and statistics that differ from those of a new network."""
+    torch.manual_seed(7)
+    network = torchvision.models.resnet18(weights=None)
+    for name, tensor in network.state_dict().items():
+        if "running" in name:
+            tensor.uniform_(0.5, 1.5)
+    return network.eval()
+
+
+def under(prefix: str, state: Tensors) -> Tensors:
+    return {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
+
+def other(state: Tensors) -> Tensors:
+    return {name: tensor + 1 for name, tensor in state.items()}
+
+
+HEAD = "left out fc.weight, fc.bias"
+# The content of a file with the weights of a network, and what is said after "loaded 100 of … tensors of FILE".
+LAYOUTS: dict[str, tuple[Callable[[Tensors], Any], str]] = {
+    "as torchvision and timm save it": (lambda state: state, f"102 tensors of weights.pth; {HEAD}"),
+    "DataParallel": (
+        lambda state: under("module.", state),
+        "102 tensors of weights.pth; left out module.fc.weight, module.fc.bias; prefix 'module.' removed",
+    ),
+    "a checkpoint": (
+        lambda state: {
+            "epoch": 7,
+            "state_dict": state,
+            "optimizer": {"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": [{"lr": 1.0}]},
+            "args": Namespace(lr=1.0, arch="resnet18"),
+        },
+        "102 tensors of weights.pth; left out state_dict.fc.weight, state_dict.fc.bias; prefix 'state_dict.' removed",
+    ),
+    "DINO": (
+        lambda state: {
+            "student": under("module.backbone.", other(state)),
+            "teacher": {**under("backbone.", state), "head.mlp.0.weight": torch.zeros(4, 512)},
+        },
+        "and 100 more; prefix 'teacher.backbone.' removed",
+    ),
+    "timm's training": (
+        lambda state: {"state_dict": other(state), "state_dict_ema": state},
+        "and 99 more; prefix 'state_dict_ema.' removed",
+    ),
+    "MoCo": (
+        lambda state: {"state_dict": {**under("module.encoder_q.", state), **under("module.encoder_k.", other(state))}},
+        "and 99 more; prefix 'state_dict.module.encoder_q.' removed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("layout", "sentence"), LAYOUTS.values(), ids=LAYOUTS)
+def test_the_same_features_from_every_layout(
+    layout: Callable[[Tensors], Any], sentence: str, whole: nn.Module, tmp_path: Path
+) -> None:
+    torch.save(layout(whole.state_dict()), tmp_path / "weights.pth")
+    model = EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(tmp_path / "weights.pth"))).eval()
+    assert str(model.loaded).startswith("loaded 100 of ")
+    assert str(model.loaded).endswith(sentence)
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    plain = EmbeddingModel(ModelConfig(backbone="resnet18")).eval()
+    plain.backbone.load_state_dict(whole.state_dict(), strict=False)
+    with torch.no_grad():
+        assert torch.equal(model.features(images), plain.features(images))
+
+
+@needs_safetensors
+def test_weights_from_safetensors(whole: nn.Module, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    path = tmp_path / "weights.safetensors"
+    save_file(under("backbone.", whole.state_dict()), path)
+    network = BACKBONES["resnet18"].build()
+    assert load_weights(network, path).prefix == "backbone."
+    assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in network.state_dict().items())
+    for content in (b"garbage", path.read_bytes()[:-1000]):
+        path.write_bytes(content)
+        with pytest.raises(Mistakes, match=r"The weights in .* cannot be read: it is damaged \(.*\); copy it again\.$"):
+            load_weights(network, path)
+
+
+# Other names.
+
+
+def renamed(state: Tensors) -> Tensors:
+    """ConvNet's tensors under names that say nothing, with a classifier at the end."""
+    parts = [name.rpartition(".")[2] for name in state]
+    found = {f"layer_{number}.{part}": tensor for number, (part, tensor) in enumerate(zip(parts, state.values()))}
+    return {**found, "last.weight": torch.zeros(9, 128), "last.bias": torch.zeros(9)}
+
+
+def test_equal_shapes_in_order_are_matched(tmp_path: Path) -> None:
+    theirs, ours = BACKBONES["convnet"].build(), BACKBONES["convnet"].build()
+    for tensor in theirs.state_dict().values():
+        tensor.copy_(torch.randn(tensor.shape))
+    torch.save(renamed(theirs.state_dict()), tmp_path / "weights.pth")
+    assert str(load_weights(ours, tmp_path / "weights.pth")) == (
+        "loaded 20 of 22 tensors of weights.pth; left out last.weight, last.bias; matched by order, since the names "
+        "differ (layer_0.weight is blocks.0.weight)"
+    )
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], tensor) or not tensor.is_floating_point()
+
+
+def test_another_order_is_never_matched(tmp_path: Path) -> None:
+    state = renamed(BACKBONES["convnet"].build().state_dict())
+    shuffled = random.Random(0).sample(list(state.items()), len(state))
+    alphabetical = sorted(state.items())
+    one_more = [*state.items(), ("more.weight", torch.zeros(9, 9))]
+    one_less = list(state.items())[1:]
+    for items in (shuffled, alphabetical, one_more, one_less):
+        torch.save(dict(items), tmp_path / "weights.pth")
+        with pytest.raises(Mistakes, match="None of the 20 tensors that the backbone needs"):
+            load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+
+
+def torchvisions_transformer() -> VisionTransformer:
+    network = VisionTransformer(32, 16, 2, 2, 8, 16)
+    network.heads = nn.Identity()
+    return network
+
+
+def as_timm_and_dino_name_it(name: str) -> str:
+    layer, _, rest = name.removeprefix("encoder.layers.encoder_layer_").partition(".")
+    if not name.startswith("encoder.layers"):
+        return {
+            "class_token": "cls_token",
+            "encoder.pos_embedding": "pos_embed",
+            "conv_proj.weight": "patch_embed.proj.weight",
+            "conv_proj.bias": "patch_embed.proj.bias",
+            "encoder.ln.weight": "norm.weight",
+            "encoder.ln.bias": "norm.bias",
+        }[name]
+    for theirs, ours in {
+        "ln_1": "norm1",
+        "ln_2": "norm2",
+        "self_attention.in_proj_": "attn.qkv.",
+        "self_attention.out_proj": "attn.proj",
+        "mlp.0": "mlp.fc1",
+        "mlp.3": "mlp.fc2",
+    }.items():
+        rest = rest.replace(theirs, ours)
+    return f"blocks.{layer}.{rest}"
+
+
+def test_a_vision_transformer_of_dino_in_torchvisions(tmp_path: Path) -> None:
+    network = torchvisions_transformer()
+    state = {name: torch.randn_like(tensor) for name, tensor in network.state_dict().items()}
+    theirs = {as_timm_and_dino_name_it(name): tensor for name, tensor in state.items()}
+    torch.save({"teacher": under("backbone.", theirs)}, tmp_path / "dino.pth")
+    loaded = load_weights(network, tmp_path / "dino.pth")
+    assert (loaded.loaded, loaded.left_out, loaded.prefix) == (30, (), "teacher.backbone.")
+    assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
+
+
+@needs_timm
+def test_a_vision_transformer_of_torchvision_in_timms(tmp_path: Path) -> None:
+    from timm.models.vision_transformer import VisionTransformer as Timms
+
+    theirs = torchvisions_transformer().eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.1)
+    torch.save(theirs.state_dict(), tmp_path / "vit.pth")
+    ours = Timms(img_size=32, patch_size=16, embed_dim=8, depth=2, num_heads=2, mlp_ratio=2, num_classes=0).eval()
+    assert not load_weights(ours, tmp_path / "vit.pth").left_out
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images))
+
+
+def clips_tower(width: int, patch: int, layers: int, tokens: int) -> Tensors:
+    """Return random tensors with the names and shapes of CLIP's image tower."""
+    state = {
+        "class_embedding": torch.randn(width),
+        "positional_embedding": torch.randn(tokens, width),
+        "proj": torch.randn(width, 4),
+        "conv1.weight": torch.randn(width, 3, patch, patch),
+    }
+
+    def layer(name: str, *shape: int) -> None:
+        state[f"{name}weight"], state[f"{name}bias"] = torch.randn(shape), torch.randn(shape[0])
+
+    layer("ln_pre.", width)
+    layer("ln_post.", width)
+    for number in range(layers):
+        block = f"transformer.resblocks.{number}"
+        layer(f"{block}.attn.in_proj_", 3 * width, width)
+        layer(f"{block}.attn.out_proj.", width, width)
+        layer(f"{block}.ln_1.", width)
+        layer(f"{block}.ln_2.", width)
+        layer(f"{block}.mlp.c_fc.", 4 * width, width)
+        layer(f"{block}.mlp.c_proj.", width, 4 * width)
+    return state
+
+
+@needs_timm
+def test_clips_image_tower_in_timms_network(tmp_path: Path) -> None:
+    from timm.models.vision_transformer import VisionTransformer as Timms
+
+    def network(patch: int = 16) -> nn.Module:
+        return Timms(img_size=32, patch_size=patch, embed_dim=8, depth=2, num_heads=2, pre_norm=True, num_classes=0)
+
+    tower = clips_tower(8, 16, 2, tokens=5)
+    whole = {"logit_scale": torch.ones(()), "token_embedding.weight": torch.ones(3, 3), **under("visual.", tower)}
+    for content, prefix in ((whole, ""), ({"state_dict": under("module.", whole)}, "state_dict."), (tower, "")):
+        torch.save(content, tmp_path / "clip.pt")
+        ours = network()
+        loaded = load_weights(ours, tmp_path / "clip.pt")
+        assert "converted by timm" in str(loaded)
+        assert loaded.prefix == prefix
+        assert loaded.loaded == len(tower) - 1
+        state = ours.state_dict()
+        for name, theirs in (
+            ("cls_token", "class_embedding"),
+            ("pos_embed", "positional_embedding"),
+            ("patch_embed.proj.weight", "conv1.weight"),
+            ("norm_pre.bias", "ln_pre.bias"),
+            ("norm.weight", "ln_post.weight"),
+            ("blocks.1.attn.qkv.weight", "transformer.resblocks.1.attn.in_proj_weight"),
+            ("blocks.0.mlp.fc2.bias", "transformer.resblocks.0.mlp.c_proj.bias"),
+        ):
+            assert torch.equal(state[name].squeeze(), tower[theirs].squeeze())
+    with pytest.raises(Mistakes, match=r"are in .*, and all must be: 2 missing \(pos_embed \[1, 17, 8\], patch_embed"):
+        load_weights(network(patch=8), tmp_path / "clip.pt")  # timm would resize both
+
+
+# Files that are not weights, or not these.
+
+
+def test_weights_of_another_architecture(whole: nn.Module, tmp_path: Path) -> None:
+    torch.save(whole.state_dict(), tmp_path / "weights.pth")
+    with pytest.raises(Mistakes) as mistake:
+        load_weights(BACKBONES["resnet50"].build(), tmp_path / "weights.pth")
+    (sentence,) = mistake.value.sentences
+    assert "77 of the 265 tensors that the backbone needs are in" in sentence
+    assert "and all must be: 165 missing (layer1.0.conv3.weight [256, 64, 1, 1], " in sentence
+    assert "23 of another shape (layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in sentence
+    with pytest.raises(
+        Mistakes, match=r"None of the 20 tensors .*\(blocks.0.weight, .*, which has conv1.weight, .*100 more"
+    ):
+        load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+
+
+def test_a_part_of_the_weights_is_not_enough(whole: nn.Module, tmp_path: Path) -> None:
+    names = [name for name in whole.state_dict() if "num_batches" not in name]
+    network = BACKBONES["resnet18"].build()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    for left_out in (1, 50, 99):
+        kept = {name: whole.state_dict()[name] for name in names[left_out:]}
+        torch.save(kept, tmp_path / "weights.pth")
+        with pytest.raises(
+            Mistakes, match=rf"{100 - left_out} of the 100 tensors .* all must be: {left_out} missing \("
+        ):
+            load_weights(network, tmp_path / "weights.pth")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+def torchscript(path: Path) -> None:
+    torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)), path)
+
+
+def cut_off(path: Path) -> None:
+    torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, path)
+    path.write_bytes(path.read_bytes()[:-2000])
+
+
+def recursive(path: Path) -> None:
+    content: dict[str, Any] = {}
+    content["model"] = content
+    torch.save(content, path)
+
+
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty": (lambda path: path.write_bytes(b""), "cannot be read: the file is empty; copy it again."),
+    "a table": (lambda path: path.write_text("name,value\na,1\n"), "it is neither a .safetensors file nor one that"),
+    "cut off": (cut_off, "cannot be read: it is damaged"),
+    "a list": (lambda path: torch.save([1, 2], path), "does not hold named tensors. Save a network's state_dict()"),
+    "a tensor": (lambda path: torch.save(torch.zeros(3), path), "does not hold named tensors"),
+    "itself": (recursive, "does not hold named tensors"),
+    "an object": (lambda path: torch.save(Path("x"), path), "it holds a pathlib."),
+    "a network": (lambda path: torch.save(nn.Linear(2, 2), path), "it holds a torch.nn.modules.linear.Linear, which"),
+    "a pickle": (
+        lambda path: path.write_bytes(pickle.dumps({"a": 3})),
+        "it is a pickle of something else than tensors",
+    ),
+    "TorchScript": (torchscript, "it is a TorchScript program; write its tensors to another file"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize(("write", "words"), FILES.values(), ids=FILES)
+def test_files_that_are_not_weights(write: Callable[[Path], object], words: str, tmp_path: Path) -> None:
+    path = tmp_path / "weights.csv"
+    write(path)
+    with pytest.raises(Mistakes) as mistake:
+        EmbeddingModel(ModelConfig(weights=str(path)))
+    (sentence,) = mistake.value.sentences
+    assert words in sentence
+    assert str(path) in sentence
+    assert "weights_only" not in sentence
+    assert "\n" not in sentence
+
+
+def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes, match=r"nowhere\.pth', not a file"):
+        EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))
