@@ -8,9 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-GALLERY, QUERY = "gallery", "query"
-"""The official parts of a test set, and of a part of it."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RetrievalProtocol:

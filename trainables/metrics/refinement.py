@@ -11,6 +11,7 @@ import torch
 
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import GRID, Gallery
+from trainables.metrics.table import too_many_to_rerank
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 K1, K2, LAMBDA = 20, 6, 0.3
 """The parameters of Zhong et al. (2017) on Market-1501."""
-
-MOST_RERANKED = 65_536
-"""The most images that are re-ranked: all pairs of them are compared, in float64, for each model."""
 
 EXPANDED, ALPHA = 10, 3
 """The number of neighbours in a sum, and the exponent of their similarities."""
@@ -42,7 +40,7 @@ def refined(
     """Return the ranking by a row of ``REFINEMENTS``, or by cosine similarity alone (None).
 
     Raises:
-        Mistakes: more than :data:`MOST_RERANKED` images are to be re-ranked.
+        Mistakes: there are too many images to be re-ranked.
     """
     if refinement is None:
         return Gallery(embeddings_ND, labels_N, protocol)
@@ -51,16 +49,6 @@ def refined(
             raise Mistakes(sentence)
         return _Reranked(embeddings_ND, labels_N, protocol)
     return _EXPANSIONS[refinement](embeddings_ND, labels_N, protocol)
-
-
-def too_many_to_rerank(images: int) -> str | None:
-    """Return an error if there are too many images for re-ranking, whose time grows with their square."""
-    if images <= MOST_RERANKED:
-        return None
-    return (
-        f"re-ranking compares all pairs of images, and there are {images:,}; it is limited to {MOST_RERANKED:,}: leave "
-        "out the metrics _reranked."
-    )
 
 
 # Expansions. Neighbours are found without the protocol's cameras, whose rule depends on the classes.

@@ -54,6 +54,9 @@ REFINEMENTS: dict[str, str] = {
 }
 """Other rankings of the same embeddings. Each retrieval metric of them has a name such as ``map_at_r_reranked``."""
 
+MOST_RERANKED = 65_536
+"""The most images that are re-ranked: all pairs of them are compared, in float64, for each model."""
+
 
 def split_at_k(name: str) -> tuple[str, int] | None:
     """Split ``recall_at_10`` into its row ``recall_at_k`` and 10; None for a metric not in ``AT_K``.
@@ -72,6 +75,11 @@ def split_subset(name: str) -> tuple[str, str | None]:
     return (metric, subset) if subset and not is_own(name) else (name, None)
 
 
+def refinement_of(name: str) -> str | None:
+    """Return the refinement of a metric, possibly of a subset; None for one of the plain ranking."""
+    return split_refinement(split_subset(name)[0])[1]
+
+
 def split_refinement(name: str) -> tuple[str, str | None]:
     """Split ``map_at_r_reranked`` into the metric and ``reranked``, None without a refinement."""
     metric, _, last = name.rpartition("_")
@@ -85,6 +93,16 @@ def by_refinement(names: Sequence[str]) -> dict[str | None, dict[str, str]]:
         metric, refinement = split_refinement(name)
         found.setdefault(refinement, {})[name] = metric
     return found
+
+
+def too_many_to_rerank(images: int) -> str | None:
+    """Return an error if there are too many images for re-ranking, whose time grows with their square."""
+    if images <= MOST_RERANKED:
+        return None
+    return (
+        f"re-ranking compares all pairs of images, and there are {images:,}; it is limited to {MOST_RERANKED:,}: leave "
+        "out the metrics _reranked."
+    )
 
 
 def is_retrieval(name: str) -> bool:

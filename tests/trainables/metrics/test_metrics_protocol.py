@@ -13,8 +13,14 @@ from hypothesis import given, settings, strategies as st
 from trainables.metrics import evaluate, per_query_metrics
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery
-from trainables.metrics.refinement import MOST_RERANKED, too_many_to_rerank
-from trainables.metrics.table import REFINEMENTS, split_at_k, split_refinement, unknown_metrics
+from trainables.metrics.table import (
+    MOST_RERANKED,
+    REFINEMENTS,
+    split_at_k,
+    split_refinement,
+    too_many_to_rerank,
+    unknown_metrics,
+)
 
 NAMES = ("recall_at_1", "recall_at_4", "precision_at_4", "map_at_4", "ndcg_at_4", "map_at_r", "r_precision", "map")
 
