@@ -118,12 +118,13 @@ def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
 def _split(dataset: "Dataset") -> "ClassSplit":
     """Return the default split."""
     from search.config.search_config import SplitSection
-    from trainables.data.split import check_images, make_split
+    from trainables.data.marks import check_galleries
+    from trainables.data.split import check_images, split_dataset
 
     classes, defaults = dataset.classes(), SplitSection()
-    published = dataset.published_split()
-    split = make_split(dataset.identity(), list(classes), published, ratio=defaults.ratio, seed=defaults.seed)
+    split = split_dataset(dataset, ratio=defaults.ratio, seed=defaults.seed)
     check_images(split, classes)
+    check_galleries(dataset, split, classes)
     return split
 
 
@@ -202,7 +203,7 @@ def init(
         Path | None,
         typer.Argument(
             metavar="[FOLDER]",
-            help="Images, one sub-folder per class, or a file of embeddings; by default the built-in glyphs.",
+            help="Images, one sub-folder per class, or a CSV file of them, or of embeddings; default: built-in glyphs.",
         ),
     ] = None,
     output: Annotated[

@@ -8,9 +8,11 @@ from statistics import median
 from trainables.data.dataset import Dataset
 from trainables.data.feature_file import is_feature_file
 from trainables.data.images import IMAGE_SUFFIXES
+from trainables.data.marks import check_galleries
 from trainables.data.sets.features import FeatureFile
-from trainables.data.sets.folders import Folder, RootedDataset
-from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, make_split
+from trainables.data.sets.folders import Folder
+from trainables.data.sets.manifest import Manifest, is_manifest
+from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, split_dataset
 from trainables.data.store.build import image_sizes
 from trainables.mistakes import Mistakes
 
@@ -45,9 +47,9 @@ class Spread:
 class ImageFacts:
     """A data set in numbers.
 
-    ``root`` is its folder or its file of embeddings; None if it has none. ``split_seed`` is the first one with a class
-    of at least two images in each part; ``class_sizes`` are the images per training class under it, ``short_side``
-    pixels in a sample of the training half. Data that are ``features`` have no sides.
+    ``root`` is its folder, or its file of embeddings or of paths; None if it has none. ``split_seed`` is the first one
+    with a class of at least two images in each part; ``class_sizes`` are the images per training class under it,
+    ``short_side`` pixels in a sample of the training half. Data that are ``features`` have no sides.
     """
 
     root: str | None
@@ -103,7 +105,9 @@ def folder_facts(root: Path) -> ImageFacts:
 
 
 def facts_of(path: Path) -> ImageFacts:
-    """Return the facts about a file of embeddings, or about a folder as :func:`folder_facts` does; errors as there."""
+    """Return the facts about a file of embeddings, a CSV file, or a folder as :func:`folder_facts`; errors as there."""
+    if path.is_file() and is_manifest(path):
+        return dataset_facts(Manifest(file=str(path.resolve())))
     if path.is_file() and is_feature_file(path):
         return dataset_facts(FeatureFile(file=str(path.resolve())))
     return folder_facts(path)
@@ -122,7 +126,7 @@ def dataset_facts(dataset: Dataset) -> ImageFacts:
     def sizes(names: Sequence[str]) -> tuple[int, ...]:
         return tuple(len(classes[name]) for name in names)
 
-    place = dataset.root if isinstance(dataset, RootedDataset) else getattr(dataset, "file", None)
+    place = getattr(dataset, "file", None) or getattr(dataset, "root", None)
     return ImageFacts(
         root=None if place is None else str(place),
         features=dataset.features(),
@@ -158,9 +162,10 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit
     """Return the default split, with the first seed that gives each part a class of two images."""
     refusal: Mistakes | None = None
     for seed in range(SEEDS):
-        split = make_split(dataset.identity(), list(classes), dataset.published_split(), ratio=RATIO, seed=seed)
+        split = split_dataset(dataset, ratio=RATIO, seed=seed)
         try:
             check_images(split, classes)
+            check_galleries(dataset, split, classes)
             return split
         except Mistakes as error:
             refusal = refusal or error

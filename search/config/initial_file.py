@@ -9,6 +9,7 @@ from pathlib import Path
 
 from search.config.image_facts import ImageFacts
 from trainables.data.feature_file import is_feature_file
+from trainables.data.sets.manifest import is_manifest
 from trainables.files import write_text
 from trainables.metrics.table import KS
 from trainables.mistakes import Mistakes
@@ -169,7 +170,7 @@ def name_for(root: str | None) -> str:
     if root is None:
         return "glyphs"
     path = Path(root)
-    if is_feature_file(path):
+    if is_feature_file(path) or is_manifest(path):
         path = path.with_suffix("")
     while path.name.lower() in GENERAL_NAMES and path.parent != path:
         path = path.parent
@@ -274,7 +275,12 @@ def _dataset_text(facts: ImageFacts) -> str:
 dataset:
   name: features
   file: {_quoted(facts.root or "")}"""
-    dataset = "name: glyphs" if facts.root is None else f"name: folder\n  root: {_quoted(facts.root)}"
+    if facts.root is None:
+        dataset = "name: glyphs"
+    elif is_manifest(facts.root):
+        dataset = f"name: manifest\n  file: {_quoted(facts.root)}  # paths are relative to its folder, or to root"
+    else:
+        dataset = f"name: folder\n  root: {_quoted(facts.root)}"
     return f"""\
 # The images. They are decoded once, to a short side of at most store_size pixels, and cached.
 dataset:

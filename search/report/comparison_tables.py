@@ -18,7 +18,7 @@ from search.report.formats import (
     verdict,
 )
 from search.report.pairs import METHOD
-from search.report.results import Comparison, LossSummary, Pair
+from search.report.results import Comparison, LossSummary, Pair, SplitSummary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
@@ -228,7 +228,18 @@ def split_sentence(comparison: Comparison) -> str:
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
     among = " among half of the training images too" if split.training_half else ""
     classes = f"{split.train_classes} classes train{merged}{noise}{validate}{among}, {split.test_classes} test"
-    return f"split {split.digest[:12]}: {classes}; {comparison.openings}"
+    return "; ".join((f"split {split.digest[:12]}: {classes}", *protocol_sentences(split), comparison.openings))
+
+
+_MARKS = {
+    "parts": "the test's queries are ranked against its gallery only",
+    "cameras": "a query ignores the images of its class by its own camera",
+}
+
+
+def protocol_sentences(split: SplitSummary) -> list[str]:
+    """Return the rules of the data set by which queries are ranked, without a full stop."""
+    return [_MARKS[mark] for mark in split.marks if mark in _MARKS]
 
 
 def pairs_table(comparison: Comparison) -> TextTable:

@@ -24,13 +24,15 @@ from trainables.files import reading
 class ClassScores:
     """The scores of one training, or of a baseline (without trial and seed), summed and counted by class.
 
-    ``images`` is the digest of the images' names and classes. With folds, the sums are the mean over the models of a
-    seed's folds: they share the seed and the test classes, so they are one draw.
+    ``labels_C`` are the classes that have queries, and ``images`` is the digest of the queries' names and classes. With
+    folds, the sums are the mean over the models of a seed's folds: they share the seed and the test classes, so they
+    are one draw.
     """
 
     loss: str
     source_trial: int | None
     seed: int | None
+    labels_C: NDArray[np.int64]
     sums_C: NDArray[np.float64]
     counts_C: NDArray[np.int64]
     images: str
@@ -95,15 +97,16 @@ def _path(folder: RunFolder, opening: ScoredOpening, model: ScoredModel | Scored
 def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: Path, metric: str) -> ClassScores:
     with reading(path):
         labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
-        of_N = ~np.isnan(scores_N)  # a metric on a part of the test classes only scores their images
+        of_N = ~np.isnan(scores_N)  # only queries have a score, for a metric on a part of the classes only theirs
         if not of_N.any():
             raise ValueError(f"no image has a value of {metric}")
         labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
-        classes_N = np.unique(labels_N, return_inverse=True)[1]
+        labels_C, classes_N = np.unique(labels_N, return_inverse=True)
         return ClassScores(
             loss=loss,
             source_trial=source_trial,
             seed=seed,
+            labels_C=labels_C,
             sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
             counts_C=np.bincount(classes_N),
             images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),

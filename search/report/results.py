@@ -287,6 +287,7 @@ class SplitSummary(Result):
         folds: number of folds of a cross-validation; None without one.
         merge: number of consecutive classes that are learned as one.
         label_noise: the part of the training images that is learned under a wrong class.
+        marks: "groups", "parts" and "cameras", those that the data set has.
     """
 
     digest: str
@@ -298,6 +299,7 @@ class SplitSummary(Result):
     folds: int | None
     merge: int
     label_noise: float
+    marks: tuple[str, ...] = ()
 
     @property
     def luck(self) -> str | None:

@@ -109,6 +109,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             folds=len(split.folds) or None,
             merge=split.merge,
             label_noise=split.label_noise,
+            marks=tuple(name for name, _ in split.marks),
         ),
         objective=config.objective,
         noise=noise_summary(search.plan, trials[config.noise_loss][Stage.NOISE]),

@@ -59,10 +59,15 @@ def in_digest_order(names: Sequence[str]) -> list[int]:
     return sorted(range(len(names)), key=digests.__getitem__)
 
 
-def sampled_queries(keys: Sequence[str], most: int) -> NDArray[np.int32]:
-    """Return the numbers of the first ``most`` images in the order of their keys' digests, ascending."""
-    chosen = range(len(keys)) if len(keys) <= most else sorted(in_digest_order(keys)[:most])
-    return np.fromiter(chosen, dtype=np.int32)
+def sampled_queries(keys: Sequence[str], most: int, queries_N: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
+    """Return the numbers of the first ``most`` queries in the order of their keys' digests, ascending.
+
+    With ``queries_N`` only these images are queries.
+    """
+    rows = np.arange(len(keys)) if queries_N is None else np.flatnonzero(queries_N)
+    if len(rows) > most:
+        rows = np.sort(rows[in_digest_order([keys[row] for row in rows.tolist()])[:most]])
+    return rows.astype(np.int32)
 
 
 def map_images(
@@ -116,8 +121,8 @@ class RetrievalFile:
         neighbours_QK: their nearest neighbours, nearest first.
         sample_S: the images of the map.
         embeddings_SD: their embeddings, of length 1.
-        ranked_Q: the queries that were ranked against all other images.
-        precision_L: their mean interpolated precision at :data:`LEVELS`; NaN if none has another image of its class.
+        ranked_Q: the queries that were ranked against their whole gallery.
+        precision_L: their mean interpolated precision at :data:`LEVELS`; NaN if none has a relevant image.
         same_B: the number of their pairs within a class, by cosine similarity in the bins of :data:`EDGES`.
         other_B: the same for pairs of different classes.
     """

@@ -28,11 +28,12 @@ from search.selection.retrieval_file import (
     sampled_queries,
 )
 from search.stages import UNTRAINED, WHITENED
-from trainables.data.store.view import StoreView, superclasses_for
+from trainables.data.store.view import StoreView, protocol_for, superclasses_for
 from trainables.files import as_path
 from trainables.inference.model_files import FROZEN, parsed_tensors, read_network
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.evaluation import from_parts, metric_parts
+from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery, full_float32
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.models.embedding import embed
@@ -45,17 +46,22 @@ _BLOCK_PAIRS = 2**24
 
 
 def retrieval_of(
-    embeddings_ND: torch.Tensor, labels_N: torch.Tensor, keys: Sequence[str], class_names: Sequence[str]
+    embeddings_ND: torch.Tensor,
+    labels_N: torch.Tensor,
+    keys: Sequence[str],
+    class_names: Sequence[str],
+    protocol: RetrievalProtocol | None = None,
 ) -> RetrievalFile:
     """Compute the ranking by a model with these embeddings; ``labels_N`` are positions in ``class_names``."""
     labels_N = labels_N.to(embeddings_ND.device)
-    gallery = Gallery(embeddings_ND, labels_N)
-    queries_Q = sampled_queries(keys, MOST_NEIGHBOURS)
-    ranked_Q = sampled_queries(keys, MOST_RANKED)
+    gallery = Gallery(embeddings_ND, labels_N, protocol)
+    queries_N = None if protocol is None else protocol.queries_N.numpy()
+    queries_Q = sampled_queries(keys, MOST_NEIGHBOURS, queries_N)
+    ranked_Q = sampled_queries(keys, MOST_RANKED, queries_N)
     sample_S = map_images(keys, labels_N.cpu().numpy(), class_names)
     neighbours_QK = gallery.neighbours(_on(queries_Q, embeddings_ND), RANKS)
     unit_ND = torch.nn.functional.normalize(embeddings_ND.float())
-    same_B, other_B = _pairs(unit_ND, labels_N, _on(ranked_Q, embeddings_ND))
+    same_B, other_B = _pairs(unit_ND, gallery, _on(ranked_Q, embeddings_ND))
     return RetrievalFile(
         queries_Q=queries_Q,
         neighbours_QK=neighbours_QK.cpu().numpy().astype(np.int32),
@@ -75,7 +81,7 @@ def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
 def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]:
     """Return the mean interpolated precision at each recall level r, for a query the highest P@i with recall@i ≥ r.
 
-    Queries without another image of their class have no recall and are skipped (Manning, Raghavan and Schütze,
+    Queries without a relevant image have no recall and are skipped (Manning, Raghavan and Schütze,
     Introduction to Information Retrieval, 2008, section 8.4).
     """
     total_L, counted = np.zeros(len(LEVELS)), 0
@@ -92,9 +98,11 @@ def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]
 
 
 def _pairs(
-    unit_ND: torch.Tensor, labels_N: torch.Tensor, queries_Q: torch.Tensor
+    unit_ND: torch.Tensor, gallery: Gallery, queries_Q: torch.Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the pairs of a query and another image by cosine similarity, within and between classes."""
+    """Count the pairs of a query and an image of its gallery by cosine similarity, within and between classes."""
+    labels_N, protocol = gallery.labels_N, gallery.protocol
+    rows_N = torch.arange(len(unit_ND), device=unit_ND.device)[None]
     bins = len(EDGES) - 1
     counts_2B = torch.zeros(2 * bins, dtype=torch.int64, device=unit_ND.device)
     for block_Q in queries_Q.split(max(_BLOCK_PAIRS // len(unit_ND), 1)):
@@ -102,8 +110,7 @@ def _pairs(
             cosine_QN = unit_ND[block_Q] @ unit_ND.T
         bin_QN = ((cosine_QN + 1) * (bins / 2)).long().clamp_(0, bins - 1)
         bin_QN += bins * (labels_N[block_Q][:, None] != labels_N)
-        # a query does not form a pair with itself
-        bin_QN.scatter_(1, block_Q[:, None], 2 * bins)
+        bin_QN[protocol.ignored(labels_N, block_Q, rows_N) | ~protocol.gallery_N] = 2 * bins  # no pairs
         counts_2B += torch.bincount(bin_QN.flatten(), minlength=2 * bins + 1)[:-1]
     same_B, other_B = counts_2B.cpu().numpy().reshape(2, bins)
     return same_B, other_B
@@ -121,15 +128,16 @@ def in_small_galleries(
     metric: str,
     classes: int,
     superclasses_N: torch.Tensor | None = None,
+    protocol: RetrievalProtocol | None = None,
 ) -> float:
     """Return the mean of ``metric`` over random draws of ``classes`` test classes, the same draws for every model.
 
-    If there are no more test classes than that, it is the metric itself.
+    Classes without queries are not drawn. If there are no more test classes than that, it is the metric itself.
     """
     of_images_N = labels_N.cpu().numpy()
-    known = np.unique(of_images_N)
+    known = np.unique(of_images_N if protocol is None else of_images_N[protocol.queries_N.numpy()])
     if classes >= len(known):
-        return evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N)[metric]
+        return evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N, protocol=protocol)[metric]
     generator = np.random.default_rng(0)
     values = []
     for _ in range(DRAWS):
@@ -139,6 +147,7 @@ def in_small_galleries(
             labels_N[chosen.to(labels_N.device)],
             [metric],
             superclasses_N=None if superclasses_N is None else superclasses_N[chosen],
+            protocol=None if protocol is None else protocol[chosen],
         )
         values.append(drawn[metric])
     return float(np.mean(values))
@@ -263,26 +272,30 @@ def _scored(
     labels_N = view.labels_N
     names = scoring.metrics
     superclasses_N = superclasses_for((*names, objective), scoring.images.dataset, view)
+    protocol = protocol_for(scoring.images.dataset, view.image_keys)
     parts: dict[str, torch.Tensor] = {}
     metrics: dict[str, float] = {}
     test_subsets = scoring.images.dataset.test_subsets()
     for subset, of_subset in by_subset(names).items():
         of_N = images_of(subset, labels_N, view.class_names, test_subsets)
         its_superclasses = None if superclasses_N is None else superclasses_N[of_N]
-        found = metric_parts(embeddings_ND[of_N], labels_N[of_N], of_subset, its_superclasses)
+        its_protocol = None if protocol is None else protocol[of_N]
+        found = metric_parts(embeddings_ND[of_N], labels_N[of_N], of_subset, its_superclasses, its_protocol)
         values = from_parts(found, labels_N[of_N], of_subset)
         values |= evaluate(embeddings_ND[of_N], labels_N[of_N], [name for name in of_subset if name not in values])
         parts |= spread_parts(found, subset, of_N)
         metrics |= {subset_name(name, subset): value for name, value in values.items()}
     content = io.BytesIO()
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
-    retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names)
+    retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names, protocol)
     files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
     digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
     scores = {
         **entry,
         "metrics": {name: metrics[name] for name in map(metric_name, names)},
-        "in_small_galleries": in_small_galleries(embeddings_ND, labels_N, objective, scoring.gallery, superclasses_N)
+        "in_small_galleries": in_small_galleries(
+            embeddings_ND, labels_N, objective, scoring.gallery, superclasses_N, protocol
+        )
         if scoring.gallery
         else None,
         "sha256": digests[0],

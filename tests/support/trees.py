@@ -70,6 +70,24 @@ def _sop(root: Path, train: Sizes, test: Sizes) -> Lists:
     return images
 
 
+def _inshop(root: Path, train: Sizes, test: Sizes) -> Lists:
+    """Spread the queries and the gallery over the test images in the published proportion of 14,218 and 12,612."""
+    images, lines, tested = {}, [], 0
+    for label, number in _images(train, test):
+        item = f"id_{label + 1:08d}"
+        path = f"img/{('MEN/Denim', 'WOMEN/Dresses')[label % 2]}/{item}/{number + 1:02d}_1_front.jpg"
+        part = "train"
+        if label >= len(train):
+            tested += 1
+            part = "gallery" if tested * 12_612 // 26_830 > (tested - 1) * 12_612 // 26_830 else "query"
+        lines.append(f"{path:<80}{item:<14}{part}")
+        images[f"Img/{path}"] = label
+    heading = "image_name item_id evaluation_status"
+    _write(root / "Eval" / "list_eval_partition.txt", [str(len(images)), heading, *lines])
+    (root / "Img").mkdir(exist_ok=True)
+    return images
+
+
 def _vehicleid(root: Path, train: Sizes, test: Sizes) -> Lists:
     """Write nested test lists: a third (at least 2), two thirds (at least 3) and all of the test vehicles."""
     rows = [
@@ -125,6 +143,7 @@ WRITERS: dict[str, Callable[[Path, Sizes, Sizes], Lists]] = {
     "cub200": _cub200,
     "cars196": _cars196,
     "sop": _sop,
+    "inshop": _inshop,
     "vehicleid": _vehicleid,
     "inaturalist": _inaturalist,
 }
@@ -152,6 +171,7 @@ make_omniglot = partial(make_tree, "omniglot")
 make_cub200 = partial(make_tree, "cub200")
 make_cars196 = partial(make_tree, "cars196")
 make_sop = partial(make_tree, "sop")
+make_inshop = partial(make_tree, "inshop")
 make_vehicleid = partial(make_tree, "vehicleid")
 make_inaturalist = partial(make_tree, "inaturalist")
 

@@ -1,7 +1,8 @@
 """The interface of a data set."""
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -67,6 +68,30 @@ class Dataset(ABC):
         """
         return {}
 
+    def groups(self) -> Mapping[str, str]:
+        """Map image keys to the group of each, such as a product, a shop or a session; empty without groups.
+
+        A group never crosses the split: classes with images of one group train, validate or test together.
+        """
+        return {}
+
+    def parts(self) -> Mapping[str, str]:
+        """Map image keys to their official part, ``query`` or ``gallery``.
+
+        Queries are ranked against the gallery only. An image without a part is a query, and in the gallery of others.
+        """
+        return {}
+
+    def cameras(self) -> Mapping[str, str]:
+        """Map image keys to the camera of each if a query ignores the images of its class by its own camera."""
+        return {}
+
     def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the training and test classes published by the data set's authors, or None."""
         return None
+
+
+def sorted_classes(names: Iterable[str]) -> list[str]:
+    """Sort the names of classes, by size if all are whole numbers."""
+    found = sorted(names)
+    return sorted(found, key=int) if all(re.fullmatch(r"-?[0-9]+", name) for name in found) else found

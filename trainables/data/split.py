@@ -8,22 +8,29 @@ validates once.
 With ``merge``, every m consecutive training classes are learned as one class with several centres; Li et al. (PNP,
 Tables 6 and 7) merge three. Validation and test keep their own classes.
 
+Classes with images of a common group (the same product, shop, animal, session) stay together: what is split are the
+connected components of the classes, and without groups each class is one. A component has the place of its first class
+in the data set's order, and the lowest of its classes' hashes.
+
 With ``label_noise``, a part of the training images is learned under a wrong class (symmetric noise, as in van Rooyen et
 al., 2015); PNP claims to be robust to wrong annotations. Validation and test keep the true labels.
 """
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from trainables.data.marks import joined_classes
 from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from trainables.data.dataset import Dataset
 
 
 FEWEST_CLASSES = 2  # in each part: one class leaves nothing to distinguish
@@ -37,8 +44,9 @@ class ClassSplit:
     ``identity`` identifies the data set, and ``ratio`` is the part of the training half that trains at once. With
     ``folds``, ``train`` is the whole training half and ``validation`` is empty; each fold lists the classes that
     validate while the others train. Every ``merge`` consecutive training classes are learned as one, and the part
-    ``label_noise`` of the training images under a wrong class. ``images`` is the digest of the images of the training
-    half, None until they are decoded.
+    ``label_noise`` of the training images under a wrong class. ``joined`` lists the classes that share groups, and
+    ``marks`` has the digests of the images' groups, official parts and cameras if the data set has them. ``images`` is
+    the digest of the images of the training half, None until they are decoded.
     """
 
     train: tuple[str, ...]
@@ -50,6 +58,8 @@ class ClassSplit:
     folds: tuple[tuple[str, ...], ...] = ()
     merge: int = 1
     label_noise: float = 0.0
+    joined: tuple[tuple[str, ...], ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()
     images: str | None = None
 
     @property
@@ -75,6 +85,8 @@ class ClassSplit:
             **({"folds": [list(fold) for fold in self.folds]} if self.folds else {}),
             **({"merge": self.merge} if self.merge > 1 else {}),
             **({"label_noise": self.label_noise} if self.label_noise else {}),
+            **({"joined": [list(names) for names in self.joined]} if self.joined else {}),
+            **({"marks": dict(self.marks)} if self.marks else {}),
             **({"images": self.images} if self.images else {}),
         }
 
@@ -114,6 +126,8 @@ class ClassSplit:
                 folds=tuple(map(tuple, content.get("folds", ()))),
                 merge=content.get("merge", 1),
                 label_noise=float(content.get("label_noise", 0)),
+                joined=tuple(map(tuple, content.get("joined", ()))),
+                marks=tuple(content.get("marks", {}).items()),
                 images=content.get("images"),
             )
             expected = content["digest"]
@@ -137,6 +151,32 @@ def left_out(names: Sequence[str], fold: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in fold_names)
 
 
+def split_dataset(
+    dataset: "Dataset",
+    *,
+    ratio: float,
+    seed: int,
+    folds: int | None = None,
+    merge: int | None = None,
+    label_noise: float = 0.0,
+) -> ClassSplit:
+    """Split the classes of a data set as :func:`make_split` does, with its groups; errors as there."""
+    classes = dataset.classes()
+    marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
+    split = make_split(
+        dataset.identity(),
+        list(classes),
+        dataset.published_split(),
+        ratio=ratio,
+        seed=seed,
+        folds=folds,
+        merge=merge,
+        label_noise=label_noise,
+        joined=joined_classes(classes, marks["groups"]),
+    )
+    return replace(split, marks=tuple((name, _sha256(dict(found))) for name, found in marks.items() if found))
+
+
 def make_split(
     dataset_identity: str,
     class_names: Sequence[str],
@@ -147,6 +187,7 @@ def make_split(
     folds: int | None = None,
     merge: int | None = None,
     label_noise: float = 0.0,
+    joined: Sequence[tuple[str, ...]] = (),
 ) -> ClassSplit:
     """Split ``class_names``, given in the data set's own order.
 
@@ -156,18 +197,34 @@ def make_split(
     the first of ten folds equals the validation classes of the fixed split at 0.9. Each part keeps the order of
     ``class_names``.
 
+    The classes of each tuple of ``joined`` stay together. The training half takes whole tuples until it has
+    floor(C / 2) classes or more. The validation passes over those that it has no room for; if fewer than two classes
+    fit, the smallest others join. A fold takes those whose first class falls into its range.
+
     Raises:
-        Mistakes: a ratio outside (0, 1), or fewer than two classes in a part.
+        Mistakes: a ratio outside (0, 1), fewer than two classes in a part, classes that are all joined, or joined
+            classes in different ``published`` halves.
     """
     assert len(set(class_names)) == len(class_names), "class names that repeat"
     if not 0 < ratio < 1:
         raise Mistakes(f"split.ratio must be between 0 and 1, such as 0.9; it is {ratio}.")
-    half, test = _halves(class_names, published)
+    together = {name: names for names in joined for name in names}
+    units = list(dict.fromkeys(together.get(name, (name,)) for name in class_names))
+    if joined and len(units) == 1:
+        raise Mistakes(
+            f"All {len(class_names)} classes are joined by the groups that they share ({listed(units[0], shown=3)}), "
+            "and a group never crosses the split; give the images of fewer classes the same group."
+        )
+    half, test = _halves(class_names, published, units)
     if folds and folds > len(half) >= 2 * FEWEST_CLASSES:  # before dealing, since the number may be huge
         raise Mistakes(_too_many_folds(folds, len(half)))
-    hashed = sorted(half, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    digest_of = {name: hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in half}
+    hashed = sorted(
+        (unit for unit in units if unit[0] in digest_of), key=lambda unit: min(digest_of[name] for name in unit)
+    )
     position = {name: number for number, name in enumerate(half)}
-    parts = _dealt(hashed, min(folds, len(half) + 1)) if folds else [hashed[: _validation_count(len(half), ratio)]]
+    count = _validation_count(len(half), ratio)
+    parts = _dealt(hashed, min(folds, len(half) + 1)) if folds else [_validating(hashed, count)]
     in_order = tuple(tuple(sorted(part, key=position.__getitem__)) for part in parts)
     validation = () if folds else in_order[0]
     split = ClassSplit(
@@ -180,9 +237,29 @@ def make_split(
         folds=in_order if folds else (),
         merge=merge or 1,
         label_noise=label_noise,
+        joined=tuple(joined),
     )
     _refuse_too_few(split)
     return split
+
+
+Unit = tuple[str, ...]
+"""Classes that stay together; without groups a single one."""
+
+
+def _validating(units: Sequence[Unit], count: int) -> list[str]:
+    """Return the classes of the first units that fit among ``count``, and of the smallest others if these are few."""
+    taken: list[str] = []
+    others = []
+    for unit in units:
+        if len(taken) + len(unit) <= count:
+            taken += unit
+        else:
+            others.append(unit)
+    for unit in sorted(others, key=len):
+        if len(taken) < FEWEST_CLASSES:
+            taken += unit
+    return taken
 
 
 def _validation_count(classes: int, ratio: float) -> int:
@@ -192,11 +269,14 @@ def _validation_count(classes: int, ratio: float) -> int:
 
 
 def _halves(
-    class_names: Sequence[str], published: tuple[Sequence[str], Sequence[str]] | None
+    class_names: Sequence[str], published: tuple[Sequence[str], Sequence[str]] | None, units: Sequence[Unit]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if published is None:
-        middle = len(class_names) // 2
-        return tuple(class_names[:middle]), tuple(class_names[middle:])
+        half: set[str] = set()
+        for unit in units:
+            if len(half) < len(class_names) // 2:
+                half.update(unit)
+        return tuple(name for name in class_names if name in half), left_out(class_names, tuple(half))
     train, test = map(tuple, published)
     known = set(class_names)
     if missing := [name for name in (*train, *test) if name not in known]:
@@ -205,14 +285,24 @@ def _halves(
             f"data: {listed(missing)}. The data set is incomplete: unpack it again."
         )
     assert not set(train) & set(test), "published halves that share classes"
+    if crossing := [unit for unit in units if len({name in test for name in unit}) > 1]:
+        raise Mistakes(
+            f"{counted(len(crossing), 'set')} of classes with a common group in both the training and the test half, "
+            f"such as {listed(crossing[0], shown=5)}; a group never crosses the split: correct the groups or the parts."
+        )
     return train, test
 
 
-def _dealt(names: Sequence[str], folds: int) -> list[Sequence[str]]:
-    """Split ``names`` into ``folds`` consecutive parts; the first ones are larger by one if the division is uneven."""
-    size, larger = divmod(len(names), folds)
-    starts = [fold * size + min(fold, larger) for fold in range(folds + 1)]
-    return [names[start:end] for start, end in pairwise(starts)]
+def _dealt(units: Sequence[Unit], folds: int) -> list[list[str]]:
+    """Deal units into ``folds`` ranges of classes; the first are larger by one if the division is uneven."""
+    size, larger = divmod(sum(map(len, units)), folds)
+    ends = [(fold + 1) * size + min(fold + 1, larger) for fold in range(folds)]
+    parts: list[list[str]] = [[] for _ in ends]
+    dealt = 0
+    for unit in units:
+        parts[bisect_right(ends, dealt)] += unit
+        dealt += len(unit)
+    return parts
 
 
 def _too_many_folds(folds: int, half: int) -> str:
@@ -232,7 +322,12 @@ def _refuse_too_few(split: ClassSplit) -> None:
             f"The data set has {counted(half + len(split.test), 'class', 'classes')}: {half} in the training half and "
             f"{len(split.test)} in the test half. At split.ratio {split.ratio}, {validation} of the training half "
             f"validate and {train} are left to train. Each part needs at least {FEWEST_CLASSES}: give more classes or "
-            "another split.ratio."
+            f"another split.ratio{', or fewer classes with common groups' if split.joined else ''}."
+        )
+    if few and split.joined:
+        raise Mistakes(
+            f"split.folds is {len(split.folds)}, and classes that share a group stay together, which leaves a fold "
+            f"with fewer than {FEWEST_CLASSES} classes; give fewer folds."
         )
     if few:
         raise Mistakes(_too_many_folds(len(split.folds), half))

@@ -17,7 +17,9 @@ from trainables.metrics.clustering import (
     distances_of,
     superclass_agreement,
 )
-from trainables.metrics.ranking import Gallery, checked, checked_superclasses
+from trainables.metrics.protocol import RetrievalProtocol
+from trainables.metrics.ranking import checked, checked_superclasses
+from trainables.metrics.refinement import refined
 from trainables.metrics.retrieval import SCORES, Ranking
 from trainables.metrics.table import (
     AT_K,
@@ -28,6 +30,7 @@ from trainables.metrics.table import (
     SUPERCLASSES,
     WHOLE,
     all_metrics,
+    by_refinement,
     is_retrieval,
     metric_name,
     name_conflicts,
@@ -50,6 +53,7 @@ def evaluate(
     seed: int = 0,
     queries: int | None = None,
     superclasses_N: torch.Tensor | None = None,
+    protocol: RetrievalProtocol | None = None,
 ) -> dict[str, float]:
     """Compute metrics by name, in the order of ``names``.
 
@@ -64,10 +68,12 @@ def evaluate(
         queries: use only the first ``queries`` images as queries and the others only as gallery. All other metrics are
             computed on the queries. None for every image.
         superclasses_N: superclass of each image, for ``nmi_super`` and ``f1_super``.
+        protocol: queries and gallery among the first ``queries`` images, for the retrieval metrics; all other metrics
+            use both. None: each is a query against all others.
 
     Raises:
         Mistakes: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
-            number, or no superclasses for a metric that needs them.
+            number, no superclasses for a metric that needs them, or too many images for one.
     """
     names = all_metrics(ks) if names == "all" else tuple(names)
     raise_if_any(name_conflicts(names))
@@ -75,7 +81,7 @@ def evaluate(
     retrieval = [name for name in names if name not in {**CLUSTERING, **SUPERCLASSES, **DISTANCES, **own}]
     values: dict[str, float] = {}
     if retrieval:
-        values |= _means(embeddings_ND, labels_N, retrieval, exclude_singletons, queries)
+        values |= _means(embeddings_ND, labels_N, retrieval, exclude_singletons, queries, protocol)
     embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries]
     if not CLUSTERING.keys().isdisjoint(names):
         values |= clustering_metrics(embeddings_ND, labels_N, seed=seed)
@@ -104,7 +110,7 @@ def retrieval_metrics(
     Raises:
         Mistakes: a k below 1, no embeddings, not finite, or labels of another number.
     """
-    return _means(embeddings_ND, labels_N, retrieval_names(ks), exclude_singletons, None)
+    return _means(embeddings_ND, labels_N, retrieval_names(ks), exclude_singletons)
 
 
 def per_query_metrics(
@@ -114,14 +120,16 @@ def per_query_metrics(
     *,
     ks: Sequence[int] = KS,
     queries: int | None = None,
+    protocol: RetrievalProtocol | None = None,
 ) -> dict[str, torch.Tensor]:
     """Compute the score of each query in retrieval metrics: float64 [queries], whose mean is the metric.
 
     "all" is every retrieval metric, those of the first k ranks for each of ``ks``. The first ``queries`` images are the
-    queries, None for all.
+    queries, None for all; with a ``protocol`` the score of an image among them that is no query is NaN.
 
     Raises:
-        Mistakes: a name of no retrieval metric, no embeddings, not finite, or labels of another number.
+        Mistakes: a name of no retrieval metric, no embeddings, not finite, labels of another number, or too many images
+            for a metric.
     """
     names = retrieval_names(ks) if names == "all" else tuple(names)
     if wrong := [name for name in names if not is_retrieval(name)]:
@@ -130,15 +138,27 @@ def per_query_metrics(
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     queries = len(labels_N) if queries is None else queries
-    positives_N = _positives(labels_N)[:queries]
-    wanted = {name: _score_and_depth(name, int(positives_N.max()), len(labels_N) - 1) for name in names}
-    depth = max((depth for _, depth in wanted.values()), default=1)
-    scores = {name: torch.zeros(queries, dtype=torch.float64) for name in names}
-    for numbers_Q, relevant_QK in Gallery(embeddings_ND, labels_N).relevance(max(depth, 1), queries):
-        ranking = Ranking(relevant_QK=relevant_QK, positives_Q=positives_N[numbers_Q])
-        for name, (row, k) in wanted.items():
-            scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
+    protocol = _whole_protocol(len(labels_N), queries, protocol).to(labels_N.device)
+    positives_N, _ = protocol.counts(labels_N)
+    scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
+    for refinement, of_refinement in by_refinement(names).items():
+        ranked = refined(refinement, embeddings_ND, labels_N, protocol)
+        depth_r = int(positives_N[ranked.queries_Q].max())
+        wanted = {name: _score_and_depth(metric, depth_r, ranked.longest) for name, metric in of_refinement.items()}
+        depth = max(1, *(depth for _, depth in wanted.values()))
+        for numbers_Q, relevant_QK in ranked.relevance(depth):
+            ranking = Ranking(relevant_QK=relevant_QK, positives_Q=positives_N[numbers_Q])
+            for name, (row, k) in wanted.items():
+                scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
     return scores
+
+
+def _whole_protocol(images: int, queries: int, protocol: RetrievalProtocol | None) -> RetrievalProtocol:
+    """Return the protocol of all images, the last of which are in the gallery only."""
+    if protocol is None:
+        return RetrievalProtocol.first(queries, images)
+    assert len(protocol.queries_N) == queries, "the protocol of other images"
+    return protocol.with_further(images - queries)
 
 
 def _score_and_depth(name: str, depth_r: int, depth_whole: int) -> tuple[str, int]:
@@ -148,22 +168,20 @@ def _score_and_depth(name: str, depth_r: int, depth_whole: int) -> tuple[str, in
     return split_at_k(name) or (name, depth_whole)
 
 
-def _positives(labels_N: torch.Tensor) -> torch.Tensor:
-    """Return R [N], the number of other images in each image's class."""
-    _, class_N, sizes_C = labels_N.unique(return_inverse=True, return_counts=True)
-    return sizes_C[class_N] - 1
-
-
 def _means(
     embeddings_ND: torch.Tensor,
     labels_N: torch.Tensor,
     names: Sequence[str],
     exclude_singletons: bool,
-    queries: int | None,
+    queries: int | None = None,
+    protocol: RetrievalProtocol | None = None,
 ) -> dict[str, float]:
-    scores = per_query_metrics(embeddings_ND, labels_N, names, queries=queries)
-    keep_N = _positives(labels_N)[:queries].cpu() > 0 if exclude_singletons else slice(None)
-    return {name: score_N[keep_N].mean().item() for name, score_N in scores.items()}
+    scores = per_query_metrics(embeddings_ND, labels_N, names, queries=queries, protocol=protocol)
+    if exclude_singletons:
+        whole = _whole_protocol(len(labels_N), len(labels_N[:queries]), protocol)
+        positives_N, _ = whole.counts(labels_N.cpu())
+        scores = {name: score_N[positives_N[:queries] > 0] for name, score_N in scores.items()}
+    return {name: score_N.nanmean().item() for name, score_N in scores.items()}
 
 
 # Parts of metrics by image or class, from which the metrics can be recomputed without embeddings.
@@ -178,17 +196,19 @@ def metric_parts(
     labels_N: torch.Tensor,
     names: Sequence[str],
     superclasses_N: torch.Tensor | None = None,
+    protocol: RetrievalProtocol | None = None,
 ) -> dict[str, torch.Tensor]:
     """Compute the parts of metrics; user-defined ones have none.
 
-    A retrieval metric's part is the score of each query, under its name. Clustering has the cluster of each image, and
-    with superclasses also the superclass and the cluster among as many clusters as superclasses. Distances have those
-    within and from each class.
+    A retrieval metric's part is the score of each query, under its name, NaN for other images. Clustering has the
+    cluster of each image, and with superclasses also the superclass and the cluster among as many clusters as
+    superclasses. Distances have those within and from each class.
 
     Raises:
         Mistakes: no embeddings, not finite, labels of another number, or no superclasses for a metric that needs them.
     """
-    parts = per_query_metrics(embeddings_ND, labels_N, [name for name in names if is_retrieval(name)])
+    retrieval = [name for name in names if is_retrieval(name)]
+    parts = per_query_metrics(embeddings_ND, labels_N, retrieval, protocol=protocol)
     if not CLUSTERING.keys().isdisjoint(names):
         parts[CLUSTERS] = clusters_of(embeddings_ND, labels_N)
     if superclass_metrics(names):
@@ -201,7 +221,7 @@ def metric_parts(
 
 def from_parts(parts: Mapping[str, torch.Tensor], labels_N: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
     """Compute the metrics ``names`` that have parts."""
-    values = {name: parts[name].mean().item() for name in names if is_retrieval(name)}
+    values = {name: parts[name].nanmean().item() for name in names if is_retrieval(name)}
     if not CLUSTERING.keys().isdisjoint(names):
         values |= agreement(labels_N, parts[CLUSTERS])
     if superclass_metrics(names):

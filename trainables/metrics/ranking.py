@@ -1,7 +1,6 @@
 """Exact ranking of a gallery for every query, and checks of a metric's input.
 
-Shapes: N images of the gallery (the first of them are the queries), D embedding, Q queries of a block, K ranks,
-M pairs, R positives of a query, G groups of duplicates.
+Shapes: N images, G images of the gallery, D embedding, Q queries of a block, K ranks, M pairs, R positives of a query.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from types import ModuleType
 
 import torch
 
+from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.table import superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
 
@@ -134,68 +134,118 @@ _BLOCK_RANKS = 2**23
 
 
 class Gallery:
-    """N labelled embeddings, each ranked against all others by cosine similarity in float64, ties by index.
+    """A gallery among N labelled embeddings, ranked for each query by cosine similarity in float64, ties by index.
 
     A float32 search finds the candidates. If two are closer than its rounding and only one of them is relevant, their
-    similarities are recomputed in float64, so that no block size, thread or device can change a score. A query is
-    excluded from its ranking by index, so a duplicate of it is not.
+    similarities are recomputed in float64, so that no block size, thread or device can change a score. The images that
+    a query ignores, such as itself, are excluded by index, so a duplicate of the query is not.
     """
 
-    def __init__(self, embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> None:
-        self._raw_ND = embeddings_ND
+    def __init__(
+        self,
+        embeddings_ND: torch.Tensor,
+        labels_N: torch.Tensor,
+        protocol: RetrievalProtocol | None = None,
+        *,
+        queries_ND: torch.Tensor | None = None,
+    ) -> None:
+        """Prepare the ranking of N images; ``queries_ND`` are their embeddings as queries, if these are others."""
+        protocol = protocol or RetrievalProtocol.first(len(labels_N), len(labels_N))
+        self.protocol = protocol.to(labels_N.device)
         self.labels_N = labels_N
-        self._unit_ND = torch.nn.functional.normalize(embeddings_ND.double()).float().contiguous()
+        self.queries_Q = self.protocol.queries_N.nonzero().flatten()
+        self._rows_G = self.protocol.gallery_N.nonzero().flatten()
+        self._raw_ND = embeddings_ND
+        self._queries_ND = embeddings_ND if queries_ND is None else queries_ND
+        self._unit_GD = _unit64(embeddings_ND[self._rows_G]).float().contiguous()
         self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
+        _, ignored_N = self.protocol.counts(labels_N)
+        least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
+        self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
 
-    def __len__(self) -> int:
-        return len(self.labels_N)
-
-    def relevance(self, depth: int, queries: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield blocks of the first ``queries`` images: indices [Q], and relevance of their K = depth nearest [Q, K].
+    def relevance(self, depth: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield blocks of the queries: indices [Q], and relevance of their K = depth nearest [Q, K].
 
         Ranks beyond the size of the gallery are not relevant.
         """
-        ranks = min(depth, len(self) - 1)
+        ranks = min(depth, self.longest)
         block = max(min(_BLOCK_QUERIES, _BLOCK_RANKS // depth), 1)
-        for queries_Q in torch.arange(queries, device=self.labels_N.device).split(block):
+        for queries_Q in self.queries_Q.split(block):
             relevant_QK = self._relevance(queries_Q, ranks)
             yield queries_Q, torch.nn.functional.pad(relevant_QK, (0, depth - ranks))
 
     def neighbours(self, queries_Q: torch.Tensor, k: int) -> torch.Tensor:
         """Return the indices of the k nearest of some queries, int64 [Q, K]; K is below k in a smaller gallery."""
-        ranks = min(k, len(self) - 1)
+        ranks = min(k, self.shortest)
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(_BLOCK_QUERIES)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
     def whole_relevance(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks as :meth:`relevance`, for some queries and all ranks."""
-        for block_Q in queries_Q.split(max(_BLOCK_RANKS // len(self), 1)):
-            yield block_Q, self._full_relevance(block_Q, len(self) - 1)
+        for block_Q in queries_Q.split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
+            yield block_Q, self._full_relevance(block_Q, self.longest)
+
+    def similarities(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield blocks of some queries with their similarities to the gallery in steps of 1 / :data:`GRID` [Q, G]."""
+        if self._exact is None:
+            raw_GD = self._raw_ND[self._rows_G]
+            self._exact = _unit64(raw_GD), _first_of_duplicates(raw_GD)
+        unit_GD, first_G = self._exact
+        for block_Q in queries_Q.split(max(_BLOCK_BYTES // (8 * len(unit_GD)), 1)):
+            exact_QG = (_unit64(self._queries_ND[block_Q]) @ unit_GD.T * GRID).round()
+            yield block_Q, exact_QG if first_G is None else exact_QG[:, first_G]
+
+    def ordered(self, queries_Q: torch.Tensor, heights_QG: torch.Tensor, ranks: int) -> torch.Tensor:
+        """Return relevance of the first ranks, the highest of whole numbers ``heights_QG`` first, ties by index."""
+        same_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
+        keys_QG, ignored_QG = self._full_keys(queries_Q, heights_QG)
+        return _relevance_of_keys(keys_QG, same_QG & ~ignored_QG)[:, :ranks]
+
+    def _candidates(self, queries_Q: torch.Tensor, ranks: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more."""
+        candidates = ranks + self._most_ignored + _SPARE
+        if 2 * candidates >= len(self._rows_G):
+            return None
+        unit_QD = _unit64(self._queries_ND[queries_Q]).float().contiguous()
+        similarities_QK, places_QK = nearest(unit_QD, self._unit_GD, candidates)
+        return similarities_QK, self._rows_G[places_QK]
+
+    def _open(self, similarities_QK: torch.Tensor, ranks: int) -> torch.Tensor:
+        """Return the queries for which images beyond the candidates may tie with the last rank."""
+        last = ranks + self._most_ignored - 1
+        return similarities_QK[:, last] - similarities_QK[:, -1] <= ROUNDING
+
+    def _ignored(self, queries_Q: torch.Tensor, rows_QK: torch.Tensor) -> torch.Tensor:
+        return self.protocol.ignored(self.labels_N, queries_Q, rows_QK)
 
     def _neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
-        candidates = ranks + 1 + _SPARE
-        if 2 * candidates >= len(self):
+        found = self._candidates(queries_Q, ranks)
+        if found is None:
             return self._full_neighbours(queries_Q, ranks)
-        similarities_QK, rows_QK = nearest(self._unit_ND[queries_Q], self._unit_ND, candidates)
-        open_Q = similarities_QK[:, ranks] - similarities_QK[:, -1] <= ROUNDING
-        exact_QK = self._exact_pairs(queries_Q.repeat_interleave(candidates), rows_QK.flatten()).view(rows_QK.shape)
-        keys_QK = self._keys(exact_QK, rows_QK).masked_fill(rows_QK == queries_Q[:, None], _LAST)
+        similarities_QK, rows_QK = found
+        open_Q = self._open(similarities_QK, ranks)
+        exact_QK = self.pair_similarities(queries_Q.repeat_interleave(rows_QK.shape[1]), rows_QK.flatten())
+        keys_QK = self._keys(exact_QK.view(rows_QK.shape), rows_QK)
+        keys_QK = keys_QK.masked_fill(self._ignored(queries_Q, rows_QK), _LAST)
         nearest_QK = rows_QK.gather(1, keys_QK.topk(ranks).indices)
         if open_Q.any():
             nearest_QK[open_Q] = self._full_neighbours(queries_Q[open_Q], ranks)
         return nearest_QK
 
     def _full_neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
-        return torch.cat([keys_QN.topk(ranks).indices for _, keys_QN in self._full_keys(queries_Q)])
+        parts = [
+            self._full_keys(block_Q, exact_QG)[0].topk(ranks).indices
+            for block_Q, exact_QG in self.similarities(queries_Q)
+        ]
+        return self._rows_G[torch.cat(parts)]
 
     def _relevance(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
-        candidates = ranks + 1 + _SPARE
-        if 2 * candidates >= len(self):
+        found = self._candidates(queries_Q, ranks)
+        if found is None:
             return self._full_relevance(queries_Q, ranks)
-        similarities_QK, rows_QK = nearest(self._unit_ND[queries_Q], self._unit_ND, candidates)
-        # images beyond the candidates may tie with the last rank, in column `ranks` because of the query itself
-        open_Q = similarities_QK[:, ranks] - similarities_QK[:, -1] <= ROUNDING
-        similarities_QK = similarities_QK.masked_fill(rows_QK == queries_Q[:, None], -torch.inf)
+        similarities_QK, rows_QK = found
+        open_Q = self._open(similarities_QK, ranks)
+        similarities_QK = similarities_QK.masked_fill(self._ignored(queries_Q, rows_QK), -torch.inf)
         similarities_QK, order_QK = similarities_QK.sort(descending=True)
         rows_QK = rows_QK.gather(1, order_QK)
         relevant_QK = self._settled(queries_Q, similarities_QK, rows_QK)[:, :ranks]
@@ -222,7 +272,7 @@ class Gallery:
         """Return relevance sorted by run, within mixed runs by exact similarity, then by index."""
         query_M, column_M = mixed_QK.nonzero(as_tuple=True)
         exact_QK = torch.zeros(rows_QK.shape, dtype=torch.float64, device=rows_QK.device)
-        exact_QK[query_M, column_M] = self._exact_pairs(queries_Q[query_M], rows_QK[query_M, column_M])
+        exact_QK[query_M, column_M] = self.pair_similarities(queries_Q[query_M], rows_QK[query_M, column_M])
         rows_QK, order_QK = rows_QK.sort()
         for key_QK, descending in ((exact_QK, True), (run_QK, False)):
             step_QK = key_QK.gather(1, order_QK).sort(descending=descending, stable=True).indices
@@ -230,54 +280,46 @@ class Gallery:
             rows_QK = rows_QK.gather(1, step_QK)
         return self.labels_N[rows_QK] == self.labels_N[queries_Q][:, None]
 
-    def _exact_pairs(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
+    def pair_similarities(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
+        """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
         parts = []
         for left, right in zip(left_M.split(4096), right_M.split(4096), strict=True):
-            left_MD, right_MD = self._unit64(self._raw_ND[left]), self._unit64(self._raw_ND[right])
+            left_MD, right_MD = _unit64(self._queries_ND[left]), _unit64(self._raw_ND[right])
             parts.append((left_MD * right_MD).sum(1))
         return (torch.cat(parts) * GRID).round()
 
-    @staticmethod
-    def _unit64(raw: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.normalize(raw.double())
-
     def _full_relevance(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
         """Return relevance of the first ranks, from all similarities in float64."""
-        parts = []
-        for queries, keys_QN in self._full_keys(queries_Q):
-            parts.append(_relevance_of_keys(keys_QN, self.labels_N == self.labels_N[queries][:, None])[:, :ranks])
-        return torch.cat(parts)
+        return torch.cat([self.ordered(block_Q, exact_QG, ranks) for block_Q, exact_QG in self.similarities(queries_Q)])
 
-    def _full_keys(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield blocks of queries with the :meth:`_keys` of all images; a query's own is ``_LAST``."""
-        if self._exact is None:
-            self._exact = self._unit64(self._raw_ND), _first_of_duplicates(self._raw_ND)
-        unit_ND, first_N = self._exact
-        rows_N = torch.arange(len(self), device=self.labels_N.device)
-        for queries in queries_Q.split(max(_BLOCK_BYTES // (8 * len(self)), 1)):
-            exact_QN = (unit_ND[queries] @ unit_ND.T * GRID).round()
-            if first_N is not None:
-                exact_QN = exact_QN[:, first_N]
-            yield queries, self._keys(exact_QN, rows_N).scatter_(1, queries[:, None], _LAST)
+    def _full_keys(self, queries_Q: torch.Tensor, heights_QG: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the :meth:`_keys` of the gallery, and the images that a query ignores, whose key is ``_LAST``."""
+        ignored_QG = self._ignored(queries_Q, self._rows_G[None])
+        return self._keys(heights_QG, self._rows_G).masked_fill_(ignored_QG, _LAST), ignored_QG
 
     def _keys(self, exact_QK: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Combine rounded similarity and index into one integer, the largest of which ranks first."""
-        assert len(self) < _INDICES
-        return exact_QK.long() * _INDICES + (len(self) - 1 - rows)
+        assert len(self.labels_N) < _INDICES
+        return exact_QK.long() * _INDICES + (len(self.labels_N) - 1 - rows)
 
 
-def _relevance_of_keys(keys_QN: torch.Tensor, same_QN: torch.Tensor) -> torch.Tensor:
-    """Return relevance [Q, N] by descending key; keys are distinct, and the query's own is the smallest."""
-    most = int(same_QN.sum(1).max()) - 1
+def _unit64(raw: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(raw.double())
+
+
+def _relevance_of_keys(keys_QG: torch.Tensor, relevant_QG: torch.Tensor) -> torch.Tensor:
+    """Return relevance [Q, G] by descending key; keys are distinct, except those of ignored images, ``_LAST``."""
+    most, size = int(relevant_QG.sum(1).max()), keys_QG.shape[1]
     if most > _COUNTED:
-        return same_QN.gather(1, keys_QN.sort(descending=True).indices)
-    # for few positives counting their ranks is faster than sorting; missing ones get the query's own last rank
-    positive_QR = keys_QN.masked_fill(~same_QN, _LAST).topk(most).values
-    relevant_QN = torch.zeros_like(same_QN)
+        return relevant_QG.gather(1, keys_QG.sort(descending=True).indices)
+    # for few positives counting their ranks is faster than sorting; missing ones get a rank behind all others
+    positive_QR = keys_QG.masked_fill(~relevant_QG, _LAST).topk(most).values
+    ranked_QG = torch.nn.functional.pad(torch.zeros_like(relevant_QG), (0, 1))
     for rank in range(most):
-        ahead_Q1 = (keys_QN > positive_QR[:, rank, None]).sum(1, keepdim=True, dtype=torch.int32)
-        relevant_QN.scatter_(1, ahead_Q1.long(), True)
-    return relevant_QN
+        key_Q1 = positive_QR[:, rank, None]
+        ahead_Q1 = (keys_QG > key_Q1).sum(1, keepdim=True, dtype=torch.int32)
+        ranked_QG.scatter_(1, ahead_Q1.long().masked_fill(key_Q1 == _LAST, size), True)
+    return ranked_QG[:, :size]
 
 
 def _first_of_duplicates(raw_ND: torch.Tensor) -> torch.Tensor | None:
@@ -290,5 +332,5 @@ def _first_of_duplicates(raw_ND: torch.Tensor) -> torch.Tensor | None:
     if groups == len(raw_ND):
         return None
     numbers_N = torch.arange(len(raw_ND), device=raw_ND.device)
-    first_G = numbers_N.new_full((groups,), len(raw_ND)).scatter_reduce(0, group_N, numbers_N, "amin")
-    return first_G[group_N]
+    first_row = numbers_N.new_full((groups,), len(raw_ND)).scatter_reduce(0, group_N, numbers_N, "amin")
+    return first_row[group_N]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.split import merged_labels, noisy_labels
-from trainables.data.store.view import StoreView, superclasses_for, training_half
+from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
 from trainables.files import as_path, write_json
 from trainables.inference.model_files import LOSS, EmbedderSpec, frozen_backbone
 from trainables.losses import LOSSES, Loss, loss_row, memory_refused
@@ -92,9 +92,10 @@ class Training:
         self.train_view = self._inputs.view(spec.train_classes)
         self.labels_N = self._learned_labels()
         self._validation_view = self._inputs.view(spec.validation_classes) if spec.validation_classes else None
-        self._superclasses_N = None
+        self._superclasses_N, self._protocol = None, None
         if self._validation_view is not None:
             self._superclasses_N = superclasses_for(spec.metrics, spec.images.dataset, self._validation_view)
+            self._protocol = protocol_for(spec.images.dataset, self._validation_view.image_keys)
         self._gallery_view = None if spec.gallery_seed is None else training_half(self.train_view, spec.gallery_seed)
 
         torch.manual_seed(spec.seed)
@@ -339,8 +340,9 @@ class Training:
         if self._gallery_view is not None:
             labels_N = torch.cat((labels_N, self._gallery_view.labels_N + len(self._validation_view.class_names)))
         return evaluate(
-            embeddings_ND, labels_N, self.spec.metrics, queries=queries, superclasses_N=self._superclasses_N
-        )
+            embeddings_ND, labels_N, self.spec.metrics,
+            queries=queries, superclasses_N=self._superclasses_N, protocol=self._protocol,
+        )  # fmt: skip
 
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config

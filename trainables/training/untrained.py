@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainables.data.store.view import StoreView, superclasses_for, training_half
+from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
 from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.ranking import full_float32
@@ -67,7 +67,10 @@ def _metrics(spec: UntrainedSpec, embeddings_ND: Tensor, view: StoreView, half: 
     labels_N = view.labels_N if half is None else torch.cat((view.labels_N, half.labels_N + len(view.class_names)))
     gallery_ND = torch.cat([embeddings_ND[_rows(part, embeddings_ND.device)] for part in views])
     superclasses_N = superclasses_for(spec.metrics, spec.images.dataset, view)
-    return evaluate(gallery_ND, labels_N, spec.metrics, queries=len(view), superclasses_N=superclasses_N)
+    protocol = protocol_for(spec.images.dataset, view.image_keys)
+    return evaluate(
+        gallery_ND, labels_N, spec.metrics, queries=len(view), superclasses_N=superclasses_N, protocol=protocol
+    )
 
 
 def _means(by_fold: Sequence[dict[str, float]]) -> dict[str, float]:

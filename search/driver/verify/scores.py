@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from optuna.trial import TrialState
@@ -26,7 +26,10 @@ from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.metrics import metric_name
-from trainables.metrics.table import superclass_metrics
+from trainables.metrics.table import is_retrieval, refinement_of, superclass_metrics
+
+if TYPE_CHECKING:
+    from trainables.metrics.protocol import RetrievalProtocol
 
 CLOSE = 1e-9
 """Tolerance for sums and means recomputed in another order."""
@@ -112,7 +115,7 @@ def check_scores(records: Records, selection: Selection, training: ImageSet) -> 
         )
         yield check(
             f"{what}: the stored neighbours, samples and thumbnails",
-            _retrieval_problems(what, record, folder, images.class_names, selection.test_metrics),
+            _retrieval_problems(what, records, record, folder, images.class_names),
         )
         yield check(f"{what}: its digest", _digest_problems(what, record))
 
@@ -198,6 +201,7 @@ def _metric_problems(
     keys, labels = _test_images(records)
     superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
     class_names, test_subsets = records.plan.split.test, records.plan.config.dataset.source.test_subsets()
+    queries = _test_protocol(records, keys).queries_N.tolist()
     for model in _all_scores(record):
         file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"
         if not file.is_file():
@@ -207,6 +211,8 @@ def _metric_problems(
         per_image = read_arrays(file)
         yield from differing(f"{of_model} keys", per_image.pop("keys").tolist(), keys)
         yield from differing(f"{of_model} labels", per_image["labels"].tolist(), labels)
+        for name in filter(is_retrieval, per_image):
+            yield from differing(f"{of_model} {name} queries", (~np.isnan(per_image[name])).tolist(), queries)
         kept = {part: torch.from_numpy(array) for part, array in per_image.items()}
         for subset, of_subset in by_subset(names).items():
             of_N = images_of(subset, kept["labels"], class_names, test_subsets)
@@ -234,6 +240,15 @@ def _test_images(records: Records) -> tuple[list[str], list[int]]:
     return [key for key, _ in images], [label for _, label in images]
 
 
+def _test_protocol(records: Records, keys: Sequence[str]) -> "RetrievalProtocol":
+    """Return the queries and the gallery among the test images."""
+    from trainables.data.store.view import protocol_for
+    from trainables.metrics.protocol import RetrievalProtocol
+
+    found = protocol_for(records.plan.config.dataset.source, keys)
+    return found or RetrievalProtocol.first(len(keys), len(keys))
+
+
 def _test_superclasses(records: Records, labels: Sequence[int]) -> list[int]:
     """Return the superclass of each test image, as an index into the sorted superclasses of the test classes."""
     plan = records.plan
@@ -244,7 +259,7 @@ def _test_superclasses(records: Records, labels: Sequence[int]) -> list[int]:
 
 
 def _retrieval_problems(
-    what: str, record: Mapping[str, Any], folder: Path, class_names: Sequence[str], names: Sequence[str]
+    what: str, records: Records, record: Mapping[str, Any], folder: Path, class_names: Sequence[str]
 ) -> Iterator[str]:
     """Check the files of neighbours, samples and thumbnails in ``folder`` against their digests and the metrics.
 
@@ -252,14 +267,15 @@ def _retrieval_problems(
     """
     from search.selection import FOLDER, NAME, RetrievalFile
 
+    protocol = _test_protocol(records, _test_images(records)[0])
     for model in _all_scores(record):
         file, of_model = folder / FOLDER / model["per_image"], f"{what} {FOLDER}/{model['per_image']}"
         if not file.is_file():
             yield f"{of_model}: the file is missing."
             continue
         per_image = read_arrays(folder / model["per_image"])
-        yield from _sample_problems(of_model, retrieval := RetrievalFile.read(file), per_image, class_names)
-        yield from _ranking_problems(of_model, retrieval, per_image)
+        yield from _sample_problems(of_model, retrieval := RetrievalFile.read(file), per_image, class_names, protocol)
+        yield from _ranking_problems(of_model, retrieval, per_image, protocol)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         yield from differing(f"{of_model} sha256", model["retrieval_sha256"], digest)
     if not (pictures := folder / NAME).is_file():
@@ -270,43 +286,57 @@ def _retrieval_problems(
 
 
 def _sample_problems(
-    what: str, retrieval: Any, per_image: Mapping[str, Any], class_names: Sequence[str]
+    what: str,
+    retrieval: Any,
+    per_image: Mapping[str, Any],
+    class_names: Sequence[str],
+    protocol: "RetrievalProtocol",
 ) -> Iterator[str]:
     """Check that the sampled images follow from their rule, and that the histograms count every pair."""
+    import torch
+
     from search.selection import MOST_NEIGHBOURS, MOST_RANKED, map_images, sampled_queries
 
-    keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
+    keys, labels_N, queries_N = per_image["keys"].tolist(), per_image["labels"], protocol.queries_N.numpy()
     for name, stored, rule in (
-        ("queries", retrieval.queries_Q, sampled_queries(keys, MOST_NEIGHBOURS)),
+        ("queries", retrieval.queries_Q, sampled_queries(keys, MOST_NEIGHBOURS, queries_N)),
         ("sample", retrieval.sample_S, map_images(keys, labels_N, class_names)),
-        ("ranked queries", retrieval.ranked_Q, sampled_queries(keys, MOST_RANKED)),
+        ("ranked queries", retrieval.ranked_Q, sampled_queries(keys, MOST_RANKED, queries_N)),
     ):
         yield from differing(f"{what} {name}", stored.tolist(), rule.tolist())
-    same = int((np.bincount(labels_N)[labels_N[retrieval.ranked_Q]] - 1).sum())
-    pairs = len(retrieval.ranked_Q) * (len(keys) - 1)
+    positives_Q, ignored_Q = (
+        counts_N.numpy()[retrieval.ranked_Q] for counts_N in protocol.counts(torch.from_numpy(labels_N))
+    )
+    same = int(positives_Q.sum())
+    pairs = len(retrieval.ranked_Q) * int(protocol.gallery_N.sum()) - int(ignored_Q.sum())
     yield from differing(f"{what} pairs of one class", int(retrieval.same_B.sum()), same)
     yield from differing(f"{what} pairs of two classes", int(retrieval.other_B.sum()), pairs - same)
 
 
-def _ranking_problems(what: str, retrieval: Any, per_image: Mapping[str, Any]) -> Iterator[str]:
+def _ranking_problems(
+    what: str, retrieval: Any, per_image: Mapping[str, Any], protocol: "RetrievalProtocol"
+) -> Iterator[str]:
     """Compare each query's metrics with those of its stored neighbours."""
     import torch
 
     from trainables.metrics.retrieval import SCORES, Ranking
-    from trainables.metrics.table import AT_R, is_retrieval, split_at_k
+    from trainables.metrics.table import AT_R, split_at_k
 
     labels_N, queries_Q, neighbours_QK = per_image["labels"], retrieval.queries_Q, retrieval.neighbours_QK
-    if (neighbours_QK == queries_Q[:, None]).any():
-        yield f"{what} neighbours: a query is its own neighbour."
+    rows_Q, rows_QK = (torch.from_numpy(rows.astype(np.int64)) for rows in (queries_Q, neighbours_QK))
+    if (protocol.ignored(torch.from_numpy(labels_N), rows_Q, rows_QK) | ~protocol.gallery_N[rows_QK]).any():
+        yield f"{what} neighbours: a query has itself, or another image that is not in its gallery, as a neighbour."
     ranks = neighbours_QK.shape[1]
     if not ranks:
         return  # a single test image has no neighbours
-    positives_Q = np.bincount(labels_N)[labels_N[queries_Q]] - 1
+    positives_Q = protocol.counts(torch.from_numpy(labels_N))[0].numpy()[queries_Q]
     ranking = Ranking(
         relevant_QK=torch.from_numpy(labels_N[neighbours_QK] == labels_N[queries_Q][:, None]),
         positives_Q=torch.from_numpy(positives_Q.clip(max=ranks)),  # queries with more positives are not compared
     )
     for name in filter(is_retrieval, per_image):
+        if refinement_of(name):
+            continue  # is not by these neighbours
         if name in AT_R:
             row, k, known_Q = name, ranks, positives_Q <= ranks
         elif (at_k := split_at_k(name)) and at_k[1] <= ranks:

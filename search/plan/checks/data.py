@@ -14,9 +14,16 @@ from search.config.validation import Findings
 from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems
-from trainables.data.split import ClassSplit, check_images, make_split, merged_sizes, noisy_labels
+from trainables.data.marks import QUERY, check_galleries
+from trainables.data.split import ClassSplit, check_images, merged_sizes, noisy_labels, split_dataset
 from trainables.metrics import largest_k
-from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
+from trainables.metrics.table import (
+    is_retrieval,
+    refinement_of,
+    split_subset,
+    superclass_metrics,
+    too_many_to_rerank,
+)
 from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
@@ -55,10 +62,8 @@ def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
     dataset = config.dataset.source
     try:
         classes = dataset.classes()
-        split = make_split(
-            dataset.identity(),
-            list(classes),
-            dataset.published_split(),
+        split = split_dataset(
+            dataset,
             ratio=config.split.ratio,
             seed=config.split.seed + further,
             folds=config.split.folds,
@@ -82,6 +87,7 @@ def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
 def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
     """Check that every class has images, that batches can be filled, and that metrics can be computed."""
     found.check(lambda: check_images(data.split, data.classes))
+    found.check(lambda: check_galleries(config.dataset.source, data.split, data.classes))
     found.add(_batch_mistakes(config, data), *BATCH_KEYS)
     found.add(_metric_mistakes(found, config, data))
 
@@ -125,7 +131,12 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
             f"metrics: {', '.join(of_subset)} is computed on a part of the test classes, which the validation does not "
             "have; name such metrics in metrics.test only."
         )
-    subsets = source.test_subsets()
+    if refinements := [name for name in dict.fromkeys(during) if refinement_of(name)]:
+        yield (
+            f"metrics: {', '.join(refinements)} ranks in a second way, which is for the test; name such metrics in "
+            "metrics.test only, and the plain one here."
+        )
+    subsets, parts = source.test_subsets(), source.parts()
     if unknown := [name for name in test if split_subset(name)[1] not in (None, *subsets)]:
         yield (
             f"metrics.test: {', '.join(unknown)} is computed on a part of the test classes that {dataset} does not "
@@ -142,12 +153,20 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
         scored.append(("test", data.split.test, (*_of_subset(test, None), *objective)))
         scored += [(f"{subset} test", names, _of_subset(test, subset)) for subset, names in subsets.items()]
     for part, names, metrics in scored:
-        images = sum(len(data.classes[name]) for name in names)
-        if (k := largest_k(metrics)) >= images:
+        found_in = Counter(parts.get(key) for name in names for key in data.classes[name])
+        images, queries, k = found_in.total(), found_in[QUERY], largest_k(metrics)
+        if not queries and k >= images:
             yield (
                 f"metrics: k = {k} needs more than {k} images and the {len(names)} {part} classes have {images}; "
                 "name a smaller k."
             )
+        if queries and k > images - queries:
+            yield (
+                f"metrics: k = {k} needs a gallery of {k} images and that of the {len(names)} {part} classes has "
+                f"{images - queries}; name a smaller k."
+            )
+        if "reranked" in map(refinement_of, metrics) and (sentence := too_many_to_rerank(images)):
+            yield f"metrics.test: {sentence}"
 
 
 def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from search import __version__
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
-from search.report.comparison_tables import baselines_told
+from search.report.comparison_tables import baselines_told, protocol_sentences
 from search.report.drawing import Section, counted
 from search.report.formats import is_against_baseline, loss_label, training_sentences
 from search.report.results import Comparison, Pair, scored_openings
@@ -139,6 +139,7 @@ def _setting(comparison: Comparison) -> Iterator[str]:
     else:
         classes = f"{split.train_classes} classes train, {split.validation_classes} validate"
     yield f"{classes}, {split.test_classes} test (split {split.digest[:12]})."
+    yield from (f"{sentence[0].upper()}{sentence[1:]}." for sentence in protocol_sentences(split))
     if split.gallery < SMALL_VALIDATION:
         few = counted(split.gallery, "validation class", "validation classes")
         yield f"Only {few} at a time: the choice is largely chance."

@@ -163,11 +163,15 @@ LONGEST = 24
 
 
 def hardest(
-    comparison: Comparison, metric: str, test: RankedTest, values: Mapping[RowKey, NDArray[np.float64]]
+    comparison: Comparison,
+    metric: str,
+    test: RankedTest,
+    asked: Sequence[int],
+    values: Mapping[RowKey, NDArray[np.float64]],
 ) -> Figure | None:
     """Draw the classes with the lowest mean ``metric`` of the tuned losses; None if no tuned model was scored.
 
-    ``values`` are in the order of the test's classes.
+    ``values`` are in the order of ``asked``, the numbers of the test's classes that have queries.
     """
     tuned = {key: found for key, found in values.items() if key.role is Role.TUNED}
     if not tuned:
@@ -177,7 +181,7 @@ def hardest(
     confused = sum((model.confused for entry in test.tuned for model in entry.models), Counter[tuple[int, int]]())
     queries = np.bincount(test.labels_N[test.tuned[0].first.queries_Q], minlength=len(test.class_names))
     asked_C = queries * sum(len(entry.models) for entry in test.tuned)
-    confusions = {at: _confusions(at, confused, int(asked_C[at]), test.class_names) for at in worst}
+    confusions = {at: _confusions(asked[at], confused, int(asked_C[asked[at]]), test.class_names) for at in worst}
     labels = [loss_label(comparison, key.search, key.loss) for key in tuned]
     colours, marks = loss_styles(comparison)
     with drawn(HARDEST, 70 + 34 * len(worst)) as canvas:
@@ -188,7 +192,7 @@ def hardest(
         axes.plot(mean_C[worst], range(len(worst)), "|", color=INK, markersize=13, label="mean")
         names = [
             "\n→ ".join(
-                [_short(test.class_names[at]), *(f"{_short(name)} {part}" for name, part in confusions[at][:1])]
+                [_short(test.class_names[asked[at]]), *(f"{_short(name)} {part}" for name, part in confusions[at][:1])]
             )
             for at in worst
         ]
@@ -204,8 +208,8 @@ def hardest(
         name=HARDEST,
         title="The hardest classes",
         finding=(
-            f"The hardest class is {test.class_names[first]} with a mean {metric} of {mean_C[first]:.4f} over the "
-            f"tuned losses{confused_with}; the mean of all {len(mean_C)} test classes is {mean_C.mean():.4f}."
+            f"The hardest class is {test.class_names[asked[first]]} with a mean {metric} of {mean_C[first]:.4f} over "
+            f"the tuned losses{confused_with}; the mean of all {len(mean_C)} test classes is {mean_C.mean():.4f}."
         ),
         picture=canvas.drawing,
         table=TextTable(
@@ -218,7 +222,7 @@ def hardest(
             ),
             rows=tuple(
                 (
-                    test.class_names[at],
+                    test.class_names[asked[at]],
                     f"{mean_C[at]:.4f}",
                     *(f"{found[at]:.4f}" for found in tuned.values()),
                     ", ".join(map(" ".join, confusions[at])) or NOTHING,

@@ -108,9 +108,10 @@ def _of_classes(stored: StoredSearch, comparison: Comparison, test: RankedTest, 
         missing.append("Classes: no metric of the test has a score per image (metrics.test).")
         return
     values = class_values([entry.row for entry in test.configurations], scores)
-    if found := class_dots(comparison, metric, test.class_names, values):
+    asked = scores[0].labels_C.tolist() if scores else []
+    if found := class_dots(comparison, metric, [test.class_names[at] for at in asked], values):
         yield found
     else:
         missing.append("Default against tuned by class: the search kept the default of every loss.")
-    if found := hardest(comparison, metric, test, values):
+    if found := hardest(comparison, metric, test, asked, values):
         yield found

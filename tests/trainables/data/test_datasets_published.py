@@ -28,6 +28,7 @@ LISTS = {
     "cub200": ("images.txt", "image_class_labels.txt", "classes.txt"),
     "cars196": ("cars_annos.mat",),
     "sop": ("Ebay_train.txt", "Ebay_test.txt"),
+    "inshop": ("Eval/list_eval_partition.txt",),
     "vehicleid": tuple(f"train_test_split/{name}.txt" for name in ("train_list", *TEST_LISTS.values())),
     "inaturalist": ("train2018.json", "val2018.json"),
 }
@@ -36,6 +37,7 @@ PUBLISHED = {  # (classes, images) of the training half and the test half
     "cub200": ((100, 5_864), (100, 5_924)),
     "cars196": ((98, 8_054), (98, 8_131)),
     "sop": ((11_318, 59_551), (11_316, 60_502)),
+    "inshop": ((3_997, 25_882), (3_985, 26_830)),
     "vehicleid": ((13_164, 113_346), (800, 6_493), (800, 13_377 - 6_493), (800, 19_777 - 13_377)),
 }
 

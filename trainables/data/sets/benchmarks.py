@@ -1,4 +1,4 @@
-"""The published data sets: CUB-200-2011, Cars196, SOP, VehicleID, iNaturalist 2018 and Omniglot."""
+"""The published data sets: CUB-200-2011, Cars196, SOP, In-Shop, VehicleID, iNaturalist 2018 and Omniglot."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.data.images import IMAGE_SUFFIXES
+from trainables.data.marks import GALLERY, QUERY, TRAIN
 from trainables.data.sets.folders import images_below
 from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, grouped, halved, read_list
 from trainables.mistakes import Mistakes, counted, listed, raise_if_any
@@ -175,6 +176,71 @@ bicycle_final/111085122871_0.JPG"""
                 f"{listed(several)}. Restore the published lists."
             )
         return {product: min(kinds[product]) for product in self.classes()}
+
+
+INSHOP_LIST = "Eval/list_eval_partition.txt"
+INSHOP_IMAGES = "Img"
+INSHOP_COLUMNS = "image_name item_id evaluation_status"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InShop(PublishedDataset):
+    """DeepFashion In-Shop Clothes Retrieval (Liu et al. 2016): items of a shop, with official queries and gallery.
+
+    Classes are named by their ``item_id``, in the order of the list. The images are below ``Img`` as the publisher's
+    archive unpacks there, or else below ``root``.
+    """
+
+    title: ClassVar[str] = "In-Shop Clothes Retrieval"
+    summary: ClassVar[str] = "52,712 photographs of 7,982 items of clothing, with 14,218 queries and their gallery"
+    publisher: ClassVar[str] = "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html"
+    layout: ClassVar[str] = """\
+Eval/list_eval_partition.txt   52712
+                               image_name item_id evaluation_status
+                               img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train
+Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg"""
+
+    def _required(self) -> tuple[str, ...]:
+        return (INSHOP_LIST,)
+
+    def _published(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "training classes": (3_997,),
+            "test classes": (3_985,),
+            "training images": (25_882,),
+            "test images": (26_830,),
+            "queries": (14_218,),
+            "gallery images": (12_612,),
+        }
+
+    def _counts(self, halves: Halves) -> dict[str, int]:
+        found = Counter(part for _, _, part in self._list)
+        return {**count_halves(halves), "queries": found[QUERY], "gallery images": found[GALLERY]}
+
+    @cached_property
+    def _list(self) -> list[tuple[str, str, str]]:
+        """The key, the item and the part of each image."""
+        rows = self._rows(INSHOP_LIST, INSHOP_COLUMNS, numbered=True)
+        if wrong := [part for _, _, part in rows if part not in (TRAIN, QUERY, GALLERY)]:
+            raise Mistakes(
+                f"{INSHOP_LIST} in {str(self.root)!r} has {counted(len(wrong), 'image')} of an unknown "
+                f"evaluation_status, such as {wrong[0]!r:.40}. Restore the published file."
+            )
+        inner = f"{INSHOP_IMAGES}/" if os.path.isdir(self._root / INSHOP_IMAGES) else ""
+        return [(f"{inner}{image}", item, part) for image, item, part in rows]
+
+    def _listed(self) -> Halves:
+        train, test = (
+            grouped((item, key) for key, item, part in self._list if (part == TRAIN) is training)
+            for training in (True, False)
+        )
+        return train, test
+
+    def parts(self) -> dict[str, str]:
+        """Map test images to ``query`` or ``gallery``."""
+        part_of = {key: part for key, _, part in self._list}
+        _, test = self._halves
+        return {key: part_of[key] for keys in test.values() for key in keys}
 
 
 VEHICLEID_TRAIN = "train_test_split/train_list.txt"

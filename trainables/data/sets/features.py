@@ -1,8 +1,6 @@
 """A data set of embeddings that somebody has computed, of images, texts, sounds or anything else."""
 
 import os
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data.dataset import Dataset
+from trainables.data.dataset import Dataset, sorted_classes
 from trainables.data.feature_file import LABELS, SUFFIXES, FeatureArrays, is_feature_file, read_features
 from trainables.data.images import read_image
 from trainables.data.store.contents import image_digest
@@ -107,12 +105,6 @@ def _content(path: Path, changed: int, size: int) -> _Content:
         classes.setdefault(label, []).append(key)
     return _Content(
         arrays=arrays,
-        classes={label: tuple(classes[label]) for label in _sorted(classes)},
+        classes={label: tuple(classes[label]) for label in sorted_classes(classes)},
         row_of={key: row for row, key in enumerate(arrays.names)},
     )
-
-
-def _sorted(labels: Iterable[str]) -> list[str]:
-    """Sort labels by name, or by size if all are whole numbers."""
-    found = sorted(labels)
-    return sorted(found, key=int) if all(re.fullmatch(r"-?[0-9]+", label) for label in found) else found

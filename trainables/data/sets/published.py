@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import posixpath
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,23 @@ def read_list(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise Mistakes(f"{str(path)!r} cannot be read: {reason}. Give a readable file.") from error
+
+
+def present_below(root: Path, keys: Sequence[str]) -> set[str]:
+    """Return the ``keys`` that exist below ``root``, listing each folder once.
+
+    Raises:
+        Mistakes: a folder cannot be read.
+    """
+    present: set[str] = set()
+    for folder in dict.fromkeys(posixpath.dirname(key) for key in keys):
+        try:
+            present.update(posixpath.join(folder, name) for name in os.listdir(root / folder))
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # its images are reported as missing
+        except OSError as error:
+            raise Mistakes(f"{str(root / folder)!r} cannot be read: {error.strerror}. Allow reading it.") from error
+    return present.intersection(keys)
 
 
 def halved(classes: Classes) -> Halves:
@@ -121,7 +139,7 @@ class PublishedDataset(RootedDataset):
         if not keys:
             raise Mistakes(f"{self.title} in {root!r} has no image. Unpack the data set again.")
         raise_if_any(list(self._key_mistakes(keys)))
-        present = self._present(keys)
+        present = present_below(self._root, keys)
         if self.subset and present:
             return _only(train, present), _only(test, present)
         sentences = [] if self.subset else self._miscounts((train, test))
@@ -146,20 +164,6 @@ class PublishedDataset(RootedDataset):
                 f"{listed(doubled, shown=FEW)}. Restore the published lists."
             )
 
-    def _present(self, keys: Sequence[str]) -> set[str]:
-        """Return the ``keys`` that exist on disk, listing each folder once."""
-        present: set[str] = set()
-        for folder in dict.fromkeys(key.rpartition("/")[0] for key in keys):
-            try:
-                present.update(f"{folder}/{name}" for name in os.listdir(self._root / folder))
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # its images are reported as missing
-            except OSError as error:
-                raise Mistakes(
-                    f"{str(self._root / folder)!r} cannot be read: {error.strerror}. Allow reading it."
-                ) from error
-        return present.intersection(keys)
-
     def _miscounts(self, halves: Halves) -> list[str]:
         found = self._counts(halves)
         wrong = [
@@ -171,11 +175,16 @@ class PublishedDataset(RootedDataset):
             return []
         return [f"{self.title} in {str(self.root)!r} has {', '.join(wrong)}. Restore the published files{ON_PURPOSE}"]
 
-    def _rows(self, name: str, form: str) -> list[list[str]]:
-        """Split the lines of a list file into the fields named by ``form``, skipping a heading with these names."""
+    def _rows(self, name: str, form: str, *, numbered: bool = False) -> list[list[str]]:
+        """Split the lines of a list file into the fields named by ``form``, skipping a heading with these names.
+
+        The first line of a ``numbered`` file is the number of the others, which is not needed.
+        """
         lines = read_list(self._root / name)
         heading = form.split()
         rows = [line.split() for line in lines]
+        if numbered and rows and len(rows[0]) == 1:
+            rows[0] = []
         wrong = [number for number, row in enumerate(rows, start=1) if row and len(row) != len(heading)]
         if wrong:
             raise Mistakes(

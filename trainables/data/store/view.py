@@ -19,8 +19,10 @@ from torch import Tensor
 
 from trainables.data.dataset import Dataset
 from trainables.data.loading import Features
+from trainables.data.marks import GALLERY, QUERY
 from trainables.data.store.cache import InUse
 from trainables.data.store.contents import PIXELS, read_contents
+from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.table import superclass_metrics
 from trainables.mistakes import Mistakes, listed
 
@@ -209,6 +211,20 @@ def superclasses_for(metrics: Sequence[str], dataset: Dataset, view: StoreView) 
     of_classes = [superclass_of[name] for name in view.class_names]
     number_of = {name: number for number, name in enumerate(sorted(set(of_classes)))}
     return torch.tensor([number_of[name] for name in of_classes])[view.labels_N]
+
+
+def protocol_for(dataset: Dataset, keys: Sequence[str]) -> RetrievalProtocol | None:
+    """Return the queries and the gallery among some images; None if each is a query against all others."""
+    parts, camera_of = dataset.parts(), dataset.cameras()
+    if not camera_of and parts.keys().isdisjoint(keys):
+        return None
+    numbers: dict[str, int] = {}
+    cameras = [numbers.setdefault(camera_of[key], len(numbers)) for key in keys] if camera_of else None
+    return RetrievalProtocol(
+        queries_N=torch.tensor([parts.get(key) != GALLERY for key in keys]),
+        gallery_N=torch.tensor([parts.get(key) != QUERY for key in keys]),
+        cameras_N=None if cameras is None else torch.tensor(cameras),
+    )
 
 
 def training_half(view: StoreView, seed: int) -> StoreView:

@@ -1,0 +1,266 @@
+"""The CSV manifest: its classes, groups, parts and cameras, and all that can be wrong with it."""
+
+import csv
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from support.trees import make_inshop
+
+from trainables.data.marks import check_galleries, joined_classes
+from trainables.data.sets.benchmarks import InShop
+from trainables.data.sets.manifest import Manifest
+from trainables.data.split import ClassSplit, make_split, split_dataset
+from trainables.mistakes import Mistakes
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def write(folder: Path, rows: Rows, *, files: bool = True, columns: Sequence[str] | None = None) -> Path:
+    """Write a manifest, and empty files for its images."""
+    path = folder / "x.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns or list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    for row in rows if files else ():
+        (folder / row["path"]).parent.mkdir(parents=True, exist_ok=True)
+        (folder / row["path"]).touch()
+    return path
+
+
+def plain(classes: int = 8, images: int = 2, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {"path": f"of {label}/{number}.png", "class": f"class {label}", **more}
+        for label in range(classes)
+        for number in range(images)
+    ]
+
+
+def with_parts(classes: int = 8, images: int = 4) -> list[dict[str, Any]]:
+    """Return rows whose last half of classes are query and gallery, by two cameras."""
+    parts = ("query", "gallery")
+    return [
+        {**row, "part": parts[at % 2] if at >= classes * images // 2 else "train", "camera": f"camera {at // 2 % 2}"}
+        for at, row in enumerate(plain(classes, images))
+    ]
+
+
+def refusals(file: Path, **options: Any) -> tuple[str, ...]:
+    with pytest.raises(Mistakes) as mistakes:
+        checked(file, **options)
+    return mistakes.value.sentences
+
+
+def checked(file: Path, **options: Any) -> Manifest:
+    dataset = Manifest(file=file, **options)
+    check_galleries(dataset, split_dataset(dataset, ratio=0.9, seed=0), dataset.classes())
+    return dataset
+
+
+def test_a_manifest_is_what_its_rows_say(tmp_path: Path) -> None:
+    rows = [{**row, "group": f"shop {at // 2}"} for at, row in enumerate(with_parts())]
+    file = write(tmp_path, rows[::-1])
+    dataset = Manifest(file=file, ignore_same_camera=True)
+    assert list(dataset.classes()) == [f"class {label}" for label in range(8)]
+    assert dataset.classes()["class 3"] == tuple(row["path"] for row in rows[::-1] if row["class"] == "class 3")
+    assert dataset.groups() == {row["path"]: row["group"] for row in rows}
+    assert dataset.parts() == {row["path"]: row["part"] for row in rows if row["part"] != "train"}
+    assert dataset.cameras() == {row["path"]: row["camera"] for row in rows}
+    assert Manifest(file=file).cameras() == {}
+    assert dataset.published_split() == (
+        tuple(f"class {n}" for n in range(4)),
+        tuple(f"class {n}" for n in range(4, 8)),
+    )
+    assert pickle.loads(pickle.dumps(dataset)).classes() == dataset.classes()
+    assert dataset.stamp(rows[0]["path"]).startswith("0-")
+
+
+def test_paths_are_relative_to_the_root_and_whole_numbers_are_sorted_by_size(tmp_path: Path) -> None:
+    rows = [{"path": f" ./{n}.png", "class": str(n)} for n in (10, 9, 2, 1)]
+    file = write(tmp_path, rows, files=False)
+    (tmp_path / "images").mkdir()
+    for n in (10, 9, 2, 1):
+        (tmp_path / "images" / f"{n}.png").touch()
+    dataset = Manifest(file=file, root=tmp_path / "images")
+    assert dataset.classes() == {str(n): (f"{n}.png",) for n in (1, 2, 9, 10)}
+    assert dataset.published_split() is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"file": "a.png", "label": "x"}], "which has no column path and no column class; it has file, label."),
+        (plain(groups="x"), "which has the unknown column groups (did you mean group?); the columns are path, class,"),
+        ([*plain(), {"path": "a.png", "class": ""}], "1 cell of the column class empty, the first in row 17; fill"),
+        (plain(group=" "), "16 cells of the column group empty, the first in row 1"),
+        (plain(part="test"), "16 rows with the unknown part test; a part is train, query, gallery."),
+        (plain(1, 5), "all 5 rows are of one class, class 0"),
+        ([*plain(), {"path": "../a.png", "class": "x"}], "1 path outside of "),
+        ([*plain(), {"path": "/a.png", "class": "x"}], "/a.png; give paths below dataset.root."),
+        ([*plain(), *plain(1, 1)], "1 path more than once: of 0/0.png; keep one row each."),
+        (plain(part="train"), "no row has the part gallery or query; queries are ranked against the gallery"),
+        ([{**row, "part": "query"} for row in plain()], "no row has the part gallery;"),
+        ([*with_parts(), {**with_parts()[0], "path": "a.png", "part": "gallery"}], "1 class with rows of part train and"),
+        (plain(group="one"), "All 8 classes are joined by the groups that they share (class 0, class 1, class 2, and"),
+    ],
+)  # fmt: skip
+def test_bad_rows_are_refused_in_a_sentence(rows: Rows, said: str, tmp_path: Path) -> None:
+    inside = [row for row in rows if not str(row.get("path", "/")).startswith(("/", ".."))]
+    file = write(tmp_path, rows, files=False)
+    for row in inside:
+        (tmp_path / row["path"]).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / row["path"]).touch()
+    sentences = refusals(file)
+    assert said in " ".join(sentences), sentences
+
+
+def test_missing_images_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, plain())
+    (tmp_path / "of 3" / "1.png").unlink()
+    (tmp_path / "of 5" / "0.png").unlink()
+    (sentence,) = refusals(file)
+    assert "2 of the 16 images are missing in " in sentence
+    assert "the first is of 3/1.png;" in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "which is empty; its first line names the columns path, class, group, part, camera."),
+        (b"path,class\n", "which has no row"),
+        (
+            b"path,class\na.png\n",
+            "1 line have another number of cells than the first line, which has 2; the first is l",
+        ),
+        (b'path,class\n"a.png,x', "which is not a readable CSV file (unexpected end of data); write it again."),
+        (b"path,class\n\xff\xfe,x\n", "cannot be read: it is not UTF-8 text"),
+        (b"path,class,class\na.png,x,y\n", "which has the column class more than once; keep one."),
+    ],
+)
+def test_an_unreadable_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(content)
+    assert said in refusals(tmp_path / "x.csv")[0]
+
+
+def test_a_file_or_a_root_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert refusals(tmp_path / "y.csv")[0].endswith("which does not exist. Give a CSV file of images.")
+    file = write(tmp_path, plain())
+    assert "dataset.root is" in refusals(file, root=tmp_path / "nothing")[0]
+    assert "has no column camera; add it" in refusals(file, ignore_same_camera=True)[0]
+    with pytest.raises(Mistakes, match=r"dataset\.file is missing"):
+        Manifest()
+
+
+def test_a_gallery_without_the_class_of_a_query_is_refused(tmp_path: Path) -> None:
+    rows = with_parts()
+    alone = [{**row, "part": "query"} if row["class"] == "class 6" else row for row in rows]
+    (sentence,) = refusals(write(tmp_path, alone))
+    assert sentence.startswith(
+        "A gallery without the query's class: 4 of the 10 test queries have no image of their cl"
+    )
+    assert "such as of 6/0.png, of 6/1.png, of 6/2.png, and 1 more." in sentence
+    one_camera = [{**row, "camera": "1"} if row["class"] == "class 6" else row for row in rows]
+    file = write(tmp_path, one_camera)
+    assert (
+        "2 of the 8 test queries have no image of their class that another camera took"
+        in refusals(file, ignore_same_camera=True)[0]
+    )
+    assert checked(file).cameras() == {}
+
+
+# Groups and the split.
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    classes=st.integers(8, 40), edges=st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=25),
+    seed=st.integers(0, 99), ratio=st.sampled_from([0.5, 0.8, 0.9]),
+)  # fmt: skip
+def test_groups_never_cross_the_split(classes: int, edges: list[tuple[int, int]], seed: int, ratio: float) -> None:
+    names = [f"c{n}" for n in range(classes)]
+    edges = [(a % classes, b % classes) for a, b in edges]
+    images = {name: [f"{name} alone"] for name in names}
+    groups = {}
+    for number, ends in enumerate(edges):
+        for end in ends:
+            images[names[end]].append(key := f"{names[end]} edge {number}")
+            groups[key] = f"group {number}"
+    joined = joined_classes(images, groups)
+
+    component = {n: {n} for n in range(classes)}  # by repeated union
+    for _ in range(classes):
+        for a, b in edges:
+            component[a] = component[b] = component[a] | component[b]
+    component = {n: set().union(*(component[m] for m in component[n])) for n in component}
+    expected = {frozenset(found) for found in component.values() if len(found) > 1}
+    assert {frozenset(int(name[1:]) for name in unit) for unit in joined} == expected
+    try:
+        split = make_split("", names, None, ratio=ratio, seed=seed, joined=joined)
+        folded = make_split("", names, None, ratio=0.9, seed=seed, joined=joined, folds=2)
+    except Mistakes:
+        return
+    part_of = {name: part for part in ("train", "validation", "test") for name in getattr(split, part)}
+    fold_of = {name: fold for fold, fold_names in enumerate(folded.folds) for name in fold_names}
+    for unit in joined:
+        assert len({part_of[name] for name in unit}) == 1
+        assert len({fold_of.get(name) for name in unit}) == 1
+    units = {frozenset(found) for found in component.values()}
+    half = len(split.train) + len(split.validation)
+    largest_that_trains = max(len(unit) for unit in units if part_of[names[min(unit)]] != "test")
+    assert classes // 2 <= half < classes // 2 + largest_that_trains
+    wanted = max(2, int(half * (1 - ratio) + 0.5 + 1e-9))
+    if len(split.validation) > wanted:  # only if fewer than two classes fitted
+        sizes = sorted(len(unit) for unit in units if part_of[names[min(unit)]] == "validation")
+        assert sum(sizes[:-1]) < 2
+    assert ClassSplit.from_json(split.to_json()) == split
+
+
+def test_the_digest_of_a_split_without_groups_is_the_one_that_it_was() -> None:
+    names = [f"class {number}" for number in range(200)]
+    digest = "0bc8af604aa9e0802304cde657fd4df288e3a1265e2ec08463009d9afdc59c37"
+    assert make_split("data", names, None, ratio=0.9, seed=0).digest == digest
+
+
+def test_the_split_records_groups_parts_and_cameras(tmp_path: Path) -> None:
+    rows = [{**row, "group": str(at // 4)} for at, row in enumerate(with_parts())]
+    rows[1]["group"] = "5"  # joins classes 0 and 5, which are of different halves
+    assert (
+        "1 set of classes with a common group in both the training and the test half, such as class 0, class 5;"
+        in (refusals(write(tmp_path, rows))[0])
+    )
+    rows[1]["group"] = "2"
+    digests = []
+    for at, change in enumerate([{}, {"group": "77"}, {"part": "gallery"}, {"camera": "camera 7"}, {}]):
+        rows[-2] |= change if at != 4 else {"group": "7", "part": "query", "camera": "camera 1"}
+        split = split_dataset(Manifest(file=write(tmp_path, rows), ignore_same_camera=True), ratio=0.5, seed=0)
+        assert split.joined[0] == ("class 0", "class 2")
+        assert ClassSplit.from_json(split.to_json()) == split
+        digests.append(split.digest)
+        rows[-2] |= {"group": "7", "part": "query", "camera": "camera 1"}
+    assert len(set(digests[:4])) == 4
+    assert digests[4] == digests[0]
+
+
+# In-Shop.
+
+
+def test_in_shop_has_queries_and_a_gallery(tmp_path: Path) -> None:
+    root = make_inshop(tmp_path, classes_per_half=4, images_per_class=6)
+    dataset = InShop(root=str(root), subset=True)
+    lines = (root / "Eval" / "list_eval_partition.txt").read_text().splitlines()[2:]
+    listed = {f"Img/{path}": part for path, _, part in map(str.split, lines)}
+    assert set(listed.values()) == {"train", "query", "gallery"}
+    assert dataset.parts() == {key: part for key, part in listed.items() if part != "train"}
+    train, test = dataset.published_split()
+    assert {listed[key] for name in train for key in dataset.classes()[name]} == {"train"}
+    check_galleries(dataset, split_dataset(dataset, ratio=0.5, seed=0), dataset.classes())
+    for name in test:
+        assert set(Counter(listed[key] for key in dataset.classes()[name])) == {"query", "gallery"}
+    (root / "Eval" / "list_eval_partition.txt").write_text(f"1\nimg/x.jpg {test[0]} probe\n")
+    with pytest.raises(Mistakes, match="1 image of an unknown evaluation_status, such as 'probe'"):
+        InShop(root=str(root), subset=True).classes()

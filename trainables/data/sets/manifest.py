@@ -1,0 +1,198 @@
+"""A data set listed in a CSV file: images with their classes, groups, official parts and cameras."""
+
+import csv
+import os
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from trainables.data.dataset import sorted_classes
+from trainables.data.marks import GALLERY, QUERY, TRAIN
+from trainables.data.sets.folders import RootedDataset
+from trainables.data.sets.published import Classes, grouped, present_below, read_list
+from trainables.mistakes import Mistakes, counted, listed, raise_if_any, suggestion
+
+PATH, CLASS, GROUP, PART, CAMERA = COLUMNS = ("path", "class", "group", "part", "camera")
+NEEDED = (PATH, CLASS)
+PARTS = (TRAIN, QUERY, GALLERY)
+SUFFIX = ".csv"
+SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(RootedDataset):
+    """Images of a CSV file, in its order; classes are sorted by name, whole numbers by size.
+
+    With rows of part ``train`` their classes are the training half and all others the test half. Without them the
+    halves are those of a folder, and the validation ranks its queries against its gallery as the test does.
+    """
+
+    summary: ClassVar[str] = "images listed in a CSV file, with groups, official queries and galleries, cameras"
+    publisher: ClassVar[str] = "yourself"
+    layout: ClassVar[str] = """\
+path,class,group,part,camera
+shoes/1.jpg,red shoe,shop 7,query,2
+the last three columns only if you have them"""
+
+    file: str | os.PathLike[str] | None = field(default=None, metadata={"about": "a CSV file with these columns"})
+    root: str | os.PathLike[str] | None = field(
+        default=None, metadata={"about": "the folder to which paths are relative; by default that of the file"}
+    )
+    ignore_same_camera: bool = field(
+        default=False, metadata={"about": "true: a query ignores the images of its class that its camera took"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.file is None:
+            raise Mistakes("dataset.file is missing: give a CSV file of images.")
+        if not os.path.isfile(self.file):
+            what = "is not a file" if os.path.exists(self.file) else "does not exist"
+            raise Mistakes(f"dataset.file is {str(self.file)!r}, which {what}. Give a CSV file of images.")
+        if self.root is not None:
+            super().__post_init__()
+
+    @cached_property
+    def _root(self) -> Path:
+        assert self.file is not None
+        return Path(self.root or Path(self.file).parent)
+
+    @cached_property
+    def _rows(self) -> dict[str, dict[str, str]]:
+        """The rows by image key.
+
+        Raises:
+            Mistakes: all that is wrong with the file.
+        """
+        rows = _read(Path(str(self.file)))
+        said = f"dataset.file is {str(self.file)!r}"
+        raise_if_any([f"{said}: {sentence}" for sentence in _row_mistakes(rows)])
+        keys = [posixpath.normpath(row[PATH]) for row in rows]
+        raise_if_any([f"{said}: {sentence}" for sentence in self._key_mistakes(keys)])
+        by_key = dict(zip(keys, rows, strict=True))
+        raise_if_any([f"{said}: {sentence}" for sentence in _class_mistakes(by_key)])
+        if self.ignore_same_camera and CAMERA not in rows[0]:
+            raise Mistakes(f"{said}, which has no column {CAMERA}; add it, or set dataset.ignore_same_camera to false.")
+        return by_key
+
+    def _key_mistakes(self, keys: Sequence[str]) -> Iterator[str]:
+        if outside := [key for key in keys if key.startswith("/") or key.split("/")[0] == ".." or "\0" in key]:
+            yield (
+                f"{counted(len(outside), 'path')} outside of {str(self._root)!r}: {listed(outside, shown=SHOWN)}; give "
+                "paths below dataset.root."
+            )
+            return
+        if doubled := [key for key, count in Counter(keys).items() if count > 1]:
+            yield f"{counted(len(doubled), 'path')} more than once: {listed(doubled, shown=SHOWN)}; keep one row each."
+            return
+        present = present_below(self._root, keys)
+        if missing := [key for key in keys if key not in present]:
+            yield (
+                f"{len(missing):,} of the {len(keys):,} images are missing in {str(self._root)!r}, the first is "
+                f"{listed(missing[:1])}; restore them, or correct dataset.root."
+            )
+
+    def classes(self) -> Classes:
+        """Map class names to paths relative to the root.
+
+        Raises:
+            Mistakes: the file cannot be read or has mistakes, or images are missing.
+        """
+        found = grouped((row[CLASS], key) for key, row in self._rows.items())
+        return {name: found[name] for name in sorted_classes(found)}
+
+    def groups(self) -> dict[str, str]:
+        return self._column(GROUP)
+
+    def parts(self) -> dict[str, str]:
+        return {key: part for key, part in self._column(PART).items() if part != TRAIN}
+
+    def cameras(self) -> dict[str, str]:
+        return self._column(CAMERA) if self.ignore_same_camera else {}
+
+    def _column(self, name: str) -> dict[str, str]:
+        return {key: row[name] for key, row in self._rows.items() if name in row}
+
+    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        training = {row[CLASS] for row in self._rows.values() if row.get(PART) == TRAIN}
+        if not training:
+            return None
+        names = list(self.classes())
+        return tuple(name for name in names if name in training), tuple(name for name in names if name not in training)
+
+    def identity(self) -> str:
+        return "manifest"
+
+
+def is_manifest(path: str | os.PathLike[str]) -> bool:
+    """Return True if the suffix of ``path`` is that of a CSV file."""
+    return Path(path).suffix.lower() == SUFFIX
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by column, without the spaces around cells.
+
+    Raises:
+        Mistakes: it cannot be read, lacks columns or rows, or has other columns.
+    """
+    said = f"dataset.file is {str(path)!r}"
+    try:
+        lines = [*csv.reader(read_list(path), strict=True)]
+    except csv.Error as error:
+        raise Mistakes(f"{said}, which is not a readable CSV file ({error}); write it again.") from error
+    if not lines:
+        raise Mistakes(f"{said}, which is empty; its first line names the columns {', '.join(COLUMNS)}.")
+    columns = [name.strip() for name in lines[0]]
+    rows = [(number, row) for number, row in enumerate(lines[1:], start=2) if row]
+    sentences = []
+    if missing := [name for name in NEEDED if name not in columns]:
+        sentences.append(f"{said}, which has no column {' and no column '.join(missing)}; it has {listed(columns)}.")
+    if unknown := [name for name in columns if name not in COLUMNS]:
+        sentences.append(
+            f"{said}, which has the unknown column {listed(unknown)}{suggestion(unknown[0], COLUMNS)}; the columns are "
+            f"{', '.join(COLUMNS)}."
+        )
+    if repeated := [name for name, count in Counter(columns).items() if count > 1]:
+        sentences.append(f"{said}, which has the column {listed(repeated)} more than once; keep one.")
+    if uneven := [number for number, row in rows if len(row) != len(columns)]:
+        sentences.append(
+            f"{said}, in which {counted(len(uneven), 'line')} have another number of cells than the first line, which "
+            f"has {len(columns)}; the first is line {uneven[0]}."
+        )
+    if not rows:
+        sentences.append(f"{said}, which has no row; give one for each image.")
+    raise_if_any(sentences)
+    return [{name: cell.strip() for name, cell in zip(columns, row, strict=True)} for _, row in rows]
+
+
+def _row_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yield mistakes in single rows."""
+    for name in rows[0]:
+        if empty := [number for number, row in enumerate(rows, start=1) if not row[name]]:
+            yield f"{counted(len(empty), 'cell')} of the column {name} empty, the first in row {empty[0]}; fill them."
+    wrong = [row[PART] for row in rows if row.get(PART) and row[PART] not in PARTS]
+    if wrong:
+        yield (
+            f"{counted(len(wrong), 'row')} with the unknown {PART} {listed(list(dict.fromkeys(wrong)), shown=SHOWN)}"
+            f"{suggestion(wrong[0], PARTS)}; a part is {', '.join(PARTS)}."
+        )
+    if len(names := {row[CLASS] for row in rows}) == 1:
+        yield f"all {len(rows):,} rows are of one class, {listed([*names])}; give the images of at least eight classes."
+
+
+def _class_mistakes(rows: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield mistakes in the parts of classes."""
+    parts_of: dict[str, set[str]] = {}
+    for row in rows.values():
+        parts_of.setdefault(row[CLASS], set()).add(row.get(PART, ""))
+    if both := [name for name, parts in parts_of.items() if TRAIN in parts and len(parts) > 1]:
+        yield (
+            f"{counted(len(both), 'class', 'classes')} with rows of part {TRAIN} and of another: "
+            f"{listed(both, shown=SHOWN)}; a class trains or is tested."
+        )
+    found = set().union(*parts_of.values())
+    if found != {""} and (lacking := {QUERY, GALLERY} - found):
+        yield f"no row has the part {' or '.join(sorted(lacking))}; queries are ranked against the gallery: mark both."

@@ -1,0 +1,72 @@
+"""The images that are queries, and the gallery that each of them is ranked against.
+
+Shapes: N images, Q queries, K images of the gallery, C classes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RetrievalProtocol:
+    """The queries and the gallery among N images, both bool [N].
+
+    An image is never in its own gallery. With ``cameras_N`` (int64) a query also ignores the images of its class that
+    its own camera took, as in Market-1501 (Zheng et al., Scalable Person Re-identification, 2015): they are neither
+    hits nor misses.
+    """
+
+    queries_N: Tensor
+    gallery_N: Tensor
+    cameras_N: Tensor | None = None
+
+    @classmethod
+    def first(cls, queries: int, images: int) -> "RetrievalProtocol":
+        """Return the protocol in which the first ``queries`` of all ``images`` are ranked against all others."""
+        every_N = torch.ones(images, dtype=torch.bool)
+        return cls(queries_N=torch.arange(images) < queries, gallery_N=every_N)
+
+    def __getitem__(self, rows: Tensor) -> "RetrievalProtocol":
+        """Return the protocol of some of the images."""
+        cameras_N = None if self.cameras_N is None else self.cameras_N[rows]
+        return RetrievalProtocol(queries_N=self.queries_N[rows], gallery_N=self.gallery_N[rows], cameras_N=cameras_N)
+
+    def with_further(self, images: int) -> "RetrievalProtocol":
+        """Return the protocol with ``images`` more at the end, which are in the gallery only."""
+        cameras_N = None if self.cameras_N is None else torch.cat((self.cameras_N, torch.full((images,), -1)))
+        queries_N = torch.cat((self.queries_N, torch.zeros(images, dtype=torch.bool)))
+        gallery_N = torch.cat((self.gallery_N, torch.ones(images, dtype=torch.bool)))
+        return RetrievalProtocol(queries_N=queries_N, gallery_N=gallery_N, cameras_N=cameras_N)
+
+    def to(self, device: torch.device) -> "RetrievalProtocol":
+        """Return the protocol on ``device``."""
+        cameras_N = None if self.cameras_N is None else self.cameras_N.to(device)
+        return RetrievalProtocol(
+            queries_N=self.queries_N.to(device), gallery_N=self.gallery_N.to(device), cameras_N=cameras_N
+        )
+
+    def ignored(self, labels_N: Tensor, queries_Q: Tensor, rows_QK: Tensor) -> Tensor:
+        """Return which of the images ``rows_QK`` (of 1 or Q rows) each query ignores: bool [Q, K]."""
+        own_QK = rows_QK == queries_Q[:, None]
+        if self.cameras_N is None:
+            return own_QK
+        same_QK = labels_N[rows_QK] == labels_N[queries_Q][:, None]
+        return own_QK | (same_QK & (self.cameras_N[rows_QK] == self.cameras_N[queries_Q][:, None]))
+
+    def counts(self, labels_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Return R [N], the number of relevant images in each image's gallery, and the number that it ignores [N]."""
+        _, class_N = labels_N.unique(return_inverse=True)
+        of_class_N = _counted(class_N, self.gallery_N)
+        if self.cameras_N is None:
+            ignored_N = self.gallery_N.long()
+        else:
+            _, camera_N = self.cameras_N.unique(return_inverse=True)
+            ignored_N = _counted(class_N * (int(camera_N.max()) + 1) + camera_N, self.gallery_N)
+        return of_class_N - ignored_N, ignored_N
+
+
+def _counted(groups_N: Tensor, gallery_N: Tensor) -> Tensor:
+    """Return the number of gallery images in the group of each image."""
+    return groups_N[gallery_N].bincount(minlength=int(groups_N.max()) + 1)[groups_N]
