@@ -77,7 +77,8 @@ class Search:
         """Return the epochs of a trial, one per row: ``epoch``, training ``loss``, validation metrics, ``seconds``.
 
         ``batches`` is the number of training steps. A loss that mines or samples adds a column ``triplets`` or
-        ``pairs`` with the number used in the epoch; cross-validation adds the column ``fold``.
+        ``pairs`` with the number used in the epoch, and one with several proxies a class the column
+        ``distinct_proxies``; cross-validation adds the column ``fold``.
 
         Raises:
             Mistakes: the search has no such loss or trial.
@@ -92,6 +93,7 @@ class Search:
                     "loss": record["loss"],
                     "batches": record["batches"],
                     **record.get("used", {}),
+                    **{name: record[name] for name in ("distinct_proxies",) if name in record},
                     **record["metrics"],
                     "seconds": record["end"] - record["start"],
                 }

@@ -49,8 +49,11 @@ _CENTRES = {
     "tau": _margin("MPA, section 4.2; thesis, Table 15"),
 }
 
-_MPA = {
-    **_CENTRES,
+_MPA: dict[str, Range] = {
+    "proxies_per_class": _CENTRES["proxies_per_class"],
+    "similarity": _one_of(("softmax", "max", "mean"), "MPA, eq. 1; section 3.2 names the maximum and the average"),
+    "gamma": partial(_CENTRES["gamma"], when={"similarity": ("softmax",)}),
+    "tau": _CENTRES["tau"],
     "margin": _margin("MPA, section 4.2; range chosen: Proxy-Anchor's"),
     "scale": _scale("given nowhere: Proxy-Anchor's, thesis, Tables 4 and 15"),
 }

@@ -28,7 +28,8 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"base", "capacity", "ray_session"},
     "report": {
         "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs",
-        "results", "rows", "sections.answer", "sections.effort", "sections.mosaic", "statistics", "summary",
+        "results", "rows", "sections.answer", "sections.effort", "sections.mosaic", "sections.outcome", "statistics",
+        "summary",
         "text_table", "trial_page",
     },
     "driver": {

@@ -25,7 +25,8 @@ class EpochRecord(TypedDict):
     ``batches`` is the number of training steps. ``used`` counts the pairs, triplets or samples that the loss summed
     (:class:`trainables.losses.base.Used`), if the loss reports them. ``fold`` (from 1) is set in a cross-validation,
     and ``memory`` on a GPU, for the whole process. ``together`` is the number of trainings in the stack whose steps
-    were taken together, including this one.
+    were taken together, including this one. ``distinct_proxies`` is set for a loss with several proxies a class
+    (:func:`trainables.losses.base.distinct_proxies`).
     """
 
     epoch: int
@@ -39,6 +40,7 @@ class EpochRecord(TypedDict):
     fold: NotRequired[int]
     memory: NotRequired[DeviceMemory]
     together: NotRequired[int]
+    distinct_proxies: NotRequired[float]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,8 +144,8 @@ class CampaignResult(Result):
         anytime: anytime curves, if the searches search in different ways.
         epochs: numbers of epochs.
         openings: for the digest of each test set, a sentence on its openings.
-        warnings: sentences on training with images of an opened test set, on choices after the opening, on axes
-            that must not be chosen by, and on published trainings with more classes.
+        warnings: sentences on training with images of an opened test set, on rows that are not trained alike, on
+            choices after the opening, on axes that must not be chosen by, and on published trainings with more classes.
     """
 
     name: str

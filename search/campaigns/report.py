@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from search.report.drawing import (
 from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, ranks_beside, verdict
 from search.report.sections.answer import again
 from search.report.sections.effort import effort
+from search.report.sections.outcome import distinct_proxies
 from search.report.statistics import LEVEL, Tournament
 from search.report.summary import summary_so_far
 from search.report.text_table import NOTHING, TextTable
@@ -115,6 +117,9 @@ def campaign_report(folder: CampaignFolder) -> Report:
         with reading(folder.result, "`holdout campaign` with the campaign's file writes it again"):
             result = CampaignResult.model_validate_json(folder.result.read_bytes())
         told = study(config, result)
+        rows = [row for summary in summaries for row in summary.rows if row.role in config.table.roles]
+        if proxies := distinct_proxies([(f"{row.search}/{row.loss}, {row.role}", row) for row in rows]):
+            told = replace(told, figures=(*told.figures, proxies))
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
         told = Section(name="study", title=config.study, missing=(why,))

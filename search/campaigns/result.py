@@ -30,8 +30,15 @@ from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import OpenedSearch
-from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told
+from search.report.comparison import (
+    chosen_after_opening,
+    image_set_of,
+    openings_told,
+    training_told,
+    unlike_told,
+)
 from search.report.results import Summary, scored_openings
+from search.report.rows import Row
 from search.report.text_table import as_markdown, rows_as_markdown
 from search.selection import Family, Selection
 from search.stages import Role, Stage
@@ -95,7 +102,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
     by_image_set: dict[str, list[RunFolder]] = {}
     for folder in folders:
         by_image_set.setdefault(image_set_of(folder), []).append(folder)
-    tested = [row.key for summary in summaries for row in summary.rows if row.test]
+    rows = [row for summary in summaries for row in summary.rows]
     return CampaignResult(
         name=campaign.name,
         study=campaign.config.study,
@@ -134,11 +141,20 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
         },
         warnings=(
             *training_told(folders),
-            *chosen_after_opening(folders, campaign_family(campaign), tested),
+            *_unlike_told(campaign, by_image_set.values(), rows),
+            *chosen_after_opening(folders, campaign_family(campaign), [row.key for row in rows if row.test]),
             *sweeps(campaign),
             *fewer_classes(campaign),
         ),
     )
+
+
+def _unlike_told(campaign: Campaign, shared: Iterable[Sequence[RunFolder]], rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence for each test set whose rows in the table differ in the network or its images."""
+    for folders in shared:
+        names = {folder.name for folder in folders}
+        shown = [row for row in rows if row.search in names and row.role in campaign.config.table.roles]
+        yield from unlike_told(folders, shown)
 
 
 def _of_data_sets(campaign: Campaign, sharing: Sequence[RunFolder]) -> str:

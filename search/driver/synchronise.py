@@ -245,7 +245,12 @@ def _losses(comparison: Comparison) -> TextTable:
     """
     (summary,) = comparison.searches
     objective = comparison.objective
-    headers = [column.header.format(gallery=comparison.split.gallery) for column in SHOWN]
+    shown = [
+        column
+        for column in SHOWN
+        if not column.optional or any(column.entry(row, objective) for row in comparison.rows)
+    ]
+    headers = [column.header.format(gallery=comparison.split.gallery) for column in shown]
 
     def mean(column: Column, row: Row) -> str:
         return column.text(mean_of(column.entry(row, objective)))
@@ -255,12 +260,12 @@ def _losses(comparison: Comparison) -> TextTable:
         header=(objective, *headers, f"{headers[-1]} of default"),
         rows=(
             *(
-                (row.loss, *(mean(column, row) for column in SHOWN), NOTHING)
+                (row.loss, *(mean(column, row) for column in shown), NOTHING)
                 for row in comparison.rows
                 if row.role is Role.BASELINE
             ),
             *(
-                (loss, *(mean(column, entry.tuned) for column in SHOWN), mean(SHOWN[-1], entry.default))
+                (loss, *(mean(column, entry.tuned) for column in shown), mean(shown[-1], entry.default))
                 for loss, entry in summary.losses.items()
             ),
         ),

@@ -1,15 +1,19 @@
 """The comparison of default and tuned losses, on one split and one test set."""
 
 import itertools
+import json
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
-from search.plan.runs import RunFolder, stored_split
+from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.anytime import compared_curves
 from search.report.pairs import comparable_rows, pairs_of, tested_pairs
 from search.report.results import Comparison, SearchCurve, Summary, scored_openings
 from search.report.rows import Row, RowKey
 from search.selection import Family, Ledger, Opening, Selection
-from trainables.mistakes import Mistakes
+from spaces.space import MODEL, TRAINING
+from trainables.files import reading
+from trainables.mistakes import Mistakes, listed
 
 
 def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Comparison:
@@ -36,6 +40,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
         openings=openings_told(folders),
         warnings=(
             *training_told(folders),
+            *unlike_told(folders, rows),
             *chosen_after_opening(folders, family_of(rows, metrics), [row.key for row in rows if row.test]),
         ),
         test_metrics=tuple(metrics),
@@ -99,6 +104,53 @@ def refuse_other_images(folders: Sequence[RunFolder]) -> None:
             f"These searches were tested on different images of classes with the same names ({listed}) and cannot be "
             "compared; compare searches of one data set."
         )
+
+
+# The network and its images.
+
+ALIKE = (
+    *(f"{MODEL}.{name}" for name in ("backbone", "weights", "embedding_dim", "pooling", "freeze", "freeze_bn")),
+    *(f"{TRAINING}.{name}" for name in ("image_size", "resize_size", "resize_square", "augment")),
+)
+"""Settings that rows share in a fair comparison: unlike ones are criticised in the thesis, section 3.5.1."""
+
+
+def unlike_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence if ``rows`` of the searches in ``folders`` differ in the network, the image size or the crop."""
+    written = {folder.name: _shared_settings(folder) for folder in folders}
+    settings = {row.key: {**written[row.search], **row.params} for row in rows if row.params is not None}
+    unlike = []
+    for key in ALIKE:
+        by_value: dict[str, list[RowKey]] = {}
+        for row, found in settings.items():
+            value = found[key]
+            by_value.setdefault(value if isinstance(value, str) else json.dumps(value), []).append(row)
+        if len(by_value) > 1:
+            values = (f"{value} in {listed(_names(settings, of_value))}" for value, of_value in by_value.items())
+            unlike.append(f"{key} is {', but '.join(values)}")
+    if unlike:
+        yield f"rows are not trained alike, so differences may not be due to the losses: {'; '.join(unlike)}"
+
+
+def _shared_settings(folder: RunFolder) -> dict[str, Any]:
+    """Return the settings :data:`ALIKE` of a search's file."""
+    content = stored_config(folder)
+    with reading(folder.config):
+        return {key: content[section].get(name) for key in ALIKE for section, name in [key.split(".")]}
+
+
+def _names(rows: Collection[RowKey], some: Sequence[RowKey]) -> list[str]:
+    """Return the names of ``some`` of the ``rows``; a search or a loss whose rows are all among them is one name."""
+    several = len({row.search for row in rows}) > 1
+    names = []
+    for row in some:
+        of_search = {other for other in rows if other.search == row.search}
+        of_loss = {other for other in of_search if other.loss == row.loss}
+        label = f"{row.search}/{row.loss}" if several else row.loss
+        names.append(
+            row.search if several and of_search <= {*some} else label if of_loss <= {*some} else f"{label} {row.role}"
+        )
+    return list(dict.fromkeys(names))
 
 
 # The test set.

@@ -524,7 +524,8 @@ class Comparison(Result):
         objective: the objective of all searches.
         split: the class split of all searches.
         openings: a sentence on the openings of the test classes.
-        warnings: sentences on training with images of an opened test set, and on choices after the opening.
+        warnings: sentences on training with images of an opened test set, on rows that are not trained alike, and on
+            choices after the opening.
         test_metrics: the metrics of the test that are shown; none while the test is sealed.
         rows: the baselines of each search, and the default and the tuned row of each of its losses.
         pairs: the differences of rows.

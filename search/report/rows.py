@@ -146,6 +146,8 @@ class Row(Result):
         final: objective of the trainings for the test, on the validation classes.
         test: each metric on the test classes.
         test_small: objective on test galleries with as many classes as a validation gallery.
+        distinct_proxies: mean number of distinct proxies of a class in the models for the test, for a loss with several
+            (:func:`trainables.losses.base.distinct_proxies`).
         clipped: True for a default that the space excludes. This and the following fields are not in a row's JSON,
             but in the summary's.
         confirmed_seeds: outcomes of the seeds of the confirmation.
@@ -162,6 +164,7 @@ class Row(Result):
     final: SeedStatistics | None = None
     test: Mapping[str, SeedStatistics] | None = None
     test_small: SeedStatistics | None = None
+    distinct_proxies: SeedStatistics | None = None
     clipped: bool = Field(default=False, exclude=True)
     confirmed_seeds: SeedOutcomes | None = Field(default=None, exclude=True)
     final_seeds: SeedOutcomes | None = Field(default=None, exclude=True)
@@ -254,6 +257,15 @@ COLUMNS = (
         header="final",
         entry=lambda row, _: row.final,
         outputs=frozenset({Output.TABLE, Output.CSV}),
+    ),
+    Column(
+        key="distinct_proxies",
+        header="distinct proxies",
+        entry=lambda row, _: row.distinct_proxies,
+        metrics="none",
+        outputs=frozenset({Output.TABLE, Output.CSV, Output.MLFLOW}),
+        number="{:.2f}".format,
+        optional=True,
     ),
     Column(
         key="test_small",

@@ -244,6 +244,7 @@ def _row(
             "final": _final(plan, final),
             "test": _tested(models),
             "test_small": _tested_small(models),
+            "distinct_proxies": _distinct_proxies(final),
             "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
             "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
         }
@@ -267,6 +268,18 @@ def _final(plan: Plan, trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
     if not found or plan.config.final.train_on == "all":
         return None
     return SeedStatistics.over([value for value, _ in found], [seed for _, seed in found])
+
+
+def _distinct_proxies(trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
+    """Return the number of distinct proxies of a class in each best model; None unless a class has several proxies."""
+    found = [
+        (kept[-1]["distinct_proxies"], trial.user_attrs["seed"])
+        for trial in trained
+        if trial.state == TrialState.COMPLETE
+        and (kept := [record for record in epochs_of(trial) if record["checkpoint"]])
+        and "distinct_proxies" in kept[-1]
+    ]
+    return SeedStatistics.over([value for value, _ in found], [seed for _, seed in found]) if found else None
 
 
 def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics] | None:

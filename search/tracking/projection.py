@@ -59,6 +59,8 @@ def epoch_metrics(records: Sequence[EpochRecord], known: int) -> "list[Metric]":
     for step, record in list(enumerate(records, start=1))[known:]:
         values = {EPOCH_METRIC: record["loss"], "train/seconds": record["end"] - record["start"]}
         values |= {f"train/{unit}": count for unit, count in record.get("used", {}).items()}
+        if "distinct_proxies" in record:
+            values["train/distinct_proxies"] = record["distinct_proxies"]
         values |= {f"validation/{name}": value for name, value in record["metrics"].items()}
         rows += [Metric(name, value, int(record["end"] * 1000), step) for name, value in values.items()]
     return rows

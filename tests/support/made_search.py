@@ -86,7 +86,7 @@ def made_search(
     summary = made_summary(
         losses, name, split=SPLIT_SUMMARY.model_copy(update={"digest": SPLIT.digest}), test_opened=int(tested)
     )
-    write_json(folder.config, {"name": name})
+    write_json(folder.config, {"name": name, "model": {}, "training": {}})
     write_json(folder.split, SPLIT.to_json())
     write_json(folder.summary, summary.model_dump(mode="json"))
     if tested:

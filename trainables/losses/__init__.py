@@ -34,7 +34,8 @@ class LossRow(PartRow):
     of_pairs: bool = False
 
 
-_MPA_DEFAULTS = {"proxies_per_class": 10, "margin": 0.1, "scale": 32.0, "gamma": 0.1, "tau": 0.2}
+_CENTRES = {"proxies_per_class": 10, "margin": 0.1, "gamma": 0.1, "tau": 0.2}
+_MPA_DEFAULTS: dict[str, float | str] = {**_CENTRES, "similarity": "softmax", "scale": 32.0}
 
 _ROWS = {
     "contrastive": LossRow(
@@ -104,7 +105,7 @@ _ROWS = {
         path="trainables.losses.softmax:SoftTriple",
         paper="SoftTriple (Qian et al. 2019; Saeki et al., eq. 1-4)",
         equation="Σ_i -log e^{scale(S_iy-margin)} / (e^{scale(S_iy-margin)} + Σ_{c≠y} e^{scale S_ic}) + tau R",
-        defaults={**_MPA_DEFAULTS, "scale": 20.0},
+        defaults={**_CENTRES, "scale": 20.0},
         proxy_lr=1e-4,  # Psomas, Table 4; Table 15 found 5e-5 best, with another scale, gamma, margin and tau
     ),
     "proxy_anchor": LossRow(

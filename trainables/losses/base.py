@@ -114,6 +114,30 @@ class ProxyLoss(Loss):
         return [{"params": [self.proxies], "lr": proxy_lr}]
 
 
+SAME_PROXY = 0.1
+"""Distance of two proxies of unit length up to which they count as one: gamma in Saeki et al., section 4.2.
+
+For any image their similarities differ by at most this distance, and their logits x·w/gamma in eq. 1 by at most 1, so
+the softmax barely distinguishes them. The regulariser tau·R, the sum of these distances (eq. 3), pulls them together.
+"""
+
+
+def distinct_proxies(proxies_CKD: torch.Tensor) -> float:
+    """Return the mean number of distinct proxies of a class, from 1 to K.
+
+    Proxies of a class at most :data:`SAME_PROXY` apart are the same, and so are those that a chain of such links.
+    Saeki et al., section 4.4, expect as many as a class has local centres.
+    """
+    total = 0
+    for part_CKD in proxies_CKD.detach().split(1024):  # in float64, whose copy of all proxies may be large
+        unit_CKD = unit(part_CKD.double())
+        linked_CKK = unit_CKD @ unit_CKD.mT >= 1 - SAME_PROXY**2 / 2
+        for _ in range(max(1, part_CKD.shape[1] - 1).bit_length()):  # each doubles the length of the chains
+            linked_CKK = linked_CKK.float() @ linked_CKK.float() > 0
+        total += int((~linked_CKK.tril(-1).any(-1)).sum())  # the first proxy of each cluster
+    return total / len(proxies_CKD)
+
+
 AnyLoss = TypeVar("AnyLoss", bound=Loss)
 
 

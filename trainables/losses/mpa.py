@@ -6,13 +6,27 @@ Equations and defaults are in the rows of ``LOSSES``. Shapes: B batch, D embeddi
 import torch
 from torch.nn.functional import softplus
 
-from trainables.losses.base import ProxyLoss, declared, log1p_sum_exp, promoted, proxy_cosines, real, sizes, unit, whole
+from trainables.losses.base import (
+    ProxyLoss,
+    choice,
+    declared,
+    log1p_sum_exp,
+    promoted,
+    proxy_cosines,
+    real,
+    sizes,
+    unit,
+    whole,
+)
 from trainables.losses.proxies import anchored_at_proxies
 from trainables.mistakes import raise_if_any
 
+SIMILARITIES = ("softmax", "max", "mean")
+"""Similarities of a sample to a class, from those to its proxies (Saeki et al., section 3.2)."""
+
 
 class MultiProxyLoss(ProxyLoss):
-    """Loss on a soft similarity S to a class's proxies, plus a regulariser tau·R (Saeki et al., eq. 1 and 3)."""
+    """Loss on a similarity S to a class's proxies, plus a regulariser tau·R (Saeki et al., eq. 1 and 3)."""
 
     def __init__(
         self,
@@ -20,6 +34,7 @@ class MultiProxyLoss(ProxyLoss):
         num_classes: int,
         embedding_dim: int,
         proxies_per_class: int,
+        similarity: str,
         margin: float,
         scale: float,
         gamma: float,
@@ -30,6 +45,7 @@ class MultiProxyLoss(ProxyLoss):
             [
                 *sizes(num_classes, embedding_dim),
                 *whole("proxies_per_class", proxies_per_class, at_least=1),
+                *choice("similarity", similarity, SIMILARITIES),
                 *real("margin", margin, at_least=0),
                 *real("scale", scale, above=0),
                 *real("gamma", gamma, above=0),
@@ -38,16 +54,25 @@ class MultiProxyLoss(ProxyLoss):
             ]
         )
         super().__init__(num_classes=num_classes, embedding_dim=embedding_dim, proxies_per_class=proxies_per_class)
+        self.similarity = similarity
         self.margin, self.scale, self.gamma, self.tau = margin, scale, gamma, tau
 
     def similarities_and_regulariser(self, embeddings_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return S [B, C] and the scalar tau·R."""
         similarities_KBC, among_CKK = proxy_cosines(unit(embeddings_BD), promoted(self.proxies))
-        return soft_similarities(similarities_KBC, self.gamma), self.tau * centre_regulariser(among_CKK)
+        similarities_BC = class_similarities(similarities_KBC, self.similarity, self.gamma)
+        return similarities_BC, self.tau * centre_regulariser(among_CKK)
 
 
-def soft_similarities(similarities_KBC: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Compute S(x,c) = Σ_k softmax_k(x·w_ck / gamma) x·w_ck [B, C]; gamma divides, as in Saeki et al., eq. 1."""
+def class_similarities(similarities_KBC: torch.Tensor, similarity: str, gamma: float) -> torch.Tensor:
+    """Compute S(x,c) [B, C]: the mean of the similarities to a class's proxies, their maximum, or their soft maximum.
+
+    The last is Σ_k softmax_k(x·w_ck / gamma) x·w_ck; gamma divides, as in Saeki et al., eq. 1.
+    """
+    if similarity == "max":
+        return similarities_KBC.amax(0)
+    if similarity == "mean":
+        return similarities_KBC.mean(0)
     return ((similarities_KBC / gamma).softmax(0) * similarities_KBC).sum(0)
 
 
@@ -65,9 +90,10 @@ def centre_regulariser(among_CKK: torch.Tensor) -> torch.Tensor:
 class MPA(MultiProxyLoss):
     """S and R are those of :class:`MultiProxyLoss`.
 
-    C⁺ are the classes in the batch, C all classes; X⁺ are the batch's samples of a class, X⁻ the others. The paper
-    gives no scale: 32 is Proxy-Anchor's. It does not specify initial proxies either: they are Proxy-Anchor's, whose
-    learning rate they share.
+    C⁺ are the classes in the batch, C all classes; X⁺ are the batch's samples of a class, X⁻ the others. S is the soft
+    maximum of eq. 1, or with ``similarity`` the maximum or the mean over a class's proxies, which section 3.2 names
+    without formulas and which have no gamma. The paper gives no scale: 32 is Proxy-Anchor's. It does not specify
+    initial proxies either: they are Proxy-Anchor's, whose learning rate they share.
     """
 
     static_shapes = True
@@ -78,6 +104,7 @@ class MPA(MultiProxyLoss):
         num_classes: int,
         embedding_dim: int,
         proxies_per_class: int,
+        similarity: str,
         margin: float,
         scale: float,
         gamma: float,
@@ -87,6 +114,7 @@ class MPA(MultiProxyLoss):
             num_classes=num_classes,
             embedding_dim=embedding_dim,
             proxies_per_class=proxies_per_class,
+            similarity=similarity,
             margin=margin,
             scale=scale,
             gamma=gamma,

@@ -139,6 +139,7 @@ class SoftTriple(MultiProxyLoss):
             num_classes=num_classes,
             embedding_dim=embedding_dim,
             proxies_per_class=proxies_per_class,
+            similarity="softmax",
             margin=margin,
             scale=scale,
             gamma=gamma,

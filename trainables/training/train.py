@@ -21,7 +21,7 @@ from trainables.data.store.view import StoreView, protocol_for, superclasses_for
 from trainables.files import as_path, write_json
 from trainables.inference.model_files import LOSS, EmbedderSpec, frozen_backbone
 from trainables.losses import LOSSES, Loss, loss_row, memory_refused
-from trainables.losses.base import Used, summed
+from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.memory import Memory, PairLoss
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
@@ -314,6 +314,8 @@ class Training:
             record["used"] = trained.used
         if trained.together > 1:
             record["together"] = trained.together
+        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
+            record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
         if self.device.type == "cuda":
             total = torch.cuda.get_device_properties(self.device).total_memory
             record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self.device), total=total)

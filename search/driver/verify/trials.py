@@ -17,7 +17,7 @@ from search.study import pruning_sentence
 from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys
 from spaces.space import Params
 from trainables.files import as_path
-from trainables.inference.model_files import frozen_backbone, is_whole
+from trainables.inference.model_files import LOSS, frozen_backbone, is_whole, parsed_tensors
 from trainables.metrics import metric_name
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 
@@ -96,7 +96,8 @@ def check_files(records: Records) -> Iterator[Check]:
 
 
 def _file_problems(records: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
-    from trainables.training.inputs import backbone_digest  # imports torch
+    from trainables.losses.base import distinct_proxies  # imports torch
+    from trainables.training.inputs import backbone_digest
     from trainables.training.train import origin_of
 
     spec = training_of(records.plan, loss, stage, trial)
@@ -107,14 +108,18 @@ def _file_problems(records: Records, loss: str, stage: Stage, trial: FrozenTrial
         stored = json.loads(path.read_bytes()) if path.is_file() else None
         digest = backbone_digest(training.model) if training.model.is_frozen else None
         yield from differing(str(path), stored, as_json({**origin_of(training), **frozen_backbone(digest)}))
-        kept = [record["checkpoint"] for record in of_fold if record["checkpoint"]]
-        best = as_path(spec.directory) / kept[-1] if kept else None
+        kept = [record for record in of_fold if record["checkpoint"]]
+        best = as_path(spec.directory) / str(kept[-1]["checkpoint"]) if kept else None
         if best is None or (removable and not best.is_file()):
             continue
         if not best.is_file():
             yield f"{best}: the model is missing."
-        elif not is_whole(best.read_bytes()):
+        elif not is_whole(content := best.read_bytes()):
             yield f"{best}: the model is damaged (its digest does not match)."
+        elif "distinct_proxies" in kept[-1]:
+            proxies_CKD = parsed_tensors(content, best)[0][f"{LOSS}proxies"]
+            what = f"{best}: the number of distinct proxies"
+            yield from differing(what, kept[-1]["distinct_proxies"], distinct_proxies(proxies_CKD))
 
 
 def _proposal_problems(records: Records, loss: str, trial: FrozenTrial, what: str) -> Iterator[str]:

@@ -280,6 +280,7 @@ def _epoch_problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int
                 yield from differing(f"{of_epoch} loss", stored["loss"], record["loss"])
                 yield from differing(f"{of_epoch} metrics", stored["metrics"], record["metrics"])
                 yield from differing(f"{of_epoch} batches", stored["batches"], record["batches"])
-                yield from differing(f"{of_epoch} used", stored.get("used"), record.get("used"))
+                for key in ("used", "distinct_proxies"):
+                    yield from differing(f"{of_epoch} {key}", stored.get(key), record.get(key))
         finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()

@@ -1,4 +1,4 @@
-"""The section on default and tuned configurations on the test classes."""
+"""The section on default and tuned configurations on the test classes, and on their proxies."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -221,17 +221,76 @@ def _way_down_finding(comparison: Comparison, values: Sequence[Sequence[float | 
     return f"Mean change of {objective}: {', '.join(parts)}." if parts else f"{objective} after each stage so far."
 
 
+# Proxies that stay distinct.
+
+
+def distinct_proxies(rows: Sequence[tuple[str, Row]]) -> Figure | None:
+    """Draw how many proxies of a class stay distinct, of those that a loss has; None without several proxies.
+
+    ``rows`` are labelled. Multi Proxy Anchor's section 4.4 asks for as many as a class has local centres.
+    """
+    counted_rows = [(label, row.distinct_proxies, _proxies(row)) for label, row in rows if row.distinct_proxies]
+    if not counted_rows:
+        return None
+    with drawn("distinct-proxies", 60 + 22 * len(counted_rows)) as canvas:
+        axes = canvas.axes
+        for place, (_, entry, count) in enumerate(counted_rows):
+            if count is not None:
+                axes.plot([entry.mean, count], [place, place], color=FAINT, linewidth=0.8)
+                axes.plot([count], [place], "o", color=INK, markerfacecolor="none", markersize=7)
+            axes.plot([entry.mean], [place], "o", color=INK, markersize=5)
+        label_rows(axes, [label for label, _, _ in counted_rows], "proxies of a class: distinct, and all (hollow)")
+        axes.set_xlim(left=0)
+    return Figure(
+        name="distinct-proxies",
+        title="Proxies that stay distinct",
+        finding=f"Distinct proxies of a class: {', '.join(map(_kept, counted_rows))}.",
+        picture=canvas.drawing,
+        table=TextTable(
+            title="",
+            header=("configuration", "distinct proxies", "deviation", "proxies", "seeds"),
+            rows=tuple(
+                (
+                    label,
+                    f"{entry.mean:.2f}",
+                    NOTHING if entry.std is None else f"{entry.std:.2f}",
+                    NOTHING if count is None else str(count),
+                    str(entry.seeds),
+                )
+                for label, entry, count in counted_rows
+            ),
+            labels=1,
+            notes=(
+                "mean over the classes and the models for the test; proxies of a class count as one if their unit "
+                "vectors are at most 0.1 apart (Multi Proxy Anchor's gamma: their logits then differ by at most 1)",
+            ),
+        ),
+    )
+
+
+def _proxies(row: Row) -> int | None:
+    """Return the number of proxies of a class, if the row's loss has the param of this name."""
+    count = (row.params or {}).get("proxies_per_class")
+    return count if isinstance(count, int) else None
+
+
+def _kept(counted_row: tuple[str, SeedStatistics, int | None]) -> str:
+    label, entry, count = counted_row
+    return f"{entry.mean:.2f}{'' if count is None else f' of {count}'} ({label})"
+
+
 # The section.
 
 _TITLE = "Default and tuned"
 
 
 def outcome(comparison: Comparison) -> Section:
-    """Return test metrics with intervals, the objective from the search to the test, and the differences of pairs."""
+    """Return test metrics with intervals, the objective by stage, the differences of pairs, and distinct proxies."""
     figures = (
         *(dots(comparison, metric) for metric in comparison.test_metrics),
         way_down(comparison),
         pair_matrix(comparison),
+        distinct_proxies([(row_label(comparison, row), row) for row in comparison.rows]),
     )
     missing = []
     if not comparison.test_metrics:

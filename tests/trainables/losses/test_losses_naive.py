@@ -420,3 +420,21 @@ def test_losses_of_several_proxies(name: str, count: int, batch: str) -> None:
     s = [[soft(row[c * count : (c + 1) * count], 0.3) for c in range(C)] for row in cosines]
     expected = SEVERAL_PROXIES[name](s, labels_B.tolist(), 0.2, 5.0) + 0.7 * regulariser(proxies_CKD)
     assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", ["mpa", "mpa_dw", "mpa_ap"])
+@pytest.mark.parametrize(("similarity", "of_class"), [("max", max), ("mean", mean)], ids=["max", "mean"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_max_and_mean_class_similarities(
+    name: str, similarity: str, of_class: Callable[[list[float]], float], count: int, batch: str
+) -> None:
+    embeddings_BD, labels_B = BATCHES[batch]
+    loss = LOSSES[name](
+        num_classes=C, embedding_dim=D, proxies_per_class=count, similarity=similarity, margin=0.2, scale=5.0, tau=0.7
+    ).double()
+    proxies_CKD = loss.proxies.detach()
+    cosines = similarities(embeddings_BD, proxies_CKD.flatten(0, 1))
+    s = [[of_class(row[c * count : (c + 1) * count]) for c in range(C)] for row in cosines]
+    expected = SEVERAL_PROXIES[name](s, labels_B.tolist(), 0.2, 5.0) + 0.7 * regulariser(proxies_CKD)
+    assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9)

@@ -1,4 +1,4 @@
-"""Initial proxies of each loss.
+"""Initial proxies of each loss, and proxies that stay distinct.
 
 Shapes: C classes, K proxies a class, D embedding.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from trainables.losses import LOSSES
-from trainables.losses.base import ProxyLoss
+from trainables.losses.base import SAME_PROXY, ProxyLoss, distinct_proxies
 
 C, D = 50, 512
 
@@ -59,3 +59,35 @@ def test_the_draw_is_torchs(name: str, authors: Callable[[], torch.Tensor]) -> N
     """Compare quantiles with those of the call in the authors' code, so that the distribution is checked too."""
     ours, theirs = (values.quantile(torch.linspace(0.05, 0.95, 19)) for values in (beginning(name), authors()))
     assert (ours - theirs).abs().max() < 0.03 * theirs.max()
+
+
+def clusters(proxies_KD: list[list[float]]) -> int:
+    """Count the groups of proxies that links of at most SAME_PROXY connect, by plain loops."""
+    units = [[value / math.hypot(*proxy) for value in proxy] for proxy in proxies_KD]
+    groups: list[list[list[float]]] = []
+    for proxy in units:
+        near = [group for group in groups if any(math.dist(proxy, other) <= SAME_PROXY for other in group)]
+        groups = [group for group in groups if group not in near] + [[proxy, *(other for g in near for other in g)]]
+    return len(groups)
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.05, 0.1, 1.0])
+def test_distinct_proxies_are_clusters(spread: float) -> None:
+    """Draw eight proxies around three centres, of any length; with 1,100 classes they are counted in parts."""
+    generator = torch.Generator().manual_seed(0)
+    centres_C3D = torch.randn(1100, 3, 4, generator=generator)
+    noise_CKD = spread * torch.randn(1100, 8, 4, generator=generator)
+    lengths_CK1 = 0.1 + torch.rand(1100, 8, 1, generator=generator)
+    proxies_CKD = lengths_CK1 * (centres_C3D[:, [0, 0, 0, 0, 1, 1, 1, 2]] + noise_CKD)
+    counts = [clusters(proxies_KD) for proxies_KD in proxies_CKD.tolist()]
+    assert distinct_proxies(proxies_CKD) == sum(counts) / len(counts)
+    assert len(set(counts)) > 1
+
+
+def test_a_chain_of_proxies_is_one() -> None:
+    angles = 0.09 * torch.arange(16)
+    chain_1KD = torch.stack((angles.cos(), angles.sin()), -1)[None, torch.randperm(16)]
+    assert distinct_proxies(chain_1KD) == 1
+    assert distinct_proxies(chain_1KD[:, :1]) == 1
+    apart_1KD = torch.stack(((1.2 * angles).cos(), (1.2 * angles).sin()), -1)[None]
+    assert distinct_proxies(apart_1KD) == 16
