@@ -147,6 +147,7 @@ def run(
     *,
     runs: str | os.PathLike[str] | None = None,
     on_epoch: "OnEpoch | None" = None,
+    allow_failed: bool = False,
     quiet: bool = False,
 ) -> Search:
     """Start, resume or extend a search, as ``holdout run`` does; a finished search is only opened.
@@ -157,11 +158,12 @@ def run(
         runs: the runs folder; by default ``HOLDOUT_RUNS``, or ``runs``.
         on_epoch: ``on_epoch(study, number, record)``, called in this process after every epoch of every trial. An
             exception in it stops the search, which the next call resumes.
+        allow_failed: choose and test without the losses that failed in every trial.
         quiet: show no progress on standard error.
 
     Raises:
         Mistakes: the file is invalid (all mistakes are listed); nothing is created.
-        Failure: the search could not be completed.
+        Failure: the search could not be completed, or a loss failed in every trial.
     """
     from search.cli.output import Terminal
     from search.config.recipes import read_search
@@ -173,7 +175,9 @@ def run(
     for key, value in (settings or {}).items():
         content = with_value(content, key.split("."), value)
     console = Terminal(stderr=True, quiet=quiet)
-    outcome = run_search(content, runs_folder(runs), console, started=started, on_epoch=on_epoch)
+    outcome = run_search(
+        content, runs_folder(runs), console, started=started, allow_failed=allow_failed, on_epoch=on_epoch
+    )
     return Search(StoredSearch(outcome.search.plan.folder))
 
 

@@ -1,13 +1,13 @@
 """Commands for searches on a cluster: `submit`, `list`, `logs`, `stop`, `wait`."""
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, Json, Settings
+from search.cli.options import RUNS, AllowFailed, Json, Settings
 from search.cli.output import Tables, say, show
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def submit(
         Path, typer.Argument(metavar="FILE", help="A search or campaign file, or the name of a recipe or campaign.")
     ],
     settings: Settings = None,
+    allow_failed: AllowFailed = False,
     runs: Annotated[
         Path,
         typer.Option(
@@ -104,6 +105,8 @@ def submit(
     written = read_yaml(any_file(file))
     content = apply_settings(written, settings or [])
     submitted = submission((comparable if is_campaign(written) else of_its_losses)(content, written))
+    if allow_failed:
+        submitted = replace(submitted, command=f"{submitted.command} --allow-failed")
     name = submitted.name
     with connected(address) as jobs:
         job, is_new = jobs.submit(submitted, str(runs))

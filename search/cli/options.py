@@ -28,6 +28,9 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a key of the file; may be repeated.")
 ]
 SearchFile = Annotated[Path, typer.Argument(metavar="SEARCH.yaml", help="A search file, or the name of a recipe.")]
+AllowFailed = Annotated[
+    bool, typer.Option("--allow-failed", help="Choose and test without the losses that failed in every trial.")
+]
 Output = Annotated[
     list[Path] | None,
     typer.Option("--output", metavar="FILE", help="Also write it to a .csv, .md or .tex file; may be repeated."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search.cli import STARTED
-from search.cli.options import RUNS, Json, Name, Output, Runs, SearchFile, Settings, Trust, TrustSearch
+from search.cli.options import RUNS, AllowFailed, Json, Name, Output, Runs, SearchFile, Settings, Trust, TrustSearch
 from search.cli.output import Tables, messages, say, show
 from trainables.mistakes import Mistakes
 
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from search.stages import Stage
 
 
-def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json: Json = False) -> None:
+def run(
+    file: SearchFile,
+    settings: Settings = None,
+    allow_failed: AllowFailed = False,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
     """Start, resume or extend a search, or show the result of a finished one."""
     from search.driver.progress_view import phase
 
@@ -29,12 +35,17 @@ def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json:
         content = read_search(file, settings or [])
         from search.driver.start import run_search
 
-    outcome = run_search(content, runs, messages(), started=STARTED)
+    outcome = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed)
     _print_result(outcome, as_json)
 
 
 def select(
-    name: Name, runs: Runs = RUNS, trust: Trust = None, trust_code: TrustSearch = False, as_json: Json = False
+    name: Name,
+    allow_failed: AllowFailed = False,
+    runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
+    as_json: Json = False,
 ) -> None:
     """Confirm the finalists with new seeds, and freeze one configuration per loss."""
     from search.plan.runs import refuse_member
@@ -44,7 +55,7 @@ def select(
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SEARCH):
             raise Mistakes(f"The search {name} has trials left; `holdout run` its file first.")
-    _print_result(_run(search, Stage.SELECT), as_json)
+    _print_result(_run(search, Stage.SELECT, allow_failed=allow_failed), as_json)
 
 
 def test(
@@ -96,6 +107,7 @@ def audit(
 def campaign(
     file: Annotated[Path, typer.Argument(metavar="CAMPAIGN.yaml", help="A campaign file, or the name of a campaign.")],
     settings: Settings = None,
+    allow_failed: AllowFailed = False,
     output: Output = None,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -132,6 +144,7 @@ def campaign(
         opener=campaign.name,
         family=campaign_family(campaign),
         on_begin=lambda: folder.begin(campaign.config),
+        allow_failed=allow_failed,
     )
     result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
     changed = folder.end(result.model_dump(mode="json"))
@@ -193,10 +206,18 @@ def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSe
     return count
 
 
-def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None) -> "Outcome":
+def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None, *, allow_failed: bool = False) -> "Outcome":
     from search.driver.pipeline import run_stages
 
-    (outcome,) = run_stages([search.plan], messages(), [stage], started=STARTED, opener=search.name, reason=reason)
+    (outcome,) = run_stages(
+        [search.plan],
+        messages(),
+        [stage],
+        started=STARTED,
+        opener=search.name,
+        reason=reason,
+        allow_failed=allow_failed,
+    )
     return outcome
 
 

@@ -34,6 +34,7 @@ from search.driver.stages import (
     frozen_selection,
     noise_stage,
     recorded_outcome,
+    refuse_failed,
     search_stage,
     side_by_side,
 )
@@ -69,6 +70,7 @@ def run_stages(
     reason: str | None = None,
     family: Family | None = None,
     on_begin: Callable[[], None] = lambda: None,
+    allow_failed: bool = False,
     listeners: Sequence[TrialListener] = (),
 ) -> list[Outcome]:
     """Run the remaining ones of ``stages`` for searches with the same resources.
@@ -82,11 +84,13 @@ def run_stages(
         reason: the reason for opening them again after an earlier opening; None to open them at most once.
         family: the table that all searches share, frozen with each choice; None for one table per search.
         on_begin: called after the last check that can refuse the run, just before the searches are opened.
+        allow_failed: continue without the losses that failed in every trial.
         listeners: further listeners of every trial.
 
     Raises:
         Mistakes: the disk or the cluster is too small, images cannot be read, or another process runs one of the
             searches. Nothing is created.
+        FailedLosses: a loss failed in every trial; nothing was chosen.
         NothingToSelect: no configuration of any search could be confirmed.
         DiskFull: the disk filled up during the run. The same call resumes it.
     """
@@ -118,6 +122,8 @@ def run_stages(
                 outcomes = [recorded_outcome(search) for search in searches]
             _write_missing(outcomes, console, opener, killed)
             return outcomes
+        if not allow_failed and Stage.SEARCH not in left:
+            refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
         if not is_new:
             engine, concurrent = _engine_ready(plans, console, phases, stack)
             for plan in plans:
@@ -128,7 +134,9 @@ def run_stages(
         phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
         look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
         followed = [phases, *listeners]
-        outcomes = _carry_out(searches, left, engine, console, opener, reason, family, concurrent, started, followed)
+        outcomes = _carry_out(
+            searches, left, engine, console, opener, reason, family, allow_failed, concurrent, started, followed
+        )
         look.wait()
         return outcomes
 
@@ -158,6 +166,7 @@ def _carry_out(
     opener: str,
     reason: str | None,
     family: Family | None,
+    allow_failed: bool,
     concurrent: int,
     started: float,
     listeners: Sequence[TrialListener],
@@ -173,7 +182,7 @@ def _carry_out(
     try:
         with Progress(console, searches, left, concurrent=concurrent, started=started) as progress:
             queue = TrialQueue(
-                stage_by_stage(searches, left, console, reason, family),
+                stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed),
                 listeners=[
                     _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
                     progress,
@@ -275,8 +284,14 @@ def stage_by_stage(
     console: Console,
     reason: str | None,
     family: Family | None = None,
+    *,
+    allow_failed: bool = False,
 ) -> Iterator[QueuedStage]:
-    """Yield the trials of each stage; the code after a ``yield`` runs once all trials of that stage have ended."""
+    """Yield the trials of each stage; the code after a ``yield`` runs once all trials of that stage have ended.
+
+    Raises:
+        FailedLosses: a loss failed in every trial and ``allow_failed`` is False.
+    """
     if Stage.NOISE in left:
         noisy = _undone(searches, Stage.NOISE)
         yield side_by_side(Stage.NOISE, [noise_stage(search) for search in noisy])
@@ -290,7 +305,12 @@ def stage_by_stage(
         _summarise(searches)
         _print_early_ends(searches, console)
     if Stage.SELECT in left:
-        yield from confirm_stages(_undone(searches, Stage.SELECT))
+        unchosen = _undone(searches, Stage.SELECT)
+        if not allow_failed:
+            refuse_failed(unchosen, Stage.SEARCH)
+        yield from confirm_stages(unchosen)
+        if not allow_failed:
+            refuse_failed(unchosen, Stage.SELECT)
         _freeze(searches, family)
         _summarise(searches)
     if Stage.TEST in left:

@@ -1,10 +1,13 @@
 """The trials that each stage of a search queues, and the frozen selection between the select and test stages."""
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
@@ -24,7 +27,7 @@ from search.selection import (
     rule_in_words,
     study_digest,
 )
-from search.stages import BASELINES, Role, Stage, study_name
+from search.stages import BASELINES, Role, Stage, short_study_name, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, to_audit
 from spaces.space import Value
 from trainables.metrics.table import all_metrics, metric_name
@@ -175,6 +178,44 @@ def _shared_seed(search: OpenedSearch, stage: Stage, index: int) -> int:
 
 class NothingToSelect(Failure):
     """Error of a search in which no configuration of any loss could be confirmed."""
+
+
+class FailedLosses(Failure):
+    """Error of a search before its choice: at least one loss failed in every trial."""
+
+
+def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
+    """Raise if every trial of a loss in ``stage`` failed: nothing of it can be confirmed, or chosen.
+
+    Raises:
+        FailedLosses: with the first error of each such loss.
+    """
+    sentences, left = [], []
+    for search in searches:
+        for loss in search.config.loss_names:
+            trials = search.trials(loss, stage)
+            if trials and all(trial.state == TrialState.FAIL for trial in trials):
+                sentences.append(_first_failure(search, loss, stage, trials))
+            else:
+                left.append(loss)
+    if not sentences:
+        return
+    fix = "Correct the cause and search under a new name"
+    if left:
+        others = ", ".join(dict.fromkeys(left))
+        fix += f", or repeat the command with --allow-failed (in Python allow_failed=True) to continue with {others}"
+    raise FailedLosses("\n".join([*sentences, f"Nothing was chosen, and the test classes stay sealed. {fix}."]))
+
+
+def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> str:
+    failures = [trial.user_attrs["failure"] for trial in trials]
+    counts = Counter(failure["cause"] for failure in failures).items()
+    causes = ", ".join(f"{cause} in {count} of {len(trials)}" for cause, count in counts)
+    study = short_study_name(loss, stage)
+    return (
+        f"Every trial of {search.name}/{study} failed ({causes}). The first error: "
+        f"{failures[0]['reason'].rstrip('.')}. `holdout show {search.name} {study} {trials[0].number}` shows its log."
+    )
 
 
 def freeze(search: OpenedSearch, family: Family | None = None) -> Selection:

@@ -37,6 +37,7 @@ def run_search(
     console: Console,
     *,
     started: float,
+    allow_failed: bool = False,
     on_epoch: OnEpoch | None = None,
 ) -> Outcome:
     """Start, resume or extend the search of the file ``content`` in the folder ``runs``.
@@ -46,6 +47,7 @@ def run_search(
         runs: the runs folder.
         console: where progress is shown.
         started: when the command began, in seconds since 1970.
+        allow_failed: continue without the losses that failed in every trial.
         on_epoch: called after every epoch of every trial.
 
     Raises:
@@ -61,7 +63,13 @@ def run_search(
 
     listeners = [_EpochCallback(on_epoch)] if on_epoch else []
     (outcome,) = run_stages(
-        [plan], console, plan.config.stages, started=started, opener=plan.config.name, listeners=listeners
+        [plan],
+        console,
+        plan.config.stages,
+        started=started,
+        opener=plan.config.name,
+        allow_failed=allow_failed,
+        listeners=listeners,
     )
     return outcome
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from search.driver.pipeline import stage_by_stage
 from search.driver.sealed_test import score_test
-from search.driver.stages import NothingToSelect
+from search.driver.stages import FailedLosses, NothingToSelect
 from search.plan.search import OpenedSearch
 from search.report.comparison import openings_told
 from search.report.summary import summarise
@@ -120,8 +120,8 @@ def test_different_test_classes_are_different_openings(searches: list[OpenedSear
 def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[OpenedSearch]) -> None:
     failing = searches[0].config.name
 
-    def run(lot: Sequence[OpenedSearch]) -> None:
-        queue = TrialQueue(stage_by_stage(lot, ALL, QUIET, None))
+    def run(lot: Sequence[OpenedSearch], *, allow_failed: bool = True) -> None:
+        queue = TrialQueue(stage_by_stage(lot, ALL, QUIET, None, allow_failed=allow_failed))
         while job := queue.next_trial():
             if job.study.name.startswith(failing):
                 queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
@@ -130,6 +130,8 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Op
 
     with pytest.raises(NothingToSelect):
         run(searches[:1])
+    with pytest.raises(FailedLosses, match="Every trial of lot-a/pnp failed"):
+        run(searches, allow_failed=False)
     run(searches)
     assert [search.is_done(Stage.SELECT) for search in searches] == [False, True]
 

@@ -1,0 +1,88 @@
+"""A loss that fails in every trial stops its search before the choice, unless ``--allow-failed`` is given."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import small_search
+from support.commands import holdout_here, plain, summary, write_search
+from support.own_parts import Pull
+from support.without_ray import only_records
+
+import holdout
+
+CHANGES: dict[str, Any] = {
+    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+    "losses": ["pnp", f"{__name__}:Raises", f"{__name__}:BecomesNan"],
+    "search": {"trials": 2},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 1},
+    "metrics": {"test": ["recall_at_1"]},
+    "resources": {"engine": "in_process"},
+}
+
+
+class Raises(Pull):
+    """A loss with a bug."""
+
+    name = "raises"
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        raise IndexError("no such anchor")
+
+
+class BecomesNan(Pull):
+    """A loss that is not a number."""
+
+    name = "becomes_nan"
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        return super().compute(embeddings_BD, labels_B) * float("nan")
+
+
+@pytest.fixture
+def file(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    only_records(monkeypatch)
+    return write_search(tmp_path / "small.yaml", small_search(image_folder, **CHANGES))
+
+
+def test_losses_that_always_fail_stop_the_search_before_its_choice(file: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    said = plain(holdout_here("run", file, "--runs", runs, code=1).stderr)
+    assert (
+        "Every trial of small/raises failed (CODE_ERROR in 2 of 2). The first error: IndexError: no such anchor."
+        in said
+    )
+    assert "`holdout show small raises 0`" in said
+    assert "Every trial of small/becomes_nan failed (DIVERGED in 2 of 2)." in said
+    assert "to continue with pnp." in said
+    assert not (runs / "small" / "selection.json").exists()
+    assert not (runs / "test_openings.jsonl").exists()
+
+    again = holdout_here("run", file, "--runs", runs, code=1).stderr
+    assert "Every trial of small/raises failed" in plain(again)
+    assert "Starting" not in again, "nothing is started"
+    assert "Every trial of small/raises failed" in plain(holdout_here("select", "small", "--runs", runs, code=1).stderr)
+
+    holdout_here("run", file, "--runs", runs, "--allow-failed")
+    chosen = json.loads((runs / "small" / "selection.json").read_text())["chosen"]
+    assert list(chosen) == ["pnp"]
+    assert summary(runs, "small")["losses"]["pnp"]["test"]["recall_at_1"]["values"]
+    holdout_here("run", file, "--runs", runs)  # the choice is made
+
+
+def test_in_python_as_well(file: Path, tmp_path: Path) -> None:
+    changed = {"losses": ["pnp", f"{__name__}:Raises"], "search.trials": 1}
+    with pytest.raises(holdout.Failure, match=r"allow_failed=True\) to continue with pnp"):
+        holdout.run(file, changed, runs=tmp_path / "runs", quiet=True)
+    search = holdout.run(file, changed, runs=tmp_path / "runs", quiet=True, allow_failed=True)
+    assert search.summary.losses["pnp"].test
+    assert search.summary.losses["raises"].test is None
+
+
+def test_without_any_other_loss_nothing_is_proposed_to_continue_with(file: Path, tmp_path: Path) -> None:
+    settings = ("--set", f"losses=['{__name__}:Raises']", "--set", "search.trials=1")
+    said = plain(holdout_here("run", file, "--runs", tmp_path / "runs", *settings, code=1).stderr)
+    assert said.endswith("Correct the cause and search under a new name.")
