@@ -23,7 +23,8 @@ from trainables.storage import AnyPath
 logger = logging.getLogger(__name__)
 
 STORAGE, TRACKING, CHECKPOINTS = "search.storage", "tracking.uri", "checkpoints.storage_path"
-ADDRESSES = (STORAGE, TRACKING, CHECKPOINTS)
+WEBHOOK = "tracking.webhook"
+ADDRESSES = (STORAGE, TRACKING, CHECKPOINTS, WEBHOOK)
 """The keys of a search file that hold addresses."""
 
 INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"

@@ -29,7 +29,7 @@ from spaces.space import (
     value_text,
 )
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
 from trainables.training.config import TrainingConfig
 
@@ -262,7 +262,8 @@ def _override_all(
     """Return the parameters of ``declared`` named in ``wishes``, overridden; a name not in ``known`` is a mistake."""
     names = list(known)
     mistakes += [
-        f"space.{section}.{name}: there is no such hyperparameter to search; there are {', '.join(names)}."
+        f"space.{section}.{name}: there is no such hyperparameter to search{suggestion(name, names)}; there are "
+        f"{', '.join(names)}."
         for name in wishes
         if name not in names
     ]

@@ -15,8 +15,8 @@ PACKAGES = ("trainables", "spaces", "search", "holdout")  # each may import itse
 # its ``__init__`` (lazy, listed in ``__init__.pyi``), or the named modules.
 ROOMS: dict[str, set[str]] = {
     "config": {
-        "campaign", "image_facts", "initial_file", "names", "parts", "recipes", "search_config", "sections", "tables",
-        "validation", "yaml_file",
+        "campaign", "image_facts", "initial_file", "keys", "names", "parts", "recipes", "search_config", "sections",
+        "tables", "validation", "yaml_file",
     },
     "study": set(),
     "tracking": set(),
@@ -33,8 +33,8 @@ ROOMS: dict[str, set[str]] = {
         "text_table", "trial_page",
     },
     "driver": {
-        "doctor", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start", "start_up",
-        "submission", "synchronise", "verify.records", "verify.verify",
+        "doctor", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
+        "start_up", "submission", "synchronise", "verify.records", "verify.verify",
     },
     "campaigns": set(),
     "cli": set(),

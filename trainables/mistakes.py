@@ -86,13 +86,19 @@ def _closest(name: str, known: Sequence[str]) -> list[str]:
     ends = {spelling.rpartition(".")[2]: entry for spelling, entry in reversed(spelt.items())}
     section = given.removesuffix(last)
     siblings = [spelling.removeprefix(section) for spelling in spelt if spelling.startswith(section)]
-    if close := difflib.get_close_matches(last, [end for end in siblings if "." not in end], n=1):
-        return [spelt[section + close[0]]]
-    if close := difflib.get_close_matches(last, ends, n=1, cutoff=0.7):
-        return [ends[close[0]]]
+    beside = difflib.get_close_matches(last, [end for end in siblings if "." not in end], n=1)
+    anywhere = difflib.get_close_matches(last, ends, n=1, cutoff=0.7)
+    if beside and (not anywhere or _likeness(last, beside[0]) >= _likeness(last, anywhere[0])):
+        return [spelt[section + beside[0]]]
+    if anywhere:
+        return [ends[anywhere[0]]]
     words = set(last.split("_"))
     longer = [entry for end, entry in ends.items() if words <= set(end.split("_")) or words >= set(end.split("_"))]
     return longer[::-1][:3]
+
+
+def _likeness(name: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, other, name).ratio()
 
 
 def _spelling(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Commands that list what can be searched, and check a part: `losses`, `backbones`, `papers`, `check`."""
+"""Commands that list what can be searched, and check a part: `keys`, `losses`, `backbones`, `papers`, `check`."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -14,10 +14,46 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from search.config.keys import Key
     from search.config.parts import LossDescription
     from search.config.recipes import Paper
     from search.report.text_table import TextTable
     from spaces.contract.outcome import CheckOutcome
+
+
+# holdout keys
+
+
+def keys(
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="[PATTERN]", help="A part of a key, such as lr, or search.*")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the keys of a search file: type, default, range, what each does, and an example."""
+    from dataclasses import asdict
+
+    from search.config.keys import keys_of, matching
+    from search.config.search_config import SearchConfig
+
+    listed = matching(keys_of(SearchConfig), pattern or "*")
+    show([asdict(key) for key in listed], as_json, lambda: _rendered_keys(listed))
+
+
+def _rendered_keys(listed: list["Key"]) -> "RenderableType":
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    def rendered(key: "Key") -> "RenderableType":
+        default = "required" if key.default is None else f"default {key.default}" if key.default else ""
+        facts = "; ".join(filter(None, (key.value, default)))
+        lines = [Text(key.does), *([Text(key.in_file, style="cyan")] if key.example else [])]
+        return Group(
+            Text.assemble((key.name, "bold"), "  ", (facts, "dim")), Padding(Group(*lines), (0, 0, 1, 2), expand=False)
+        )
+
+    return Group(*map(rendered, listed))
 
 
 # holdout losses

@@ -43,6 +43,7 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Disk": (disk.disk, disk.remove, disk.trim),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "Catalogue and checks": (
+        catalogue.keys,
         catalogue.losses,
         datasets.datasets,
         catalogue.backbones,

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from search.config.keys import commented
 from search.config.names import folder_name
 from search.config.sections import (
     CheckpointsSection,
@@ -55,23 +55,48 @@ class SearchConfig(ConfigSection):
     """A whole search file. Reading it runs user-defined code that it names, such as ``mylab.losses:CircleLoss``."""
 
     name: str
+    """The name of the search: of its folder in the runs folder, and of its experiment in MLflow. Example: birds."""
     dataset: DatasetSection
+    """The images or embeddings."""
     split: SplitSection = SplitSection()
+    """The validation classes: a part of the training classes. The test classes are the data set's own."""
     model: ModelConfig = Field(default=ModelConfig(), validate_default=True)
+    """The network."""
     training: TrainingConfig = TrainingConfig()
+    """The training of one trial."""
     losses: Losses
+    """The losses to compare: names of `holdout losses`, or import paths of your own, as in `{name: circle, part:
+    "mylab.losses:CircleLoss"}`. Example: [proxy_anchor, mpa].
+    """
     training_by_loss: TrainingByLoss = Field(default_factory=dict)
+    """Settings of `training` that differ for a loss. Example: {mpa: {proxy_lr: 1e-3}}."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """The searched hyperparameters, by loss, and of `training` and `model` for all losses: a range, a list of choices
+    or one value. By default all that `holdout losses` lists. Example: {mpa: {scale: {low: 8, high: 64, log: true}},
+    training: {lr: [1e-4, 1e-3]}}.
+    """
     search: SearchSection = SearchSection()
+    """The trials of each loss. The section may change when a search is resumed only in `trials` and `audit`."""
     metrics: MetricsSection = MetricsSection()
+    """The metrics of validation and test."""
     resources: ResourcesSection = ResourcesSection()
+    """The engine and the resources of a trial. May change when a search is resumed."""
     selection: SelectionSection = SelectionSection()
+    """The confirmation of each loss's best configurations."""
     final: FinalSection = FinalSection()
+    """The trainings of the chosen configurations before the test."""
     noise: NoiseSection = NoiseSection()
+    """The noise stage: one configuration with several seeds, and with the first one on other splits."""
     checkpoints: CheckpointsSection = CheckpointsSection()
+    """The storage of the trials' models."""
     tracking: TrackingSection = TrackingSection()
+    """MLflow and notifications. May change when a search is resumed."""
     stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
+    """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example: [noise,
+    search, select, test].
+    """
     ship: Ship = ()
+    """Packages of your own that `holdout submit` copies to a cluster. Example: [mylab]."""
 
     @field_validator("name")
     @classmethod
@@ -178,9 +203,8 @@ class SearchConfig(ConfigSection):
         return self.noise.loss or self.loss_names[0]
 
     def to_yaml(self) -> str:
-        """Return the resolved file, with all defaults."""
-        text: str = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        return text
+        """Return the resolved file, with all defaults and a comment on every key."""
+        return commented(SearchConfig, self.model_dump(mode="json"))
 
 
 def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:

@@ -23,7 +23,7 @@ from search.config.names import known_metric, known_name, plain_name, unique
 from search.config.parts import build_dataset
 from search.config.tables import AUTO, PRUNERS, SAMPLERS, known_engine
 from search.config.validation import Validation, validate
-from search.secrets import without_a_password
+from search.secrets import is_reference, without_a_password
 from search.stages import BASELINES, Rule
 from trainables.data import Dataset
 from trainables.losses import LOSSES, LossPart, loss_part
@@ -33,7 +33,10 @@ from trainables.training.config import TrainingConfig
 
 
 class ConfigSection(BaseModel):
-    """Base of all sections: frozen, without type conversions, unknown keys refused."""
+    """Base of all sections: frozen, without type conversions, unknown keys refused.
+
+    The docstring below a field describes its key, in :mod:`search.config.keys`' form.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False, serialize_by_alias=True)
 
@@ -52,18 +55,22 @@ MOST_SPLITS = 100
 
 
 class DatasetSection(ConfigSection):
-    """The data set. Keys beyond these five are its options.
-
-    ``name`` is a row of ``DATASETS``, or the import path of a user-defined class, whose code is then run.
-    """
+    """The data set. Keys beyond these five are its options. The code of a user-defined class is run."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, ignored_types=(cached_property,))
 
     name: str
+    """A data set of `holdout datasets`, or the import path of your own. Other keys of the section are its options.
+    Example: folder.
+    """
     root: str | None = None
+    """The folder of the images, with one sub-folder per class for `folder`. Example: /data/birds."""
     file: str | None = None
+    """The file of the embeddings, for `features`: `.npz`, `.parquet` or `.safetensors`. Example: texts.npz."""
     store_size: int = Field(default=256, ge=8)
+    """The short side, in pixels, to which images are reduced once, when they are decoded."""
     cache: str | None = None
+    """The folder of the decoded images; null for the user's cache. Example: /fast/holdout."""
 
     @field_validator("root", "file", "cache")
     @classmethod
@@ -85,18 +92,23 @@ class DatasetSection(ConfigSection):
 
 
 class SplitSection(ConfigSection):
-    """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn.
-
-    Every ``merge`` consecutive training classes are learned as one, and the part ``label_noise`` of the training images
-    under a wrong class. At most ``allow_overlap`` test images may be images of the training half, too.
-    """
+    """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn."""
 
     ratio: float = Field(default=0.9, gt=0, lt=1)
+    """The share of the training classes that train; the others validate."""
     seed: int = 0
+    """The seed that draws the validation classes."""
     folds: int | None = Field(default=None, ge=2)
+    """The number of parts of a cross-validation over the training classes: a trial's value is the mean over its folds.
+    Null: one fixed part validates. Example: 4.
+    """
     merge: int | None = Field(default=None, ge=2)
+    """The number of consecutive training classes that are learned as one. Example: 2."""
     label_noise: float = Field(default=0.0, ge=0, lt=1)
+    """The probability of a wrong label for each training image; validation and test keep the true ones. Example: 0.2.
+    """
     allow_overlap: int = Field(default=0, ge=0)
+    """The number of test images that may be training images, too. May change when a search is resumed."""
 
     @model_validator(mode="after")
     def _one_protocol(self) -> "SplitSection":
@@ -246,13 +258,15 @@ def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses:
 class MetricsSection(ConfigSection):
     """The metrics of each epoch's validation and of the sealed test.
 
-    With the gallery ``training_half`` the validation images are ranked among each other and half of the training images
-    (:mod:`trainables.data.store.view`, with the split's seed).
+    :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed.
     """
 
     validation: Metrics = ("recall_at_1", "map_at_r")
+    """The metrics of each epoch on the validation classes. Example: [recall_at_1, map_at_r]."""
     gallery: Literal["validation", "training_half"] = "validation"
+    """The images among which validation images are ranked: each other, or half of the training images as well."""
     test: Literal["all"] | Metrics = "all"
+    """The metrics of the test, the import paths of your own among them. Example: [recall_at_1, map_at_r, nmi]."""
 
 
 # The resources of a trial.
@@ -261,23 +275,26 @@ class MetricsSection(ConfigSection):
 class ResourcesSection(ConfigSection):
     """The engine that runs the trials, the resources of one trial, and the limits on silent workers.
 
-    ``engine`` is ``ray``, ``local`` (worker processes of this machine), ``in_process`` (one trial at a time in the
-    driver, for notebooks and tests), the import path of an :class:`search.engines.base.Engine`, or ``auto``
-    (:func:`search.config.tables.engine_name`). It may change when a search is resumed.
-
-    A part of a GPU (``gpus_per_trial: 0.25``) lets trials share one; with several GPUs each batch of a trial is split
-    among them. With ``stack`` a worker trains that many trials together in the resources of one.
-
-    A worker that is silent for ``silent_epochs`` times its slowest epoch, and at least ten minutes, is taken as dead
-    and ended; before its first epoch the limit is ``first_epoch_minutes``.
+    A user-defined engine is a :class:`search.engines.base.Engine`; :func:`search.config.tables.engine_name` resolves
+    ``auto``.
     """
 
     engine: str = AUTO
+    """The program that runs the trials, or the import path of your own; `auto` is `local` on one machine without a GPU
+    and `ray` elsewhere.
+    """
     cpus_per_trial: float = Field(default=1, gt=0)
+    """The CPU cores of a trial."""
     gpus_per_trial: float = Field(default=0, ge=0)
+    """The GPUs of a trial: a part of one, which several trials share, or a whole number, over which each batch is
+    split. Example: 0.25.
+    """
     stack: int = Field(default=1, ge=1, le=64)
+    """The number of trials that one worker trains together, in the resources of one."""
     silent_epochs: float = Field(default=10, ge=2, allow_inf_nan=False)
+    """A worker that is silent for this many times its slowest epoch, and at least ten minutes, counts as dead."""
     first_epoch_minutes: float = Field(default=120, gt=0, allow_inf_nan=False)
+    """The limit of silence before a worker's first epoch."""
 
     @field_validator("engine")
     @classmethod
@@ -302,21 +319,31 @@ class ResourcesSection(ConfigSection):
 class SearchSection(ConfigSection):
     """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``.
 
-    With ``from`` (here :attr:`origin`) the search begins with the trials of another one in the same runs folder, which
-    count as its own. ``audit`` pruned trials of each loss are trained to their end afterwards, to measure the cost of
-    pruning; the selection ignores them.
+    The trials of another search (``from``, here :attr:`origin`) count as its own. The selection ignores audited ones.
     """
 
     origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
+    """The name of another search in the runs folder whose trials this one begins with. Example: birds."""
     trials: int = Field(default=16, ge=1)
+    """The number of trials of each loss, the default among them. May be raised before the choice."""
     epochs: int | None = Field(default=None, ge=1)
+    """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
     sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
+    """The method that proposes trials."""
     pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
+    """The rule that ends bad trials early."""
     objective: Metric = "map_at_r"
+    """The metric on the validation classes that ranks trials. Example: recall_at_1."""
     audit: int = Field(default=0, ge=0)
+    """The number of pruned trials of each loss that are trained to their end, to measure the effect of pruning."""
     seed: int = 0
+    """The seed of all trials and proposals."""
     max_concurrent: int | None = Field(default=None, ge=1)
+    """The maximum of trials at once; null: as many as the resources allow. Example: 4."""
     storage: Address | None = None
+    """The database of the studies; null: a file in the search's folder. Example:
+    "postgresql+psycopg://user:${DATABASE_PASSWORD}@host/optuna".
+    """
 
     @model_validator(mode="after")
     def _sampler_fits(self) -> "SearchSection":
@@ -330,16 +357,18 @@ class SearchSection(ConfigSection):
 
 
 class SelectionSection(ConfigSection):
-    """The confirmation of a loss's best configurations: ``seeds`` trainings for each finalist, allotted by ``rule``.
-
-    They validate in turn on ``splits`` splits of the training classes, the first of which is the search's own. See
-    :mod:`search.selection.choice`.
-    """
+    """The confirmation of a loss's best configurations. See :mod:`search.selection.choice`."""
 
     finalists: int = Field(default=3, ge=1)
+    """The number of configurations of each loss that are trained again, with fresh seeds."""
     seeds: int = Field(default=2, ge=1)
+    """The number of fresh seeds of a finalist."""
     rule: Rule = "halving"
+    """The allotment of the seeds: `halving` gives the better ones more of them, `mean` all the same."""
     splits: int = Field(default=1, ge=1, le=MOST_SPLITS)
+    """The number of splits of the training classes on which finalists validate in turn, beginning with the search's
+    own.
+    """
 
     @model_validator(mode="after")
     def _a_seed_for_each_split(self) -> "SelectionSection":
@@ -356,38 +385,40 @@ TrainOn = Literal["train", "all"]
 
 
 class FinalSection(ConfigSection):
-    """The trainings of the chosen configurations before the test.
-
-    ``train_on: all`` trains on the validation classes too, for the median of the best epochs of the confirmation.
-    """
+    """The trainings of the chosen configurations before the test."""
 
     seeds: int = Field(default=3, ge=1)
+    """The number of final trainings of each configuration, whose models are tested."""
     train_on: TrainOn = "train"
+    """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
+    best epochs.
+    """
 
 
 class NoiseSection(ConfigSection):
-    """The noise stage: one configuration with ``seeds`` seeds, and with the first seed on ``splits`` other splits.
-
-    ``configuration`` is ``default``, the papers', or the values that differ from it. Without ``loss`` it is the first.
-    """
+    """The noise stage: one configuration with ``seeds`` seeds, and with the first seed on ``splits`` other splits."""
 
     loss: str | None = None
+    """The loss that is measured; null: the first one. Example: mpa."""
     configuration: Literal["default"] | dict[str, Any] = "default"
+    """The configuration that is measured: `default`, or the values that differ from it. Example: {margin: 0.2}."""
     seeds: int = Field(default=5, ge=2)
+    """The number of seeds."""
     splits: int = Field(default=0, ge=0, le=MOST_SPLITS)
+    """The number of further splits on which the first seed is trained."""
 
 
 # Storage of models and records.
 
 
 class CheckpointsSection(ConfigSection):
-    """The storage of the trials' models, and the limit in GB of the search trials' best ones.
-
-    ``storage_path`` is a path or a URL of fsspec, such as ``s3://bucket/holdout``; by default the runs folder.
-    """
+    """The storage of the trials' models, and the limit in GB of the search trials' best ones."""
 
     storage_path: Annotated[str, Field(min_length=1)] | None = None
+    """The folder of the trials' models, a path or a URL of fsspec; null: the runs folder. Example: s3://bucket/holdout.
+    """
     max_gb: float | None = Field(default=None, gt=0)
+    """The limit in GB of the search trials' models, the worst of which are deleted. Example: 10."""
 
     @field_validator("storage_path")
     @classmethod
@@ -406,14 +437,28 @@ class CheckpointsSection(ConfigSection):
 
 
 class TrackingSection(ConfigSection):
-    """The MLflow server and experiment; by default ``<runs>/mlflow.db`` and the search's name.
-
-    With ``register`` the chosen models are registered there, under the search's name.
-    """
+    """The MLflow server and experiment, and notifications."""
 
     uri: Address | None = None
+    """The MLflow server or database; null: `<runs>/mlflow.db`. Example: http://127.0.0.1:5000."""
     experiment: Annotated[str, Field(min_length=1)] | None = None
+    """The experiment in MLflow; null: the search's name. Example: birds."""
     register_models: bool = Field(default=False, alias="register")
+    """True registers the chosen models in MLflow, under the search's name."""
+    webhook: str | None = None
+    """The variable with an address to which one line of JSON is posted when a stage ends or the search stops with a
+    fault. Range: a reference. Example: "${WEBHOOK}".
+    """
+
+    @field_validator("webhook")
+    @classmethod
+    def _by_reference(cls, webhook: str | None) -> str | None:
+        if webhook is not None and not is_reference(webhook):
+            raise Mistakes(
+                "it must be a reference such as ${WEBHOOK}: whoever knows the address of a webhook can post to it, so "
+                "export the address in that variable."
+            )
+        return webhook
 
 
 # The user's packages that ``holdout submit`` copies to a cluster.

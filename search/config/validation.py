@@ -202,7 +202,9 @@ class _Reader(Generic[Built]):
             return  # pydantic does not count invalid entries, which it reports too
         message = " or ".join(dict.fromkeys(_message(error) for error in errors))  # several for a union
         if not self._is_about_left_out(path, message):
-            self._say(f"{_dotted(path)}: {message}; it is {_shown(_entry_at(self._remaining, path))}.")
+            value = _entry_at(self._remaining, path)
+            hint = suggestion(value, re.findall(r"'(\w+)'", message)) if isinstance(value, str) else ""
+            self._say(f"{_dotted(path)}: {message}; it is {_shown(value)}{hint}.")
         yield from self._leave_out(path)
 
     def _say(self, sentence: str) -> None:
@@ -346,12 +348,13 @@ def key_paths(target: Any) -> tuple[str, ...]:
 
 
 def _key_paths(target: Any) -> Iterator[str]:
-    for key, annotation in _fields(target).items():
+    for key, annotation in fields_of(target).items():
         yield key
         yield from (f"{key}.{inner}" for inner in _key_paths(annotation))
 
 
-def _fields(target: Any) -> Mapping[str, Any]:
+def fields_of(target: Any) -> Mapping[str, Any]:
+    """Return the types of a section's keys; empty for anything but a section."""
     if fields := getattr(target, "model_fields", None):
         return {field.alias or name: field.annotation for name, field in fields.items()}
     return get_type_hints(target) if isinstance(target, type) and is_dataclass(target) else {}

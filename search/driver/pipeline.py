@@ -13,6 +13,7 @@ from rich.console import Console
 from search.config.tables import PRUNERS
 from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
+from search.driver.notify import Notifications
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed_test import (
@@ -134,9 +135,21 @@ def run_stages(
         phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
         look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
         followed = [phases, *listeners]
-        outcomes = _carry_out(
-            searches, left, engine, console, opener, reason, family, allow_failed, concurrent, started, followed
-        )
+        with Notifications(opener, filter(None, (plan.config.tracking.webhook for plan in plans))) as notifications:
+            outcomes = _carry_out(
+                searches,
+                left,
+                engine,
+                console,
+                opener,
+                reason,
+                family,
+                allow_failed,
+                concurrent,
+                started,
+                followed,
+                notifications,
+            )
         look.wait()
         return outcomes
 
@@ -170,6 +183,7 @@ def _carry_out(
     concurrent: int,
     started: float,
     listeners: Sequence[TrialListener],
+    notifications: Notifications,
 ) -> list[Outcome]:
     if missing := without_baselines(searches):
         with phase(console, "Scoring the untrained network …"):
@@ -182,7 +196,7 @@ def _carry_out(
     try:
         with Progress(console, searches, left, concurrent=concurrent, started=started) as progress:
             queue = TrialQueue(
-                stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed),
+                notifications.told(stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)),
                 listeners=[
                     _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
                     progress,
@@ -194,6 +208,7 @@ def _carry_out(
             engine.run(queue, concurrent)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             score_test(waiting, console, opener=opener, reason=reason, score_all=partial(_score_on_workers, engine))
+            notifications.ended(Stage.TEST)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:

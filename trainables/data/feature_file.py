@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from trainables.arrays import FREE, RATIO, array_names, read_arrays
 from trainables.files import DAMAGED, regular
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any
+from trainables.mistakes import Mistakes, counted, listed, raise_if_any, suggestion
 
 EMBEDDINGS, LABELS, IDS, PATHS = "embeddings", "labels", "ids", "paths"
 NAMES = (EMBEDDINGS, LABELS, IDS, PATHS)
@@ -63,7 +63,8 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
     """
     said = f"{key} is {str(path)!r}" if key else str(path)
     if path.suffix not in _READERS:
-        raise Mistakes(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}.")
+        hint = suggestion(path.suffix, _READERS)
+        raise Mistakes(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
     try:
         regular(path)
         arrays = _READERS[path.suffix](path)

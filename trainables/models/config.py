@@ -1,10 +1,10 @@
 """The model section of a search file; pooling and the embedding layer's initialisation by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainables.mistakes import raise_if_any
+from trainables.mistakes import raise_if_any, suggestion
 from trainables.models.backbones import BACKBONES, backbone, backbone_problems, on_features
 from trainables.parts import PartRow, PartTable, is_own
 
@@ -60,33 +60,47 @@ def no_imagenet_weights(backbone: str) -> str:
 class ModelConfig:
     """The ``model`` section of a search file: one embedding network.
 
-    ``backbone`` is a row of ``BACKBONES``, ``torchvision:NAME``, ``timm:NAME`` or an import path; names after a colon
-    are resolved when the network is built. ``weights`` initialises it: None (random), ``"imagenet"``, or a file
-    (``.safetensors``, or a state dict saved by ``torch.save``). ``freeze_bn: true`` freezes its batch normalisation as
-    initialised; with ``statistics`` only the running statistics are frozen and used, and its weights and biases learn.
-
-    ``freeze: backbone`` trains only the layers behind the backbone, on features that are computed once a node; a list
-    of patterns, such as ``["layer[12].*"]``, freezes the parameters of the backbone with matching names (as by
-    :func:`fnmatch.fnmatchcase`).
-
-    ``layer_norm`` normalises the pooled features. From them the ``head`` computes embeddings of ``embedding_dim``
-    numbers (None: as many as features). ``linear`` is one layer; ``mlp`` has hidden layers of ``head_widths``, each
-    with layer normalisation, ReLU and ``head_dropout``, before it; ``residual`` first adds to the features what a
-    bottleneck of the widths ``head_widths`` computes from them, at the start zero; ``none`` keeps the features.
-    ``head_init``, a row of ``HEAD_INIT``, initialises the last layer.
+    Names with a colon (``torchvision:NAME``, ``timm:NAME``, an import path) are resolved when the network is built.
+    Patterns of ``freeze`` match as by :func:`fnmatch.fnmatchcase`.
     """
 
     backbone: str = "convnet"
+    """A network of `holdout backbones`, `torchvision:NAME`, `timm:NAME`, or the import path of your own. For a data set
+    of embeddings it is set to their number. Example: resnet50.
+    """
     weights: str | None = None
+    """The weights that training begins with: null (random), `imagenet`, or a file (`.safetensors`, or a state dict of
+    `torch.save`). Nothing is downloaded. Example: imagenet.
+    """
     embedding_dim: int | None = 64
+    """The numbers of an embedding; null: as many as features. Range: at least 1, at most 65536."""
     pooling: str = "avg"
+    """The pooling of the backbone's maps."""
     freeze: str | tuple[str, ...] | None = None
+    """`backbone` trains only the layers behind it, on features that are computed once; a list such as `["conv1*",
+    "layer[12].*"]` freezes the parameters of matching names with the running statistics of their layers; null trains
+    everything. Example: backbone.
+    """
     freeze_bn: bool | str = False
+    """True freezes the backbone's batch normalisation; `statistics` only the running means and variances, while weights
+    and biases learn; false trains with each batch's statistics.
+    """
     layer_norm: bool = False
+    """True normalises the pooled features."""
     head: str = "linear"
+    """The layers from features to embeddings: one `linear` layer; an `mlp` with hidden layers of `head_widths`, each
+    with layer normalisation, ReLU and `head_dropout`; `residual`, a bottleneck of `head_widths` that is added to the
+    features and is zero at the start; `none`, the features themselves.
+    """
     head_widths: tuple[int, ...] = (512,)
+    """The widths of the hidden layers. Range: whole numbers between 1 and 65536. Example: [512]."""
     head_dropout: float = 0.0
+    """The dropout in the hidden layers. Range: at least 0, less than 1."""
     head_init: str = "kaiming_normal"
+    """The initial weights of the embedding layer from F features to D numbers: `kaiming_normal`, N(0, 2/D) as in
+    Proxy-Anchor's code; `linear`, PyTorch's uniform ±1/√F as in PNP's; `truncated_normal`, N(0, 0.001²) within ±0.002
+    as in that of Sampling Wisely.
+    """
 
     def __post_init__(self) -> None:
         sentences = backbone_problems(self.backbone)
@@ -94,9 +108,9 @@ class ModelConfig:
         if self.weights == IMAGENET and row is not None and row.imagenet is None:
             sentences.append(no_imagenet_weights(self.backbone))
         if self.pooling not in POOLING:
-            sentences.append(f"model.pooling must be one of {', '.join(POOLING)}; it is {self.pooling!r}.")
+            sentences.append(_not_one_of("pooling", self.pooling, POOLING))
         if self.head_init not in HEAD_INIT:
-            sentences.append(f"model.head_init must be one of {', '.join(HEAD_INIT)}; it is {self.head_init!r}.")
+            sentences.append(_not_one_of("head_init", self.head_init, HEAD_INIT))
         if self.freeze_bn not in (False, STATISTICS, True):
             sentences.append(f"model.freeze_bn must be false, statistics or true; it is {self.freeze_bn!r}.")
         if self.embedding_dim is not None and not _is_width(self.embedding_dim):
@@ -111,7 +125,7 @@ class ModelConfig:
     def _head_mistakes(self) -> list[str]:
         sentences = []
         if self.head not in HEADS:
-            sentences.append(f"model.head must be one of {', '.join(HEADS)}; it is {self.head!r}.")
+            sentences.append(_not_one_of("head", self.head, HEADS))
         if not self.head_widths or not all(map(_is_width, self.head_widths)):
             sentences.append(
                 f"model.head_widths must be whole numbers between 1 and {MOST_DIMENSIONS}, at least one; they are "
@@ -132,7 +146,7 @@ class ModelConfig:
         if isinstance(self.freeze, str) and self.freeze != BACKBONE:
             return [
                 f"model.freeze must be null, {BACKBONE} or a list of patterns of parameter names, such as [layer1.*]; "
-                f"it is {self.freeze!r}."
+                f"it is {self.freeze!r}{suggestion(self.freeze, [BACKBONE])}."
             ]
         if not self.freeze:
             return ["model.freeze is an empty list; give patterns of parameter names, or null."]
@@ -170,6 +184,10 @@ class ModelConfig:
     def dimensions(self) -> int:
         """The number of dimensions of an embedding; without ``embedding_dim`` the backbone is looked up."""
         return backbone(self.backbone).features if self.embedding_dim is None else self.embedding_dim
+
+
+def _not_one_of(key: str, value: str, known: Iterable[str]) -> str:
+    return f"model.{key} must be one of {', '.join(known)}; it is {value!r}{suggestion(value, known)}."
 
 
 def _is_width(value: object) -> bool:

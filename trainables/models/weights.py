@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.mistakes import Mistakes, counted, listed
+from trainables.mistakes import Mistakes, counted, listed, suggestion
 from trainables.models.backbones import Published, backbone
 from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
 
@@ -50,7 +50,8 @@ def weights_file(config: ModelConfig) -> Path | None:
     if config.weights != IMAGENET:
         path = Path(config.weights)
         if not path.is_file():
-            raise Mistakes(f"model.weights is {config.weights!r}, not a file. Give a file, 'imagenet' or null.")
+            hint = suggestion(path.name, [IMAGENET])
+            raise Mistakes(f"model.weights is {config.weights!r}, not a file{hint}. Give a file, 'imagenet' or null.")
         return path
     imagenet = backbone(config.backbone).imagenet
     if imagenet is None:

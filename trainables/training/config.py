@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.mistakes import raise_if_any
+from trainables.mistakes import raise_if_any, suggestion
 from trainables.parts import PartRow, PartTable
 
 if TYPE_CHECKING:
@@ -43,12 +43,21 @@ class Schedule:
     """
 
     step: int | None = None
+    """The number of epochs between two changes of the learning rates; null without `milestones`: constant rates. Range:
+    at least 1. Example: 5.
+    """
     milestones: tuple[int, ...] = ()
+    """The epochs after which the rates change, instead of `step`. Range: epochs in rising order. Example: [10, 15]."""
     gamma: float = 0.5
+    """The factor of each change. Range: more than 0, at most 1."""
     decay: str | None = None
+    """The decay of the learning rates with every step, instead of `step` and `milestones`; null: none."""
     end_factor: float = 0.0
+    """The last rate as a factor of the first, with `decay`. Range: at least 0, at most 1. Example: 0.01."""
     decay_epochs: int | None = None
+    """The epochs after which the decay ends; null: all epochs. Range: at least 1. Example: 20."""
     warmup_steps: int = 0
+    """The first steps, during which all rates grow linearly. Range: at least 0. Example: 100."""
 
     def __post_init__(self) -> None:
         mistakes = []
@@ -115,46 +124,75 @@ class TrainingConfig:
     """The settings of one training.
 
     ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of a user-defined class, imported when it is used.
-    ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means the rate of the loss's paper. During ``warmup_epochs`` only
-    the head and the proxies are trained.
 
-    Then the stages of the backbone (:func:`trainables.models.stages.stages`) begin to learn from the top, a further one
-    every ``unfreeze_epochs`` (0: all at once), which is the gradual unfreezing of ULMFiT (Howard and Ruder, ACL 2018,
-    section 3.3). The k-th stage from the top has ``layer_decay``^k times the rate ``lr``, as in BEiT's code (Bao et
-    al., ICLR 2022).
+    During ``warmup_epochs`` only the head and the proxies are trained. Then the stages of the backbone
+    (:func:`trainables.models.stages.stages`) begin to learn from the top, a further one every ``unfreeze_epochs`` (0:
+    all at once), which is the gradual unfreezing of ULMFiT (Howard and Ruder, ACL 2018, section 3.3). The k-th stage
+    from the top has ``layer_decay``^k times the rate ``lr``, as in BEiT's code (Bao et al., ICLR 2022).
 
-    Images are resized to a short side of ``resize_size`` pixels before they are cropped to ``image_size`` (``None``: in
-    the proportion 256 to 224); with ``resize_square`` both sides are resized to it. This holds for training, except
-    that ``resized_crop_flip`` crops from the whole image, and for evaluation. ``views`` is the number of fixed views of
-    an image on which a frozen backbone's features are computed: the centre crop, and further ones drawn with
-    ``augment``. ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does (``None``: unbounded).
-    ``precision="auto"`` is bfloat16 autocast on CUDA and float32 elsewhere. A loss of pairs also compares each batch
-    with the newest embeddings of earlier batches, as many as the share ``cross_batch_memory`` of the training images
-    (0: none), after the first ``memory_warmup_epochs`` epochs.
+    Evaluation resizes images as training does, and takes the centre crop.
     """
 
     epochs: int = 8
+    """The epochs of a training. Range: at least 1."""
     batch_size: int = 120
+    """The images of a batch. Range: at least 1."""
     sampler: str = "balanced"
+    """The choice of a batch's images, or the import path of your own."""
     images_per_class: int = 5
+    """The images of each class in a batch, for samplers that balance classes. Range: at least 1."""
     image_size: int = 32
+    """The side, in pixels, of the square that the network sees. Range: at least 1."""
     resize_size: int | None = None
+    """The short side of an image before it is cropped; null: 256 for 224, and in proportion. Range: at least
+    image_size. Example: 48.
+    """
     resize_square: bool = False
+    """True resizes images to `resize_size` on both sides, as for papers that state "256 × 256"; otherwise the aspect
+    ratio is kept, and the crop omits the ends of long images.
+    """
     augment: str = "crop_flip"
+    """The random changes of training images: `crop` is a random crop, `crop_flip` also mirrors half of them,
+    `resized_crop_flip` crops from the whole image and resizes then, `none` takes the centre, as validation and test do.
+    """
     views: int = 1
+    """The fixed views of a training image on which a frozen backbone's features are computed: the centre crop, and
+    others drawn once with `augment`. Range: at least 1.
+    """
     optimizer: str = "adamw"
+    """The optimizer."""
     lr: float = 1e-3
+    """The learning rate. Range: more than 0."""
     head_lr: float | None = None
+    """The learning rate of the layers behind the backbone; null: `lr`. Range: more than 0. Example: 1e-3."""
     proxy_lr: float | None = None
+    """The learning rate of a loss's proxies; null: that of its paper. Range: more than 0. Example: 1e-2."""
     weight_decay: float = 1e-4
+    """The decoupled weight decay. Range: at least 0."""
     schedule: Schedule = field(default_factory=Schedule)
+    """The steps of the learning rates."""
     warmup_epochs: int = 0
+    """The first epochs, which train only the embedding layer and the proxies; the schedule counts them. Range: at least
+    0, at most epochs.
+    """
     layer_decay: float = 1.0
+    """The factor of the learning rate from one stage of the backbone to the one below it. Range: more than 0, at most
+    1. Example: 0.75.
+    """
     unfreeze_epochs: int = 0
+    """The epochs after which a further stage of the backbone learns, from the top; 0: all learn at once. Range: at
+    least 0. Example: 1.
+    """
     clip_grad: float | None = 10.0
+    """The bound of each gradient entry, as in Proxy-Anchor's code; null: unbounded. Range: more than 0."""
     precision: str = "auto"
+    """The precision of training; `auto` is bfloat16 on a GPU and float32 elsewhere. The test is always in float32."""
     cross_batch_memory: float = 0.0
+    """The newest embeddings of earlier batches with which a loss of pairs compares each batch, as a share of the
+    training images; 0: none. Range: at least 0, at most 1. Example: 0.5.
+    """
     memory_warmup_epochs: int = 1
+    """The first epochs, which do without that memory. Range: at least 0."""
 
     def __post_init__(self) -> None:
         mistakes = BATCH_SAMPLERS.problems("sampler", self.sampler)
@@ -165,7 +203,10 @@ class TrainingConfig:
         }
         for name, table in tables.items():
             if getattr(self, name) not in table:
-                mistakes.append(f"{name} must be one of {', '.join(table)}; it is {getattr(self, name)!r}.")
+                mistakes.append(
+                    f"{name} must be one of {', '.join(table)}; it is "
+                    f"{getattr(self, name)!r}{suggestion(getattr(self, name), table)}."
+                )
         for name in ("epochs", "batch_size", "images_per_class", "image_size", "views"):
             if getattr(self, name) < 1:
                 mistakes.append(f"{name} must be at least 1; it is {getattr(self, name)}.")

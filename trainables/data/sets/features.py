@@ -12,7 +12,7 @@ from trainables.data.dataset import Dataset, sorted_classes
 from trainables.data.feature_file import LABELS, SUFFIXES, FeatureArrays, is_feature_file, read_features
 from trainables.data.images import read_image
 from trainables.data.store.contents import image_digest
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ ids, paths  if you have them"""
         if not is_feature_file(self.file):
             raise Mistakes(
                 f"dataset.file is {str(self.file)!r}; the suffix sets the format and must be one of "
-                f"{', '.join(SUFFIXES)}."
+                f"{', '.join(SUFFIXES)}{suggestion(Path(self.file).suffix, SUFFIXES)}."
             )
         if not os.path.isfile(self.file):
             what = "is not a file" if os.path.exists(self.file) else "does not exist"

@@ -1,0 +1,248 @@
+"""The keys of a file as its classes declare them: type, default, range, what each does, and an example.
+
+Each field of a section is followed by a docstring. Sentences "Range: …" and "Example: …" at its end give a range that
+the class checks itself, and an example where the default shows none. All other ranges come from the types.
+"""
+
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, is_dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import PydanticUndefined
+
+from search.config.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
+from search.config.validation import fields_of
+from trainables.data.augment import AUGMENTATIONS
+from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.mistakes import Mistakes, suggestion
+from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, POOLING, STATISTICS
+from trainables.training.config import OPTIMIZERS, PRECISIONS
+
+CHOICES: Mapping[str, Iterable[str]] = {
+    "training.sampler": BATCH_SAMPLERS,
+    "training.augment": AUGMENTATIONS,
+    "training.optimizer": OPTIMIZERS,
+    "training.precision": PRECISIONS,
+    "model.pooling": POOLING,
+    "model.head": HEADS,
+    "model.head_init": HEAD_INIT,
+    "model.freeze": ("null", BACKBONE, "a list"),
+    "model.freeze_bn": ("false", STATISTICS, "true"),
+    "search.sampler": SAMPLERS,
+    "search.pruner": PRUNERS,
+    "resources.engine": (AUTO, *ENGINES),
+}
+"""The values of keys that name a row of a table, or that their class restricts itself."""
+
+
+SECTION = "section"
+MAPPING = "keys and values"
+ONE_OF = "one of"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One key of a file. ``default`` and ``example`` are YAML; the default is None for a key that is required.
+
+    A section has the type "section", no default and no example.
+    """
+
+    name: str
+    type: str
+    range: str
+    default: str | None
+    does: str
+    example: str
+
+    @property
+    def value(self) -> str:
+        """The type and the range in words."""
+        return self.range if self.range.startswith(ONE_OF) else ", ".join(filter(None, (self.type, self.range)))
+
+    @property
+    def in_file(self) -> str:
+        """The example as it stands in a file: ``training: {lr: 0.001}``."""
+        *above, last = self.name.split(".")
+        text = f"{last}: {self.example}"
+        for section in reversed(above):
+            text = f"{section}: {{{text}}}"
+        return text
+
+
+def keys_of(target: type, above: str = "") -> Iterator[Key]:
+    """Yield the keys of the section or file ``target`` in its order, each section before its own keys."""
+    described = _attribute_docstrings(target)
+    for name, annotation in fields_of(target).items():
+        path = f"{above}{name}"
+        field = _attribute(target, name)
+        does, range_, example = _split(described.get(field, ""))
+        if isinstance(annotation, type) and fields_of(annotation):
+            yield Key(name=path, type=SECTION, range="", default="", does=does, example="")
+            yield from keys_of(annotation, f"{path}.")
+            continue
+        default = _default(target, field)
+        shown = None if default is MISSING else _yaml(default)
+        choices = CHOICES.get(path)
+        yield Key(
+            name=path,
+            type=_type(annotation),
+            range=f"{ONE_OF} {', '.join(choices)}" if choices else range_ or _range(target, field, annotation),
+            default=shown,
+            does=does,
+            example=example or shown or "",
+        )
+
+
+def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
+    """Return the keys whose names match ``pattern``: a part of a name, or with ``*`` and ``?`` a whole one.
+
+    ``space.mpa.scale`` also means ``space``. If no name matches, the keys whose descriptions have it.
+
+    Raises:
+        Mistakes: no key matches.
+    """
+    listed = list(keys)
+    wanted = pattern.lower() if {"*", "?"} & set(pattern) else f"*{pattern.lower()}*"
+    for found in (
+        [key for key in listed if fnmatchcase(key.name, wanted)],
+        [key for key in listed if key.type == MAPPING and pattern.startswith(f"{key.name}.")],
+        [key for key in listed if fnmatchcase(f"{key.does} {key.value}".lower(), wanted)],
+    ):
+        if found:
+            return found
+    raise Mistakes(
+        f"No key matches {pattern!r}{suggestion(pattern, [key.name for key in listed])}; `holdout keys` lists all."
+    )
+
+
+def commented(target: type, content: Mapping[str, Any]) -> str:
+    """Return the YAML of ``content``, a file of the kind ``target``, with the first sentence on each key above it."""
+    described = {key.name: key for key in keys_of(target)}
+
+    def parts(content: Mapping[str, Any], above: str) -> Iterator[str]:
+        for name, value in content.items():
+            key = described.get(f"{above}{name}")
+            if key is not None:
+                sentence = re.split(r"(?<=\.) ", key.does, maxsplit=1)[0]
+                yield from (f"# {line}\n" for line in textwrap.wrap(sentence, 110))
+            if key is not None and key.type == SECTION:
+                yield f"{name}:\n"
+                yield textwrap.indent("".join(parts(value, f"{above}{name}.")), "  ")
+            else:
+                yield yaml.safe_dump({name: value}, sort_keys=False, allow_unicode=True)
+            yield "" if above else "\n"
+
+    return "".join(parts(content, "")).removesuffix("\n")
+
+
+# What a class says about its fields.
+
+
+def _attribute_docstrings(target: type) -> dict[str, str]:
+    """Return the docstring below each field of a class."""
+    (body,) = (
+        node.body
+        for node in _module(target.__module__).body
+        if isinstance(node, ast.ClassDef) and node.name == target.__name__
+    )
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+@cache
+def _module(name: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[name]))
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """Return what a field does, its range and its example."""
+    found = re.fullmatch(r"(?P<does>.*?)(?: Range: (?P<range>.*?)\.)?(?: Example: (?P<example>.*)\.)?", text)
+    assert found is not None, "every text has these parts"
+    return found["does"], found["range"] or "", found["example"] or ""
+
+
+def _attribute(target: type, key: str) -> str:
+    """Return the attribute of a key, which differs where the key is a word of Python's: ``from``."""
+    if issubclass(target, BaseModel):
+        return next(name for name, field in target.model_fields.items() if key in (field.alias, name))
+    return key
+
+
+def _default(target: type, field: str) -> Any:
+    if issubclass(target, BaseModel):
+        found = target.model_fields[field].get_default(call_default_factory=True)
+        return MISSING if found is PydanticUndefined else found
+    declared = target.__dataclass_fields__[field]  # type: ignore[attr-defined]
+    return declared.default if declared.default_factory is MISSING else declared.default_factory()
+
+
+def _yaml(value: Any) -> str:
+    plain = TypeAdapter(Any).dump_python(asdict(value) if is_dataclass(value) else value, mode="json")  # type: ignore[arg-type]
+    if isinstance(plain, float):
+        return f"{plain:g}"
+    return yaml.safe_dump(plain, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+
+
+_TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text", NoneType: "null"}
+
+
+def _type(annotation: Any) -> str:
+    """Return a type in words."""
+    origin, of = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(of[0])
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_type(part) for part in of))
+    if origin is tuple:
+        return "list"
+    if origin is dict:
+        return MAPPING
+    return _TYPES.get(annotation, "text")
+
+
+def _range(target: type, field: str, annotation: Any) -> str:
+    """Return the range that a section's types give in words."""
+    names = [name for part in _flat(annotation) if get_origin(part) is Literal for name in get_args(part)]
+    if names:
+        others = [_type(part) for part in _flat(annotation) if get_origin(part) in (tuple, dict)]
+        return f"{ONE_OF} {', '.join(map(str, [*names, *others]))}"
+    if not issubclass(target, BaseModel):
+        return ""
+    bounds = {"gt": "more than {}", "ge": "at least {}", "lt": "less than {}", "le": "at most {}"}
+    found = target.model_fields[field].metadata
+    return ", ".join(
+        text.format(json.dumps(getattr(bound, key)))
+        for key, text in bounds.items()
+        for bound in found
+        if getattr(bound, key, None) is not None
+    )
+
+
+def _flat(annotation: Any) -> Iterator[Any]:
+    """Yield the members of a union, without annotations."""
+    if get_origin(annotation) is Annotated:
+        yield from _flat(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _flat(part)
+    else:
+        yield annotation
