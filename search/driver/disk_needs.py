@@ -219,7 +219,7 @@ def numbers_of(config: SearchConfig) -> int:
     """Return the number of weights of the network; a user-defined network is built to count them."""
     row, model = backbone(config.model.backbone), config.model
     if row.numbers is not None and model.head == "linear":
-        return row.numbers * (not model.is_frozen) + (row.features + 1) * model.dimensions
+        return row.numbers * (not model.is_frozen) + (model.features + 1) * model.dimensions
     from trainables.models import EmbeddingModel  # the check of such a network has imported torch already
 
     network = EmbeddingModel(replace(model, weights=None, freeze=None))

@@ -102,7 +102,7 @@ def make_plan(
         plan = Plan(config=config, folder=folder, split=data.split, spaces=spaces, further_splits=further_splits)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
-        notices = check_network(found, config)  # last, since it imports torch
+        notices = check_network(found, config, spaces)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
     return replace(plan, notices=notices)

@@ -38,7 +38,9 @@ class Backbone:
     ``features`` is F. The module's input is (image − ``mean``) / ``scale`` for images in 0 … 1 and both in the order
     red, green, blue, then with the channels reversed if ``bgr``. ``imagenet`` are its published ImageNet weights, if
     any. ``numbers`` is the size of its state (weights and running statistics), if known before it is built. With
-    ``vectors`` the input is not images but features [B, F], which are neither normalised nor pooled.
+    ``vectors`` the input is not images but features [B, F], which are neither normalised nor pooled. ``tokens()``, if
+    the network has a class token, returns a module with the same parameters from images to tokens [B, 1 + T, F]: the
+    class token, and those of T patches.
     """
 
     summary: str
@@ -50,6 +52,7 @@ class Backbone:
     imagenet: Published | None = None
     numbers: int | None = None
     vectors: bool = False
+    tokens: "Callable[[], nn.Module] | None" = None
 
 
 def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
@@ -190,8 +193,8 @@ def backbone(name: str) -> Backbone:
 def _own_backbone(path: str) -> Backbone:
     """Load a user-defined backbone: a :class:`Backbone`, or a class or function that builds a module.
 
-    The latter has an attribute ``features``, the channels of its maps, and may have ``mean``, ``scale`` and ``bgr``;
-    by default images stay in 0 … 1.
+    The latter has an attribute ``features``, the channels of its maps, and may have ``mean``, ``scale``, ``bgr`` and
+    ``tokens``; by default images stay in 0 … 1.
 
     Raises:
         Mistakes: there is nothing at ``path``, it is not callable, or has no ``features``.
@@ -212,4 +215,5 @@ def _own_backbone(path: str) -> Backbone:
         mean=tuple(getattr(part, "mean", (0.0, 0.0, 0.0))),
         scale=tuple(getattr(part, "scale", (1.0, 1.0, 1.0))),
         bgr=getattr(part, "bgr", False),
+        tokens=getattr(part, "tokens", None),
     )

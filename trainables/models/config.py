@@ -5,25 +5,62 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainables.mistakes import raise_if_any, suggestion
-from trainables.models.backbones import BACKBONES, backbone, backbone_problems, on_features
+from trainables.models.backbones import (
+    BACKBONES,
+    Backbone,
+    backbone,
+    backbone_problems,
+    features_backbone,
+    on_features,
+)
 from trainables.parts import PartRow, PartTable, is_own
 
 if TYPE_CHECKING:
     from torch import nn
 
 
+@dataclass(frozen=True, kw_only=True)
+class PoolingRow(PartRow):
+    """A pooling of maps, or of ``tokens``; the vectors have ``width`` times the features."""
+
+    tokens: bool = False
+    width: int = 1
+
+
 _ROWS = {
-    "avg": PartRow(path="trainables.models.networks:Average"),
-    "max": PartRow(path="trainables.models.networks:Maximum"),
-    "avg_max": PartRow(path="trainables.models.networks:AverageAndMaximum"),
-    "gem": PartRow(path="trainables.models.networks:fixed_gem"),
-    "gem_learned": PartRow(path="trainables.models.networks:learned_gem"),
+    "avg": PoolingRow(path="trainables.models.networks:Average"),
+    "max": PoolingRow(path="trainables.models.networks:Maximum"),
+    "avg_max": PoolingRow(path="trainables.models.networks:AverageAndMaximum"),
+    "gem": PoolingRow(path="trainables.models.networks:fixed_gem"),
+    "gem_learned": PoolingRow(path="trainables.models.networks:learned_gem"),
+    "cls": PoolingRow(path="trainables.models.networks:ClassToken", tokens=True),
+    "mean": PoolingRow(path="trainables.models.networks:PatchMean", tokens=True),
+    "cls_mean": PoolingRow(path="trainables.models.networks:ClassTokenAndPatchMean", tokens=True, width=2),
 }
 
 LEARNED_POOLING = "gem_learned"
 
-POOLING: "PartTable[Callable[[], nn.Module], PartRow]" = PartTable("pooling", _ROWS)
-"""Pooling by name: ``POOLING[name]()`` is a layer from maps [B, F, h, w] to vectors [B, F]."""
+POOLING: "PartTable[Callable[[], nn.Module], PoolingRow]" = PartTable("pooling", _ROWS)
+"""Pooling by name: ``POOLING[name]()`` is a layer to vectors from maps [B, F, h, w], or from a transformer's tokens
+[B, 1 + T, F], the class token first."""
+
+OWN_POOLING = "avg"
+"""With this value a transformer pools its tokens itself, to maps of one position."""
+
+
+def pooling_problems(pooling: str, name: str, row: Backbone) -> list[str]:
+    """Return an error if the backbone ``name``, described by ``row``, does not give what ``pooling`` pools."""
+    of_tokens = POOLING.rows[pooling].tokens
+    if of_tokens == (row.tokens is not None) or (pooling == OWN_POOLING and row.tokens is not None):
+        return []
+    fitting = [other for other, entry in POOLING.rows.items() if entry.tokens is not of_tokens]
+    needs = "tokens with a class token" if of_tokens else "maps"
+    own = f", or {OWN_POOLING} for the network's own pooling" if row.tokens is not None else ""
+    return [
+        f"model.pooling is {pooling}, which needs {needs}, and {name} does not give them; use one of "
+        f"{', '.join(fitting)}{own}."
+    ]
+
 
 _INIT_ROWS = {
     "kaiming_normal": PartRow(path="trainables.models.heads:kaiming_normal_head"),
@@ -75,7 +112,10 @@ class ModelConfig:
     embedding_dim: int | None = 64
     """The numbers of an embedding; null: as many as features. Range: at least 1, at most 65536."""
     pooling: str = "avg"
-    """The pooling of the backbone's maps."""
+    """The pooling of the backbone's maps: `avg`, `max`, `avg_max` (their sum), `gem` or `gem_learned`; or of a
+    transformer's tokens: `cls`, `mean` over the patches, or `cls_mean`, one after the other (twice the features). For a
+    transformer `avg` is the network's own pooling.
+    """
     freeze: str | tuple[str, ...] | None = None
     """`backbone` trains only the layers behind it, on features that are computed once; a list such as `["conv1*",
     "layer[12].*"]` freezes the parameters of matching names with the running statistics of their layers; null trains
@@ -107,6 +147,9 @@ class ModelConfig:
         row = BACKBONES.get(self.backbone)
         if self.weights == IMAGENET and row is not None and row.imagenet is None:
             sentences.append(no_imagenet_weights(self.backbone))
+        known = features_backbone("1") if on_features(self.backbone) else row
+        if self.pooling in POOLING and known is not None:
+            sentences += pooling_problems(self.pooling, self.backbone, known)
         if self.pooling not in POOLING:
             sentences.append(_not_one_of("pooling", self.pooling, POOLING))
         if self.head_init not in HEAD_INIT:
@@ -181,9 +224,14 @@ class ModelConfig:
         return self.weights is not None or self.is_frozen or on_features(self.backbone)
 
     @property
+    def features(self) -> int:
+        """The number of pooled features of the backbone, which is looked up."""
+        return backbone(self.backbone).features * POOLING.rows[self.pooling].width
+
+    @property
     def dimensions(self) -> int:
         """The number of dimensions of an embedding; without ``embedding_dim`` the backbone is looked up."""
-        return backbone(self.backbone).features if self.embedding_dim is None else self.embedding_dim
+        return self.features if self.embedding_dim is None else self.embedding_dim
 
 
 def _not_one_of(key: str, value: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from trainables.data.loading import Features, Images, load, prefetched
 from trainables.metrics.ranking import full_float32
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.backbones import backbone
-from trainables.models.config import POOLING, STATISTICS, ModelConfig
+from trainables.models.config import POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.heads import make_head
 from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
 
@@ -37,10 +37,11 @@ class EmbeddingModel(nn.Module):
         super().__init__()
         path = weights_file(config)
         row = backbone(config.backbone)
-        self.backbone = row.build()
+        raise_if_any(pooling_problems(config.pooling, config.backbone, row))
+        self.backbone = row.tokens() if row.tokens and POOLING.rows[config.pooling].tokens else row.build()
         self.loaded = None if path is None else load_weights(self.backbone, path)
         self.pooling = nn.Identity() if row.vectors else POOLING[config.pooling]()
-        self.head = make_head(config, row.features)
+        self.head = make_head(config, config.features)
         self.register_buffer("mean", torch.tensor(row.mean).view(3, 1, 1), persistent=False)
         self.register_buffer("scale", torch.tensor(row.scale).view(3, 1, 1), persistent=False)
         self._bgr = row.bgr

@@ -44,6 +44,26 @@ def _as_maps(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor
     return maps[:, :, None, None] if maps.ndim == 2 else maps
 
 
+TOKENS = "encoder.ln"
+"""Node of a vision transformer whose output is tokens, the class token first."""
+
+
+def tokens(name: str) -> nn.Module:
+    """Build the vision transformer ``name`` up to its tokens [B, 1 + T, F]."""
+    return up_to_tokens(network(name))
+
+
+def up_to_tokens(transformer: nn.Module) -> nn.Module:
+    """Return the part of a vision transformer of torchvision from images to tokens [B, 1 + T, F]."""
+    extractor = create_feature_extractor(transformer, {TOKENS: OUTPUT})
+    extractor.register_forward_hook(_as_tokens)
+    return extractor
+
+
+def _as_tokens(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
+    return outputs[OUTPUT]
+
+
 def trunk(name: str) -> nn.Module:
     """Build the network ``name`` up to its last maps [B, F, h, w]."""
     whole = network(name)
@@ -82,6 +102,7 @@ def torchvision_backbone(name: str) -> Backbone:
         mean=(0.5, 0.5, 0.5) if middle else tuple(transforms.mean),
         scale=(0.5, 0.5, 0.5) if middle else tuple(transforms.std),
         imagenet=published(weights.url),
+        tokens=partial(tokens, name) if name.startswith("vit_") else None,
     )
 
 
@@ -102,23 +123,37 @@ def _one_position(module: nn.Module, images: tuple[Tensor], vectors: Tensor) -> 
     return vectors[:, :, None, None]
 
 
-def _network(name: str, *, pooled: bool) -> nn.Module:
-    network: nn.Module = importlib.import_module("timm").create_model(
-        name, num_classes=0, **({} if pooled else {"global_pool": ""})
-    )
+def _network(name: str, **options: str) -> nn.Module:
+    network: nn.Module = importlib.import_module("timm").create_model(name, num_classes=0, **options)
     return network
 
 
-def _build(name: str, hook: Hook) -> nn.Module:
-    network = _network(name, pooled=hook is _one_position)
+def _build(name: str, hook: Hook, **options: str) -> nn.Module:
+    network = _network(name, **options)
     network.register_forward_hook(hook)
     return network
 
 
-def _output(name: str, sides: tuple[int, int], *, pooled: bool) -> tuple[int, ...]:
+def _tokens(name: str, prefix: int) -> nn.Module:
+    """Build a transformer up to its tokens; between class token and patches it has ``prefix`` − 1 others."""
+    network: Any = _network(name)
+    network.forward = network.forward_features  # the parameters keep timm's names
+    network.register_forward_hook(partial(_without_registers, prefix))
+    whole: nn.Module = network
+    return whole
+
+
+def _is_absent(network: nn.Module, part: str) -> bool:
+    return isinstance(getattr(network, part, None), nn.Identity | None)
+
+
+def _without_registers(prefix: int, module: nn.Module, images: tuple[Tensor], tokens: Tensor) -> Tensor:
+    return torch.cat((tokens[:, :1], tokens[:, prefix:]), dim=1)
+
+
+def _output(network: nn.Module, sides: tuple[int, int]) -> tuple[int, ...]:
     """Return the shape of the output for one image, from a forward pass on the meta device."""
-    network = _network(name, pooled=pooled).eval().to("meta")
-    shape: tuple[int, ...] = network(torch.empty(1, 3, *sides, device="meta")).shape
+    shape: tuple[int, ...] = network.eval().to("meta")(torch.empty(1, 3, *sides, device="meta")).shape
     return shape
 
 
@@ -133,7 +168,8 @@ def timm_backbone(name: str) -> Backbone:
     """Describe timm's network ``name``, with or without a tag for its weights (``resnet18.tv_in1k``).
 
     A network that ends in maps returns them. One that ends in a sequence of tokens, as most transformers, is pooled by
-    timm to a vector, returned as a map of one position.
+    timm to a vector, returned as a map of one position; its tokens can be had too if it has a class token and
+    nothing learns after them.
 
     Raises:
         Mistakes: timm is not installed, or has no such network.
@@ -148,16 +184,23 @@ def timm_backbone(name: str) -> Backbone:
     settings = timm.get_pretrained_cfg(name).to_dict()
     sides = settings["input_size"][1:]
     with torch.random.fork_rng(devices=[]):  # a trial's weights depend only on its seed
-        features = _output(name, sides, pooled=True)[1]
-        shape = _output(name, sides, pooled=False)
-    hook: Hook = _one_position
+        network: Any = _network(name)
+        features = _output(network, sides)[1]
+        network.forward = network.forward_features
+        shape = _output(network, sides)
+        if len(shape) == 4:
+            shape = _output(_network(name, global_pool=""), sides)
+    build, of_tokens = partial(_build, name, _one_position), None
     if len(shape) == 4:
-        hook = _as_they_are if shape[1] == features else _channels_first
+        build = partial(_build, name, _as_they_are if shape[1] == features else _channels_first, global_pool="")
+    elif hasattr(network, "cls_token") and all(_is_absent(network, part) for part in ("fc_norm", "attn_pool")):
+        of_tokens = partial(_tokens, name, network.num_prefix_tokens)
     return Backbone(
         summary=f"{name}, from timm",
-        build=partial(_build, name, hook),
+        build=build,
         features=features,
         mean=settings["mean"],
         scale=settings["std"],
         imagenet=_published(settings),
+        tokens=of_tokens,
     )

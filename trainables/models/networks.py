@@ -1,6 +1,6 @@
 """Networks and layers: ConvNet, BN-Inception, and pooling from maps to vectors.
 
-Shapes: B images, F channels, h and w height and width of a map.
+Shapes: B images, F channels, h and w height and width of a map, T patches of a transformer.
 """
 
 from itertools import pairwise
@@ -179,3 +179,27 @@ def fixed_gem() -> GeneralizedMean:
 def learned_gem() -> GeneralizedMean:
     """Return GeM with a learned exponent."""
     return GeneralizedMean(learned=True)
+
+
+# Pooling of tokens, the class token first: [B, 1 + T, F] → [B, F], or [B, 2F].
+
+
+class ClassToken(nn.Module):
+    """The class token (Dosovitskiy et al., ICLR 2021, eq. 4)."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens[:, 0]
+
+
+class PatchMean(nn.Module):
+    """Mean over the tokens of the patches."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens[:, 1:].mean(dim=1)
+
+
+class ClassTokenAndPatchMean(nn.Module):
+    """The class token, and then the mean over the tokens of the patches, as in DINOv2 (Oquab et al., TMLR 2024)."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return torch.cat((tokens[:, 0], tokens[:, 1:].mean(dim=1)), dim=1)

@@ -13,7 +13,7 @@ from trainables.data.store.features import FeatureSpec, FeatureTable, feature_ta
 from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import FeatureView, Store, StoreView, on_device
 from trainables.mistakes import Mistakes
-from trainables.models.backbones import FEATURES, backbone
+from trainables.models.backbones import FEATURES
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.spec import derived_seed
@@ -63,7 +63,7 @@ class Inputs:
     def network(self, *, pretrained: bool = True) -> EmbeddingModel:
         """Build the network on the device, with its initial weights if it is ``pretrained``."""
         if self._frozen:
-            config = layers_behind(self._model, backbone(self._model.backbone).features)
+            config = layers_behind(self._model, self._model.features)
         else:
             config = self._model if pretrained else replace(self._model, weights=None)
         return EmbeddingModel(config).to(self._device)
@@ -98,7 +98,7 @@ def _frozen(
         images=store.path.name, network=digest, frame=frame, augmentation=augmentation, views=views, device=device.type
     )
     everything = store.subset(store.class_names)
-    shape = (views, len(everything), backbone(model.backbone).features)
+    shape = (views, len(everything), model.features)
 
     def compute(number: int) -> Tensor:
         return features_of(

@@ -10,13 +10,14 @@ from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.plan.plan import search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space
-from spaces.space import MODEL, TRAINING
+from spaces.space import MODEL, TRAINING, steps
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.losses import loss_row, memory_refused
 from trainables.metrics.table import name_conflicts, own_metric
-from trainables.mistakes import suggestion
+from trainables.mistakes import raise_if_any, suggestion
 from trainables.models import ModelConfig
 from trainables.models.backbones import LIBRARIES, backbone
+from trainables.models.config import pooling_problems
 from trainables.parts import is_own
 from trainables.training.stack import why_not_stacked
 
@@ -208,7 +209,7 @@ SMALLEST = 16
 """Side in pixels of the smallest images that the built-in network accepts."""
 
 
-def check_network(found: Findings, config: SearchConfig) -> tuple[str, ...]:
+def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace]) -> tuple[str, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
     The built-in network is not tried: importing torch takes seconds.
@@ -223,7 +224,21 @@ def check_network(found: Findings, config: SearchConfig) -> tuple[str, ...]:
         found.check(lambda: _weights(model), "model.backbone", "model.weights")
         return ()
     loaded = found.check(lambda: _smoke_test(config), "model.backbone", "model.weights")
+    for pooling in _searched_poolings(spaces):
+        found.check(partial(_fits, model, pooling), "model.backbone", "space")
     return (f"model.weights: {loaded}.",) if loaded else ()
+
+
+def _searched_poolings(spaces: Mapping[str, SearchSpace]) -> set[Any]:
+    entries = [space.parameters.get(f"{MODEL}.pooling") for space in spaces.values()]
+    return {pooling for entry in entries if entry is not None for pooling in steps(entry.distribution) or ()}
+
+
+def _fits(model: ModelConfig, pooling: str) -> None:
+    """Raise if the backbone, which a library or a user describes, does not give what ``pooling`` pools."""
+    raise_if_any(
+        [f"space.{MODEL}: {text}" for text in pooling_problems(pooling, model.backbone, backbone(model.backbone))]
+    )
 
 
 def _weights(model: ModelConfig) -> None:

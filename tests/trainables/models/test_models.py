@@ -42,7 +42,7 @@ def test_every_backbone(name: str, images_B3HW: Tensor) -> None:
     check_embeds_and_learns(ModelConfig(backbone=name, embedding_dim=16), images_B3HW[:, :, :32, :40])
 
 
-@pytest.mark.parametrize("name", POOLING)
+@pytest.mark.parametrize("name", [name for name, row in POOLING.rows.items() if not row.tokens])
 def test_every_pooling(name: str, images_B3HW: Tensor) -> None:
     check_embeds_and_learns(ModelConfig(pooling=name, layer_norm=True), images_B3HW)
 
