@@ -43,29 +43,46 @@ def evaluate(
     metrics: Sequence[str] | Literal["all"] = ("recall_at_1", "map_at_r"),
     *,
     superclasses: "ArrayLike | torch.Tensor | None" = None,
+    queries: "ArrayLike | torch.Tensor | None" = None,
+    gallery: "ArrayLike | torch.Tensor | None" = None,
+    cameras: "ArrayLike | torch.Tensor | None" = None,
 ) -> dict[str, float]:
-    """Compute metrics of embeddings, with each image as a query against all others.
+    """Compute metrics of embeddings, by default with each image as a query against all others.
 
     Args:
         embeddings: [N, D], of any floating dtype; they are normalised here.
         labels: [N], integers: the class of each image.
         metrics: names such as ``recall_at_1``, ``map_at_r``, ``nmi``; "all" means all except those of superclasses.
         superclasses: [N], integers: the superclass of each image, for ``nmi_super`` and ``f1_super``.
+        queries: [N], true for the images that are queries; None for all.
+        gallery: [N], true for the images that queries are ranked against; None for all.
+        cameras: [N], integers: a query ignores the images of its class that its camera took.
 
     Returns:
         The value of each metric by name, in [0, 1] except for distances.
 
     Raises:
         Mistakes: a name is unknown, there are no embeddings, they are not finite, the number of labels differs, or
-            superclasses are missing.
+            superclasses are missing, queries, gallery or cameras are not one for each image, or there is no query or
+            no gallery.
     """
     import torch
 
     from trainables.metrics import evaluate as evaluate_tensors
+    from trainables.metrics.protocol import RetrievalProtocol
 
+    labels_N = torch.as_tensor(labels)
     superclasses_N = None if superclasses is None else torch.as_tensor(superclasses)
+    protocol = None
+    if queries is not None or gallery is not None or cameras is not None:
+        every_N = torch.ones(len(labels_N), dtype=torch.bool)
+        protocol = RetrievalProtocol(
+            queries_N=every_N if queries is None else torch.as_tensor(queries).bool(),
+            gallery_N=every_N if gallery is None else torch.as_tensor(gallery).bool(),
+            cameras_N=None if cameras is None else torch.as_tensor(cameras),
+        )
     return evaluate_tensors(
-        torch.as_tensor(embeddings), torch.as_tensor(labels), metrics, superclasses_N=superclasses_N
+        torch.as_tensor(embeddings), labels_N, metrics, superclasses_N=superclasses_N, protocol=protocol
     )
 
 

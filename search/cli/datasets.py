@@ -206,6 +206,10 @@ def init(
             help="Images, one sub-folder per class, or a CSV file of them, or of embeddings; default: built-in glyphs.",
         ),
     ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option("--root", help="The folder of a CSV file's paths; by default that of the file."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The file; by default NAME.yaml in the current folder."),
@@ -220,7 +224,7 @@ def init(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a commented search file that fits a folder of images, or a file of embeddings, and this machine.
+    """Write a commented search file that fits images, or a file of embeddings, and this machine.
 
     With a pretrained network the search trains a layer on its features, which are computed once.
     """
@@ -237,9 +241,12 @@ def init(
         write_initial_file,
     )
     from trainables.data.sets.glyphs import Glyphs
+    from trainables.data.sets.manifest import is_manifest
 
     network = pretrained(backbone, weights)
-    facts = dataset_facts(Glyphs()) if folder is None else facts_of(folder)
+    if root is not None and (folder is None or not is_manifest(folder)):
+        raise Mistakes(f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out.")
+    facts = dataset_facts(Glyphs()) if folder is None else facts_of(folder, root)
     if facts.features is not None and network is not None:
         raise Mistakes(
             f"{folder} has embeddings, which no network computes any more; leave out --backbone and --weights."

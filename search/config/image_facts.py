@@ -1,7 +1,7 @@
 """Facts about a data set (classes, images or features, sizes), from which a first search file is written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -49,7 +49,8 @@ class ImageFacts:
 
     ``root`` is its folder, or its file of embeddings or of paths; None if it has none. ``split_seed`` is the first one
     with a class of at least two images in each part; ``class_sizes`` are the images per training class under it,
-    ``short_side`` pixels in a sample of the training half. Data that are ``features`` have no sides.
+    ``short_side`` pixels in a sample of the training half. Data that are ``features`` have no sides. ``paths`` is
+    the folder of a file of paths, None if it is that of the file.
     """
 
     root: str | None
@@ -64,6 +65,7 @@ class ImageFacts:
     test_classes: int
     test_images: int
     short_side: Spread | None
+    paths: str | None = None
 
     @property
     def train_classes(self) -> int:
@@ -104,10 +106,14 @@ def folder_facts(root: Path) -> ImageFacts:
     return dataset_facts(Folder(root=str(root.resolve())))
 
 
-def facts_of(path: Path) -> ImageFacts:
-    """Return the facts about a file of embeddings, a CSV file, or a folder as :func:`folder_facts`; errors as there."""
+def facts_of(path: Path, root: Path | None = None) -> ImageFacts:
+    """Return the facts about a file of embeddings, a CSV file, or a folder as :func:`folder_facts`; errors as there.
+
+    ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file.
+    """
     if path.is_file() and is_manifest(path):
-        return dataset_facts(Manifest(file=str(path.resolve())))
+        paths = None if root is None else str(root.resolve())
+        return replace(dataset_facts(Manifest(file=str(path.resolve()), root=paths)), paths=paths)
     if path.is_file() and is_feature_file(path):
         return dataset_facts(FeatureFile(file=str(path.resolve())))
     return folder_facts(path)

@@ -195,7 +195,7 @@ name: {_quoted(name_for(facts.root))}
 
 {_dataset_text(facts)}
 
-# The training and validation classes. The other half of all classes, the second by name, is not used before the test.
+# The training and validation classes. The other {_test_classes(facts)} not used before the test.
 split:
   ratio: 0.9{seed if facts.split_seed else ""}
 
@@ -268,6 +268,12 @@ stages: [search, select, test]
 """
 
 
+def _test_classes(facts: ImageFacts) -> str:
+    if facts.root is not None and is_manifest(facts.root):
+        return "classes, those of the parts query and gallery or the second half by name, are"
+    return "half of all classes, the second by name, is"
+
+
 def _dataset_text(facts: ImageFacts) -> str:
     if facts.features is not None:
         return f"""\
@@ -278,7 +284,8 @@ dataset:
     if facts.root is None:
         dataset = "name: glyphs"
     elif is_manifest(facts.root):
-        dataset = f"name: manifest\n  file: {_quoted(facts.root)}  # paths are relative to its folder, or to root"
+        dataset = f"name: manifest\n  file: {_quoted(facts.root)}"
+        dataset += f"\n  root: {_quoted(facts.paths)}" if facts.paths else ""
     else:
         dataset = f"name: folder\n  root: {_quoted(facts.root)}"
     return f"""\

@@ -195,6 +195,12 @@ def _check_same_classes(folder: RunFolder, split: ClassSplit) -> None:
     now = replace(split, images=stored.images)
     if stored.digest != now.digest:
         raise Mistakes(
-            f"The classes in the data set are not those that {folder.name} began with (its split is "
-            f"{stored.digest[:12]}, now it would be {now.digest[:12]}); put them back, or give the search a new name."
+            f"The classes in the data set{_marks(stored, now)} are not those that {folder.name} began with (its split "
+            f"is {stored.digest[:12]}, now it would be {now.digest[:12]}); put them back, or give the search a new "
+            "name."
         )
+
+
+def _marks(stored: ClassSplit, now: ClassSplit) -> str:
+    names = {name: None for split in (stored, now) for name, _ in split.marks}
+    return f", or their {', '.join(names)}," if names else ""

@@ -12,6 +12,7 @@ import torch
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.marks import GALLERY, QUERY
 from trainables.data.samplers import BatchSampler
 from trainables.mistakes import raise_if_any
 
@@ -48,6 +49,7 @@ class _DatasetContract:
             "Its images are uint8 RGB, or its features float32, and the same each time.": self._items_problem,
             "Its published halves are disjoint and of its classes.": self._halves_problem,
             "Its superclasses cover every class.": self._superclasses_problem,
+            "Its groups, parts and cameras are of its images.": self._marks_problem,
             "Its test subsets are of its published test classes.": self._subsets_problem,
         }
 
@@ -133,6 +135,21 @@ class _DatasetContract:
             return f"Classes missing in superclasses(): {len(without)}, such as {without[0]!r}; give each a superclass."
         same = dict(_copy(self._dataset).superclasses() or {}) == dict(superclass_of)
         return "" if same else "superclasses() of an equal data set differ."
+
+    def _marks_problem(self) -> str:
+        dataset, other = self._dataset, _copy(self._dataset)
+        marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
+        if marks != {"groups": other.groups(), "parts": other.parts(), "cameras": other.cameras()}:
+            return "groups(), parts() or cameras() of an equal data set differ."
+        keys = set(self._keys)
+        for name, found in marks.items():
+            if unknown := found.keys() - keys:
+                return f"Images of {name}() that are not in classes(): {len(unknown)}, such as {min(unknown)!r}."
+        if wrong := set(marks["parts"].values()) - {QUERY, GALLERY}:
+            return f"Parts that are neither {QUERY} nor {GALLERY}: {', '.join(sorted(wrong))}."
+        if marks["cameras"] and (without := keys - marks["cameras"].keys()):
+            return f"Images without a camera: {len(without)}, such as {min(without)!r}; give one for each, or none."
+        return ""
 
     def _subsets_problem(self) -> str:
         _, test = self._dataset.published_split() or ((), ())

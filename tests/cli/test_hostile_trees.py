@@ -385,6 +385,23 @@ LISTED: dict[str, dict[str, Tree]] = {
         ),
         "a list that is a pipe": Tree(change=pipe("Ebay_train.txt"), said="not a regular file"),
     },
+    "inshop": {
+        "a line twice": Tree(
+            change=doubled("Eval/list_eval_partition.txt"), said="1 image of In-Shop Clothes Retrieval in {root!r} list"
+        ),
+        "an item that trains and is a query": Tree(
+            change=swapped("Eval/list_eval_partition.txt", "id_00000001  train", "id_00000008  train"),
+            said="1 class of In-Shop Clothes Retrieval in {root!r} listed both for training and for test: id_00000008.",
+        ),
+        "a part that is none": Tree(
+            change=swapped("Eval/list_eval_partition.txt", "gallery", "\x1b[2J"),
+            said="1 image of an unknown evaluation_status, such as '\\x1b[2J'.",
+        ),
+        "a path out of the folder": Tree(
+            change=swapped("Eval/list_eval_partition.txt", "img/MEN", "../../x"), said=OUTSIDE
+        ),
+        "a list that is a pipe": Tree(change=pipe("Eval/list_eval_partition.txt"), said="not a regular file"),
+    },
     "vehicleid": {
         "a line twice": Tree(
             change=doubled("train_test_split/train_list.txt"), said="1 image of VehicleID in {root!r} listed more"

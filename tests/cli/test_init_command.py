@@ -29,6 +29,18 @@ def test_a_folder_gets_a_file_that_run_takes(image_folder: Path, here: Path, tmp
     assert len(plan.split.train) == 6
 
 
+def test_a_manifest_gets_a_file_that_run_takes(image_folder: Path, here: Path, tmp_path: Path) -> None:
+    rows = [f"{path.relative_to(image_folder)},{path.parent.name}" for path in sorted(image_folder.rglob("*.png"))]
+    (here / "birds.csv").write_text("\n".join(["path,class", *rows]))
+    assert "160 of the 160 images are missing" in plain(holdout_here("init", "birds.csv", code=2).stderr)
+    assert "there is no CSV file" in plain(holdout_here("init", image_folder, "--root", here, code=2).stderr)
+    assert [path.name for path in here.iterdir()] == ["birds.csv"]
+    holdout_here("init", "birds.csv", "--root", image_folder)
+    plan = make_plan(parse_config(read_search(Path("birds.yaml"))), tmp_path / "runs")
+    assert len(plan.split.train) == 6
+    assert plan.config.dataset.name == "manifest"
+
+
 def test_without_a_folder_it_is_for_drawn_images(here: Path) -> None:
     record = json.loads(holdout_here("init", "--json").stdout)
     assert record["file"] == "glyphs.yaml"

@@ -13,6 +13,7 @@ import torch
 from search.selection.retrieval_file import EDGES, LEVELS, RetrievalFile, map_images, sampled_queries
 from search.selection.scoring import retrieval_of
 from trainables.metrics import per_query_metrics
+from trainables.metrics.protocol import RetrievalProtocol
 
 NAMES = ("<b>a</b>", "$x$", "c", "alone", "e")
 
@@ -61,6 +62,27 @@ def test_neighbours_curves_and_pairs(images: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(found.embeddings_SD, unit[found.sample_S.tolist()], atol=1e-3)
 
 
+def test_queries_have_neighbours_and_pairs_in_the_gallery_alone(tmp_path: Path) -> None:
+    """Every third image is a query, and a query ignores the images of its class by its own camera."""
+    embeddings_ND, labels_N, keys = tied(70)
+    asked, cameras = [n % 3 == 0 for n in range(70)], [n % 2 for n in range(70)]
+    protocol = RetrievalProtocol(
+        queries_N=torch.tensor(asked), gallery_N=~torch.tensor(asked), cameras_N=torch.tensor(cameras)
+    )
+    found = retrieval_of(embeddings_ND, labels_N, keys, NAMES, protocol)
+    cosine, labels = cosines(embeddings_ND), labels_N.tolist()
+    same = other = 0
+    for place, q in enumerate(range(0, 70, 3)):
+        gallery = [
+            j for j in range(70) if not asked[j] and not (labels[j] == labels[q] and cameras[j] == cameras[q])
+        ]  # fmt: skip
+        assert found.neighbours_QK[place].tolist() == sorted(gallery, key=lambda j: (-cosine[q][j], j))[:8]
+        hits = sum(labels[j] == labels[q] for j in gallery)
+        same, other = same + hits, other + len(gallery) - hits
+    assert found.queries_Q.tolist() == found.ranked_Q.tolist() == list(range(0, 70, 3))
+    assert (found.same_B.sum(), found.other_B.sum()) == (same, other)
+
+
 def test_similarities_are_counted_where_they_are() -> None:
     """Away from the bins' edges, every count equals that of the loops."""
     generator = np.random.default_rng(1)
@@ -104,3 +126,5 @@ def test_samples_go_by_digests_and_are_bounded() -> None:
     assert map_images(keys, labels_N, NAMES, classes=2, images=3).tolist() == sorted(expected)
     assert sampled_queries(keys, 7).tolist() == sorted(sorted(range(40), key=lambda n: digest(keys[n]))[:7])
     assert sampled_queries(keys, 40).tolist() == list(range(40))
+    odd = sorted(range(1, 40, 2), key=lambda n: digest(keys[n]))
+    assert sampled_queries(keys, 7, np.arange(40) % 2 == 1).tolist() == sorted(odd[:7])

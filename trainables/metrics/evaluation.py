@@ -157,7 +157,7 @@ def _whole_protocol(images: int, queries: int, protocol: RetrievalProtocol | Non
     """Return the protocol of all images, the last of which are in the gallery only."""
     if protocol is None:
         return RetrievalProtocol.first(queries, images)
-    assert len(protocol.queries_N) == queries, "the protocol of other images"
+    protocol.check(queries)
     return protocol.with_further(images - queries)
 
 

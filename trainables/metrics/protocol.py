@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainables.mistakes import raise_if_any
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RetrievalProtocol:
@@ -27,6 +29,22 @@ class RetrievalProtocol:
         """Return the protocol in which the first ``queries`` of all ``images`` are ranked against all others."""
         every_N = torch.ones(images, dtype=torch.bool)
         return cls(queries_N=torch.arange(images) < queries, gallery_N=every_N)
+
+    def check(self, images: int) -> None:
+        """Check that the protocol is of this number of ``images``.
+
+        Raises:
+            Mistakes: it is of another number, or has no query or no gallery.
+        """
+        given = {"queries": self.queries_N, "gallery": self.gallery_N, "cameras": self.cameras_N}
+        sentences = [
+            f"{name} must have one entry for each of {images} embeddings; the shape is {tuple(of_N.shape)}."
+            for name, of_N in given.items()
+            if of_N is not None and of_N.shape != (images,)
+        ]
+        if not sentences and not (self.queries_N.any() and self.gallery_N.any()):
+            sentences = ["There is no query, or no image in the gallery: mark some images as each."]
+        raise_if_any(sentences)
 
     def __getitem__(self, rows: Tensor) -> "RetrievalProtocol":
         """Return the protocol of some of the images."""

@@ -105,7 +105,7 @@ def test_paths_are_relative_to_the_root_and_whole_numbers_are_sorted_by_size(tmp
         ([*plain(), *plain(1, 1)], "1 path more than once: of 0/0.png; keep one row each."),
         (plain(part="train"), "no row has the part gallery or query; queries are ranked against the gallery"),
         ([{**row, "part": "query"} for row in plain()], "no row has the part gallery;"),
-        ([*with_parts(), {**with_parts()[0], "path": "a.png", "part": "gallery"}], "1 class with rows of part train and"),
+        ([*with_parts(), {**with_parts()[0], "path": "a.png", "part": "gallery"}], "1 class with rows of part train a"),
         (plain(group="one"), "All 8 classes are joined by the groups that they share (class 0, class 1, class 2, and"),
     ],
 )  # fmt: skip
