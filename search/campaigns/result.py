@@ -141,7 +141,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
         },
         warnings=(
             *training_told(folders),
-            *_unlike_told(campaign, by_image_set.values(), rows),
+            *_unlike_told(campaign, folders, rows),
             *chosen_after_opening(folders, campaign_family(campaign), [row.key for row in rows if row.test]),
             *sweeps(campaign),
             *fewer_classes(campaign),
@@ -149,12 +149,18 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
     )
 
 
-def _unlike_told(campaign: Campaign, shared: Iterable[Sequence[RunFolder]], rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a sentence for each test set whose rows in the table differ in the network or its images."""
-    for folders in shared:
-        names = {folder.name for folder in folders}
-        shown = [row for row in rows if row.search in names and row.role in campaign.config.table.roles]
-        yield from unlike_told(folders, shown)
+def _unlike_told(campaign: Campaign, folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence for each column of the table whose ``rows`` differ in the network or its images."""
+    columns, by_key = paired_columns(campaign), {row.key: row for row in rows}
+    folder_of = {folder.name: folder for folder in folders}
+    test_of = {folder.name: image_set_of(folder) for folder in folders}
+    by_column: dict[tuple[str, ...], list[Row]] = {}
+    for role in campaign.config.table.roles:
+        for key, found in rows_of_role(campaign, role).items():
+            column = (test_of[key.search], *(found[axis] for axis in columns))
+            by_column.setdefault(column, []).append(by_key[key])
+    for of_column in by_column.values():
+        yield from unlike_told([folder_of[search] for search in {row.search for row in of_column}], of_column)
 
 
 def _of_data_sets(campaign: Campaign, sharing: Sequence[RunFolder]) -> str:

@@ -14,6 +14,8 @@ from search.campaigns.result import campaign_family, campaign_result
 from search.campaigns.tables import campaign_csv, campaign_tables
 from search.config.campaign import Campaign, parse_campaign
 from search.plan.runs import CampaignFolder
+from search.plan.search import search_so_far
+from search.plan.stored import stored_search
 from search.report.results import Summary
 from search.report.summary import write_summary
 from search.stages import Role
@@ -95,6 +97,19 @@ def test_a_campaign_from_weights_is_verified_and_drawn(finished: Finished) -> No
     holdout_here("verify", "sizes", "--runs", runs)
     page = Path(holdout_here("report", "sizes", "--runs", runs).stdout.strip())
     assert "untrained" in page.read_text()
+
+
+def test_other_networks_are_told_among_the_rows_of_a_column(finished: Finished) -> None:
+    runs, campaign, result, summaries = finished
+    assert not any("trained alike" in told for told in result.warnings), "the sizes are columns"
+    content = campaign.config.model_dump(mode="json")
+    as_rows = parse_campaign({**content, "table": {"rows": ["loss", "size"], "metrics": ["recall_at_1"]}})
+    searches = [search_so_far(stored_search(runs, summary.name)) for summary in summaries]
+    warnings = campaign_result(as_rows, list(zip(searches, summaries, strict=True))).warnings
+    assert [told for told in warnings if "trained alike" in told] == [
+        "rows are not trained alike, so differences may not be due to the losses: model.embedding_dim is 4 in sizes-4, "
+        "but 8 in sizes-8"
+    ]
 
 
 def test_a_table_has_no_role_baseline() -> None:
