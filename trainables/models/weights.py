@@ -72,9 +72,13 @@ def _tensors(path: Path) -> "dict[str, Tensor]":
         read = partial(torch.load, map_location="cpu", weights_only=True)
     try:
         content = read(path)
+    except (OSError, RuntimeError) as error:
+        raise Mistakes(f"The weights in {path} cannot be read: {str(error).splitlines()[0]}") from error
     except Exception as error:  # a file that is not a pickle may raise anything in the unpickler
-        reason = (str(error) or "the file is truncated").splitlines()[0]
-        raise Mistakes(f"The weights in {path} cannot be read: {reason}") from error
+        raise Mistakes(  # without PyTorch's reason, which advises to load code from the file
+            f"The weights in {path} cannot be read: it is not a file of tensors alone. Save a network's state_dict() "
+            "with torch.save or safetensors."
+        ) from error
     if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise Mistakes(f"{path} does not hold named tensors. Save a network's state_dict() and nothing else.")
     return dict(content)

@@ -221,12 +221,15 @@ def test_files_that_are_no_weights_are_named(tmp_path: Path) -> None:
         (b"", "cannot be read"),
         (b"garbage", "cannot be read"),
         ([1, 2], "named tensors"),
-        (Path("x"), "cannot be read"),
+        (Path("x"), "it is not a file of tensors alone. Save"),
+        (b"path,label\nx.png,a\n", "it is not a file of tensors alone. Save"),
+        (b"name,score\na,1\n", "it is not a file of tensors alone. Save"),
     ]:
         path = tmp_path / "weights.pth"
         path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
-        with pytest.raises(Mistakes, match=words):
+        with pytest.raises(Mistakes, match=words) as mistake:
             load_weights(BACKBONES["convnet"].build(), path)
+        assert "weights_only" not in str(mistake.value)
     with pytest.raises(Mistakes, match=r"nowhere\.pth', not a file"):
         EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))
 
