@@ -9,10 +9,12 @@ setup: $(STAMP)
 # uv installs torch and torchvision as the matched pair in the pins. Packages are compiled at once: otherwise every worker
 # would compile what it imports, each time again if Python may not write bytecode.
 $(STAMP): pyproject.toml constraints.txt
+	@echo "Installing Holdout and what it needs into .venv: several GB, and minutes …"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable . --group dev
+	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable . --group dev
 	touch $@
+	@echo "Holdout is installed. \`$(BIN)/holdout run quickstart\` runs a first search; \`$(BIN)/holdout doctor\` checks this machine."
 
 # A separate dependency group, such as docs.
 $(STAMP)-%: $(STAMP)

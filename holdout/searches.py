@@ -103,14 +103,14 @@ class Search:
 
     @property
     def summary(self) -> Summary:
-        """Return the results so far, read from ``summary.json``.
+        """Return the results so far.
 
         Raises:
-            Mistakes: the first stage is not finished yet.
+            Mistakes: no trial has begun yet, or the records cannot be read.
         """
-        from search.report.results import stored_summary
+        from search.report.comparison import results_so_far
 
-        return stored_summary(self._stored.folder)
+        return results_so_far(self._stored.folder)
 
     def best_model(
         self, loss: str | None = None, *, device: "str | torch.device | None" = None, trust_code: bool = False
@@ -200,13 +200,11 @@ def compare(*names: str, runs: str | os.PathLike[str] | None = None) -> "Compari
     """Compare the losses of one or several searches with the same split, with tests of their differences.
 
     Raises:
-        Mistakes: a search does not exist or has no result yet, or the splits or objectives differ.
+        Mistakes: a search does not exist or has not begun yet, or the splits or objectives differ.
     """
-    from search.report.comparison import compare as compare_searches
-    from search.report.results import stored_summary
+    from search.report.comparison import compare_stored
 
-    folders = [stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)]
-    return compare_searches(folders, [stored_summary(folder) for folder in folders])
+    return compare_stored([stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)])
 
 
 def runs_folder(runs: str | os.PathLike[str] | None) -> Path:

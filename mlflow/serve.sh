@@ -19,12 +19,13 @@ set -euo pipefail
 refuse() { echo "$1" >&2; exit 2; }
 
 host=127.0.0.1 database="" app=()
-while [[ ${1:-} == --* ]]; do
+while [[ ${1:-} == -* ]]; do
     case $1 in
         --database) database=${2:?--database needs an address}; shift 2 ;;
         --host) host=${2:?--host needs an address}; shift 2 ;;
         --auth) app=(--app-name basic-auth); shift ;;
-        *) refuse "There is no option $1; there are --database, --host and --auth." ;;
+        -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit ;;
+        *) refuse "There is no option $1; there are --database, --host, --auth and --help." ;;
     esac
 done
 runs=$(realpath -- "${1:-runs}") port=${2:-5000}

@@ -43,6 +43,11 @@ def epochs_trained(trials: Iterable[FrozenTrial]) -> int:
     return sum(map(count_epochs, trials))
 
 
+def whole_training(epochs: int) -> str:
+    """Return the outcome of a trial that trained all of its epochs."""
+    return "its only epoch trained" if epochs == 1 else f"all {epochs} epochs trained"
+
+
 # Trials with equal parameters are replicates: they differ in their seeds only.
 
 

@@ -60,6 +60,15 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def ranged(least: int, most: int, noun: str) -> str:
+    """Return a range of numbers with its noun.
+
+    >>> ranged(20, 20, "image"), ranged(1, 1, "image"), ranged(105, 2000, "pixel")
+    ('20 images', '1 image', '105 to 2,000 pixels')
+    """
+    return counted(least, noun) if least == most else f"{least:,} to {counted(most, noun)}"
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean …?)`` if an entry of ``known`` resembles ``name``, else an empty string.
 
@@ -86,8 +95,8 @@ def _closest(name: str, known: Sequence[str]) -> list[str]:
     ends = {spelling.rpartition(".")[2]: entry for spelling, entry in reversed(spelt.items())}
     section = given.removesuffix(last)
     siblings = [spelling.removeprefix(section) for spelling in spelt if spelling.startswith(section)]
-    beside = difflib.get_close_matches(last, [end for end in siblings if "." not in end], n=1)
-    anywhere = difflib.get_close_matches(last, ends, n=1, cutoff=0.7)
+    beside = _typing_error(last, [end for end in siblings if "." not in end])
+    anywhere = _typing_error(last, ends, cutoff=0.7)
     if beside and (not anywhere or _likeness(last, beside[0]) >= _likeness(last, anywhere[0])):
         return [spelt[section + beside[0]]]
     if anywhere:
@@ -99,6 +108,22 @@ def _closest(name: str, known: Sequence[str]) -> list[str]:
 
 def _likeness(name: str, other: str) -> float:
     return difflib.SequenceMatcher(None, other, name).ratio()
+
+
+SHORT = 4
+"""Names of at most this many letters are similar by chance: ``nix`` and ``uni`` share two of three."""
+
+
+def _typing_error(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """Return the most similar entry of ``known``; short names may differ in one letter or in the order."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return [entry for entry in close if max(len(name), len(entry)) > SHORT or _is_one_slip(name, entry)]
+
+
+def _is_one_slip(one: str, other: str) -> bool:
+    changes = [change for change in difflib.SequenceMatcher(None, one, other).get_opcodes() if change[0] != "equal"]
+    is_one_letter = [max(end - start, to - at) for _, start, end, at, to in changes] == [1]
+    return is_one_letter or sorted(one) == sorted(other)
 
 
 def _spelling(name: str) -> str:

@@ -26,7 +26,7 @@ from search.report.drawing import (
     marks_of,
     pairs_finding,
 )
-from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, ranks_beside, verdict
+from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, p_value, ranks_beside, verdict
 from search.report.sections.answer import again
 from search.report.sections.effort import effort
 from search.report.sections.outcome import distinct_proxies
@@ -94,7 +94,7 @@ def _differences(result: CampaignResult) -> TextTable:
                 " − ".join(pair.names),
                 f"{unit(pair.metric) * pair.difference:+.2f}",
                 "[{:.2f}, {:.2f}]".format(*(unit(pair.metric) * end for end in pair.ci95)),
-                f"{pair.p_holm:.4f}",
+                p_value(pair.p_holm),
                 verdict(pair),
             )
             for pair in sorted(result.pairs, key=lambda pair: pair.p_holm)

@@ -38,6 +38,7 @@ from search.report.formats import (
     RANKS,
     RANKS_BESIDE,
     is_against_baseline,
+    p_value,
     parameters,
     ranks_beside,
     training_sentence,
@@ -324,7 +325,7 @@ def _difference(pair: CampaignPair) -> tuple[str, ...]:
     scale = unit(pair.metric)
     low, high = (scale * end for end in pair.ci95)
     difference = f"{scale * pair.difference:+.2f}"
-    return " − ".join(pair.names), difference, f"[{low:.2f}, {high:.2f}]", f"{pair.p_holm:.4f}", verdict(pair)
+    return " − ".join(pair.names), difference, f"[{low:.2f}, {high:.2f}]", p_value(pair.p_holm), verdict(pair)
 
 
 def _trends(found: Sequence[Trend]) -> TextTable:
@@ -347,4 +348,4 @@ def _trend(trend: Trend) -> tuple[str, ...]:
     low, high = (scale * end for end in trend.ci95)
     name = f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}"
     word = "" if not trend.differ else "rises" if trend.change > 0 else "falls"
-    return name, f"{scale * trend.change:+.2f}", f"[{low:.2f}, {high:.2f}]", f"{trend.p_holm:.4f}", word
+    return name, f"{scale * trend.change:+.2f}", f"[{low:.2f}, {high:.2f}]", p_value(trend.p_holm), word

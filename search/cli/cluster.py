@@ -1,6 +1,8 @@
 """Commands for searches on a cluster: `submit`, `list`, `logs`, `stop`, `wait`."""
 
+import os
 import re
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +11,12 @@ import typer
 
 from search.cli.options import RUNS, AllowFailed, Json, Settings
 from search.cli.output import Tables, say, show
+from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
-    from search.driver.ray_jobs import SearchJob
+    from collections.abc import Iterator
+
+    from search.driver.ray_jobs import Jobs, SearchJob
     from search.report.text_table import TextTable
 
 
@@ -78,6 +83,35 @@ OnlyRuns = Annotated[Path | None, typer.Option("--runs", help="Only searches in 
 ADDRESS = "http://127.0.0.1:8265"
 
 
+@contextmanager
+def _cluster(address: str, name: str | None = None) -> "Iterator[Jobs]":
+    """Connect to a cluster; if that fails, or ``name`` is not there, also mention the searches of this machine."""
+    from search.driver.ray_jobs import connected
+
+    try:
+        with connected(address) as jobs:
+            yield jobs
+    except Mistakes as error:
+        raise Mistakes([*error.sentences, *_here(Path(os.environ.get("HOLDOUT_RUNS") or RUNS), name)]) from error
+
+
+def _here(runs: Path, name: str | None) -> "Iterator[str]":
+    """Yield what to do instead if the search ``name``, or any search, is in the runs folder of this machine."""
+    from search.config.names import is_plain_name
+    from search.plan.runs import RunFolder, find_runs
+
+    if name is None:
+        if find_runs(runs):
+            yield f"`holdout status` lists the searches of this machine, which are in {runs}."
+    elif is_plain_name(name) and (folder := RunFolder(runs, name)).config.is_file():
+        driver = folder.driver()
+        yield (
+            f"{name} is a search of this machine, in {runs}: `holdout status {name}` shows its progress, `holdout show "
+            f"{name} LOSS NUMBER` a trial's log. "
+            + (f"It is run by {driver}; Ctrl-C or `kill` stops it." if driver else "It is not running.")
+        )
+
+
 def submit(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A search or campaign file, or the name of a recipe or campaign.")
@@ -116,9 +150,7 @@ def submit(
 
 def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """List the searches on a cluster."""
-    from search.driver.ray_jobs import connected
-
-    with connected(address) as jobs:
+    with _cluster(address) as jobs:
         found = jobs.searches(_only(runs))
     location = address if runs is None else f"{address} in {runs}"
     show([_record(job) for job in found], as_json, lambda: Tables([_table(found, location)]))
@@ -133,14 +165,12 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the log of a search on a cluster, including its workers' errors."""
-    from search.driver.ray_jobs import connected
-
     lines = LogFilter()
 
     def take(text: str) -> str:
         return text if whole else lines.take(text)
 
-    with connected(address) as jobs:
+    with _cluster(address, name) as jobs:
         job = jobs.get(name, _only(runs))
         if follow and not as_json:
             jobs.follow(job, lambda text: print(take(text), end="", flush=True))
@@ -160,9 +190,7 @@ def logs(
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Stop a search on a cluster; `submit` resumes it."""
-    from search.driver.ray_jobs import connected
-
-    with connected(address) as jobs:
+    with _cluster(address, name) as jobs:
         job = jobs.get(name, _only(runs))
         was_live = job.is_live
         if was_live:
@@ -175,9 +203,9 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 
 def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Wait until a search on a cluster ends; the exit code is that of the search, or 1 if it was stopped."""
-    from search.driver.ray_jobs import MISTAKE, connected
+    from search.driver.ray_jobs import MISTAKE
 
-    with connected(address) as jobs:
+    with _cluster(address, name) as jobs:
         job = jobs.wait(jobs.get(name, _only(runs)))
         if job.state == "failed":
             log = jobs.log(job)

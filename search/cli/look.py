@@ -7,7 +7,7 @@ import typer
 
 from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch, known_names
 from search.cli.output import Tables, show, show_line
-from trainables.mistakes import Failure, Mistakes
+from trainables.mistakes import Failure, Mistakes, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,14 +75,16 @@ def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
 
     rows, notes = [], []
     for entry in found:
-        unfinished = entry["state"] not in ("tested", "unreadable")
-        state = f"{entry['state']}, stopped" if unfinished and not entry["driver"] else entry["state"]
+        state = entry["state"] if entry["finished"] or entry["driver"] else f"{entry['state']}, stopped"
         for baseline, value in entry["baselines"].items():
             rows.append((entry["name"], state, baseline, *[NOTHING] * 5, f"{value:.4f}"))
         for row in entry["studies"]:
             best = NOTHING if row["best"] is None else f"{row['best']:.4f}"
             numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]
             rows.append((entry["name"], state, row["study"], *numbers, best))
+            if row["interrupted"]:
+                count = counted(row["interrupted"], "interrupted trial")
+                notes.append(f"{entry['name']}/{row['study']}: {count}; `holdout run` with the search's file resumes")
             if row["ended_early"]:
                 notes.append(f"{entry['name']}/{row['study']}: {row['ended_early']}")
         if not entry["studies"]:
@@ -101,17 +103,22 @@ def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
 # holdout compare
 
 
-def compare(names: Names, output: Output = None, runs: Runs = RUNS, as_json: Json = False) -> None:
+def compare(
+    names: Names,
+    output: Output = None,
+    runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
+    as_json: Json = False,
+) -> None:
     """Compare the losses of searches on the same split, and show which of them differ."""
     from search.plan.runs import existing_run
-    from search.report.comparison import compare as compare_searches
+    from search.report.comparison import compare_stored
     from search.report.comparison_tables import as_csv, text_tables
-    from search.report.results import stored_summary
     from search.report.text_table import refuse_unknown, write_output
 
     refuse_unknown(output or [])
-    folders = [existing_run(runs, name) for name in dict.fromkeys(names)]
-    comparison = compare_searches(folders, [stored_summary(folder) for folder in folders])
+    comparison = compare_stored([existing_run(runs, name) for name in dict.fromkeys(names)])
     tables = text_tables(comparison)
     for path in output or []:
         write_output(path, as_csv(comparison), tables)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from search import __version__
 from search.cli import catalogue, cluster, datasets, disk, look, models, run, trials
@@ -28,10 +29,34 @@ UNUSABLE = (
 )  # fmt: skip
 """Error numbers that mean that a path given by the user cannot be used."""
 
+
+class _Command(TyperCommand):
+    """A command whose flags have no type in ``--help``, as they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters."""
+        return _without_type(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    """The program, with flags as those of :class:`_Command`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters."""
+        return _without_type(super().get_params(ctx))
+
+
+def _without_type(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 app = typer.Typer(
     name="holdout",
+    cls=_Group,
     help="Hyperparameter search for deep metric learning that never peeks at the test classes.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -60,7 +85,7 @@ RESUMABLE = {"run", "select", "test", "audit", "campaign", "sync"}
 
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(NAMES.get(command), rich_help_panel=panel)(command)
+        app.command(NAMES.get(command), cls=_Command, rich_help_panel=panel)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -85,7 +110,14 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`
         signal.signal(number, _interrupt)
     try:
-        app()
+        # Without standalone mode Typer raises its errors and returns the exit code; None after a command.
+        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0
+        sys.exit(code if sys.argv[1:] else MISTAKE)
+    except typer.TyperException as error:
+        say([_usage(error)], "red")
+        sys.exit(MISTAKE)
+    except typer.Abort:  # Ctrl-D at a question
+        sys.exit(FAILED)
     except Mistakes as error:
         say(error.sentences, "red")
         sys.exit(MISTAKE)
@@ -105,6 +137,17 @@ def main() -> None:
         shown = path if len(path) <= 80 else f"{path[:77]}…"
         say([f"{shown!r} cannot be used ({error.strerror}); name another path, or change its permissions."], "red")
         sys.exit(MISTAKE)
+
+
+def _usage(error: typer.TyperException) -> str:
+    """Return the sentence about a wrong word of the command line."""
+    message = error.format_message().partition(", unable to parse")[0]
+    for word, plain in {"Input should be": "it must be", "Value error, ": ""}.items():  # pydantic's
+        message = message.replace(word, plain)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "holdout"
+    end = "" if message.endswith((".", "?")) else "."
+    return f"{message}{end} `{command} --help` {'explains it' if ' ' in command else 'lists the commands'}."
 
 
 def _interrupt(*_: object) -> None:

@@ -179,6 +179,8 @@ def query(
         from search.trust import check_model
 
         check_model(given_path(index), address)
+        if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
+            raise Mistakes(f"The model of {index} is no longer in {address}; add --model with its new place.")
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model

@@ -14,7 +14,7 @@ from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest, is_manifest
 from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, split_dataset
 from trainables.data.store.build import image_sizes
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, counted, ranged
 
 SAMPLE = 200
 """Number of images whose size is read: only their headers, and only of classes that train or validate."""
@@ -75,17 +75,18 @@ class ImageFacts:
     def sentences(self) -> list[str]:
         """Return the facts as sentences."""
         sizes, side = self.class_sizes, self.short_side
-        items = "images" if self.features is None else f"embeddings of {self.features:,} numbers"
+        item = "image" if self.features is None else "embedding"
+        numbers = "" if self.features is None else f" of {counted(self.features, 'number')}"
+        each = ranged(sizes.least, sizes.most, item)
         found = [
-            f"{self.images:,} {items}, of {self.classes:,} classes; those that train have {sizes.least:,} to "
-            f"{sizes.most:,} each.",
-            f"{self.train_classes:,} classes train, {self.validation_classes:,} validate, {self.test_classes:,} are "
-            "held out for the test.",
+            f"{counted(self.images, item)}{numbers}, of {self.classes:,} classes; those that train have {each} each.",
+            f"{counted(self.train_classes, 'class', 'classes')} train, {self.validation_classes:,} validate, "
+            f"{self.test_classes:,} are held out for the test.",
         ]
         if side is not None:
             found.append(
-                f"The short side is {side.least:,} to {side.most:,} pixels, {side.middle:,} in the middle "
-                f"({side.count} images were looked at, none of the test)."
+                f"The short side is {ranged(side.least, side.most, 'pixel')}, {side.middle:,} in the middle "
+                f"({counted(side.count, 'image')} of no test class {'was' if side.count == 1 else 'were'} looked at)."
             )
         return found
 

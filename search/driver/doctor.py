@@ -32,7 +32,7 @@ from search.selection import REPAIR
 from search.stages import Stage, study_name
 from search.study import Tally, is_blind, left_to_chance
 from trainables.data.header import look_at
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, counted
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, Images, measured_costs
 
@@ -244,7 +244,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     of_trials = 0 if resources.gpus_per_trial else slots * 16 * numbers_of(plan.config)
     need = resources.workers(slots) * PROCESS_BYTES + of_trials
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    found = f"{slots} trials at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
+    found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
     yield (
         CheckResult(check="memory", state="ok", found=found)
@@ -295,7 +295,7 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         yield CheckResult(check="cluster", state="failed", found=found, mend=" ".join(error.sentences))
         return
     took = expected_seconds(plan, expected_works(plan), costs, slots)
-    found = f"about {_minutes(took)} with {slots} trials at once, and then the scoring of the test"
+    found = f"about {_minutes(took)} with {counted(slots, 'trial')} at once, and then the scoring of the test"
     yield CheckResult(check="time", state="ok", found=found)
 
 

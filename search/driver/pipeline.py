@@ -55,7 +55,7 @@ from search.stages import Stage, search_of
 from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, left_to_chance
 from search.tracking import Projection, Tracker
 from trainables.inference.model_files import DESCRIPTION
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, counted
 from trainables.storage import DiskFull, full_disk_errors
 
 logger = logging.getLogger(__name__)
@@ -363,7 +363,7 @@ def _print_rungs(searches: Sequence[OpenedSearch], console: Console) -> None:
         (search.config.search.pruner, search.plan.steps, search.plan.unit) for search in searches
     ):
         plan = PRUNERS[pruner](steps=steps, unit=unit).plan
-        console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
+        console.print(f"Pruning ({pruner}, {counted(steps, unit)}): {plan}.", style="dim", highlight=False)
 
 
 def _print_chance(searches: Sequence[OpenedSearch], console: Console, slots: int) -> None:
@@ -384,7 +384,7 @@ def _print_early_ends(searches: Sequence[OpenedSearch], console: Console) -> Non
         for loss in search.config.loss_names:
             study = search.study(loss, Stage.SEARCH)
             if reason := search.plan.budget(loss).early_end(trials := study.trials()):
-                console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
+                console.print(f"{study.name}: {counted(len(trials), 'trial')}, {reason}.", style="dim", highlight=False)
 
 
 def _synchronised(outcome: Outcome, projection: Projection) -> str:

@@ -98,7 +98,7 @@ def plan_removal(runs: Path, name: str) -> Removal:
         folders = [member for member in members if _holds(member)]
     else:
         folders = [folder]
-    raise_if_any([sentence for each in (folder, *folders) for sentence in _hindrances(each)])
+    raise_if_any([sentence for each in dict.fromkeys((folder, *folders)) for sentence in _hindrances(each)])
     searches = tuple(_planned(each) for each in folders)
     return Removal(folder=folder, usage=measure_entry(folder), searches=searches)
 

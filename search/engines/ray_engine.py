@@ -9,6 +9,7 @@ from typing import Any
 from search.engines.base import CheckResult, Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
 from trainables.data.store.spec import StoreSpec
+from trainables.mistakes import counted
 
 
 def check_token() -> Iterator[CheckResult]:
@@ -35,8 +36,9 @@ def check_ray() -> Iterator[CheckResult]:
         mend = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
         yield CheckResult(check="ray", state="failed", found=str(error), mend=mend)
         return
-    has = f"{resources.get('CPU', 0):g} CPUs, {resources.get('GPU', 0):g} GPUs"
-    yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {nodes} nodes, {has}")
+    cpus, gpus = (int(resources.get(kind, 0)) for kind in ("CPU", "GPU"))
+    has = f"{counted(cpus, 'CPU')}, {counted(gpus, 'GPU')}"
+    yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {counted(nodes, 'node')}, {has}")
 
 
 class RayEngine(Engine):

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -115,15 +116,28 @@ def open_search(plan: Plan) -> OpenedSearch:
     """Open a search's storage and write its plan; both may exist already.
 
     Raises:
-        Mistakes: the search has a choice or scores, and what they came from is missing.
+        Mistakes: the database of a search that began is missing, or it has a choice or scores, and what they came from
+            is missing.
     """
     folder = plan.folder
+    address = expand(plan.config.search.storage) if plan.config.search.storage else folder.storage
+    _refuse_lost_database(plan, address)
     _refuse_lost_records(plan)
     folder.path.mkdir(parents=True, exist_ok=True)
+    storage = open_storage(address)  # before the search file, without which there is no search
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
-    address = plan.config.search.storage
-    return OpenedSearch(plan=plan, storage=open_storage(expand(address) if address else folder.storage))
+    return OpenedSearch(plan=plan, storage=storage)
+
+
+def _refuse_lost_database(plan: Plan, address: str) -> None:
+    file = Path(address.removeprefix("sqlite:///"))
+    if plan.folder.config.exists() and address.startswith("sqlite:///") and not file.exists():
+        name = plan.config.name
+        raise Mistakes(
+            f"The trials of {name} are gone: {file} is missing. Restore it from a copy, or remove the rest with "
+            f"`holdout remove {name}` and start again."
+        )
 
 
 def _refuse_lost_records(plan: Plan) -> None:

@@ -209,11 +209,15 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
 
 # The progress of a search.
 
+FINISHED = {Stage.NOISE: "noise measured", Stage.SEARCH: "searched", Stage.SELECT: "selected", Stage.TEST: "tested"}
+"""The state after each stage."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyStatus:
     """One study's trials by state.
 
+    ``running`` counts trials that a driver trains now, ``interrupted`` those that a killed or stopped driver left.
     ``planned`` is their maximum number, ``epoch_budget`` their total epochs (None: unlimited), ``ended_early`` the
     reason if there are fewer trials than planned, ``best`` the highest value of a complete trial.
     """
@@ -221,6 +225,7 @@ class StudyStatus:
     study: str
     stage: Stage
     running: int
+    interrupted: int
     complete: int
     pruned: int
     failed: int
@@ -235,11 +240,13 @@ class StudyStatus:
 class SearchStatus:
     """A search's studies; ``driver`` describes the process that runs it, ``problem`` says what cannot be read.
 
+    ``finished`` is True if nothing is left of the stages in its file, and for a search that cannot be read.
     ``baselines`` are the objectives of the networks without training on the validation classes.
     """
 
     name: str
     state: str
+    finished: bool
     driver: str | None
     studies: tuple[StudyStatus, ...]
     problem: str | None = None
@@ -252,27 +259,34 @@ def status_of(search: StoredSearch) -> SearchStatus:
     A search that cannot be read gets a ``problem`` instead of an error, so that the folder's others can be listed.
     """
     try:
+        driver = search.folder.driver()
         studies = tuple(
-            _study_status(search, loss, stage, tally)
+            _study_status(search, loss, stage, tally, is_driven=driver is not None)
             for stage in Stage
             for loss in search.losses
             if (tally := search.tally(loss, stage)).trials
         )
         baselines = _baselines(search)
+        state = _state(search, studies)
+        ends = list(FINISHED.values())
+        finished = state in ends[ends.index(FINISHED[Stage(search.config["stages"][-1])]) :]  # `select` may go further
     except Mistakes as error:
-        problem = without_password(error.sentences[0])
-        return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
+        return _unreadable(search, without_password(error.sentences[0]))
     except Exception as error:  # files of another version, or damaged ones, may raise anything
         reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])
-        problem = f"this version of Holdout cannot read it ({reason})"
-        return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
+        return _unreadable(search, f"this version of Holdout cannot read it ({reason})")
     return SearchStatus(
         name=search.name,
-        state=_state(search, studies),
-        driver=search.folder.driver(),
+        state=state,
+        finished=finished,
+        driver=driver,
         studies=studies,
         baselines=baselines,
     )
+
+
+def _unreadable(search: StoredSearch, problem: str) -> SearchStatus:
+    return SearchStatus(name=search.name, state="unreadable", finished=True, driver=None, studies=(), problem=problem)
 
 
 def _baselines(search: StoredSearch) -> dict[str, float]:
@@ -283,13 +297,14 @@ def _baselines(search: StoredSearch) -> dict[str, float]:
         return {name: float(values[metric_name(objective)]) for name, values in stored["validation"].items()}
 
 
-def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally) -> StudyStatus:
+def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally, *, is_driven: bool) -> StudyStatus:
     attributes = search.attributes(loss, stage)
     ended_early = attributes.get("ended_early")
     return StudyStatus(
         study=short_study_name(loss, stage),
         stage=stage,
-        running=tally.running,
+        running=tally.running if is_driven else 0,
+        interrupted=0 if is_driven else tally.running,
         complete=tally.states[TrialState.COMPLETE],
         pruned=tally.states[TrialState.PRUNED],
         failed=tally.states[TrialState.FAIL],
@@ -311,6 +326,11 @@ def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
         return "selected"
     if Stage.SELECT in stages:
         return "confirming"
+    left = [row.stage for row in studies if row.complete + row.pruned + row.failed < row.planned]
+    if not left and sum(row.stage is Stage.SEARCH for row in studies) == len(search.losses):
+        return "searched"
     if Stage.AUDIT in stages:
         return "auditing the pruning"
-    return "measuring the noise" if stages == {Stage.NOISE} else "searching"
+    if stages == {Stage.NOISE}:
+        return "measuring the noise" if left else "noise measured"
+    return "searching"

@@ -8,7 +8,7 @@ from typing import Any
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.anytime import compared_curves
 from search.report.pairs import comparable_rows, pairs_of, tested_pairs
-from search.report.results import Comparison, SearchCurve, Summary, scored_openings
+from search.report.results import Comparison, SearchCurve, Summary, scored_openings, stored_summary
 from search.report.rows import Row, RowKey
 from search.selection import Family, Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
@@ -50,6 +50,29 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
         anytime=tuple(_anytime(summaries)),
         searches=tuple(summaries),
     )
+
+
+def compare_stored(folders: Sequence[RunFolder]) -> Comparison:
+    """Compare stored searches with the results that they have so far.
+
+    Raises:
+        Mistakes: as :func:`compare` and :func:`results_so_far`.
+    """
+    return compare(folders, [results_so_far(folder) for folder in folders])
+
+
+def results_so_far(folder: RunFolder) -> Summary:
+    """Return the stored summary of a search; before its first one and while it runs, one made from its studies.
+
+    Raises:
+        Mistakes: it has no studies yet, or its records cannot be read.
+    """
+    if folder.summary.exists() and not (folder.was_killed() and folder.driver()):
+        return stored_summary(folder)
+    from search.plan.stored import StoredSearch  # these import Optuna
+    from search.report.summary import summary_so_far
+
+    return summary_so_far(StoredSearch(folder))
 
 
 def _anytime(summaries: Sequence[Summary]) -> Iterator[SearchCurve]:

@@ -11,6 +11,7 @@ from search.report.formats import (
     loss_label,
     noise_text,
     not_different,
+    p_value,
     pair_name,
     parameters,
     shown_rows,
@@ -256,8 +257,8 @@ def pairs_table(comparison: Comparison) -> TextTable:
                 pair_name(comparison, pair),
                 f"{pair.difference:+.4f}",
                 interval(pair.ci95),
-                f"{pair.p:.4f}",
-                f"{pair.p_holm:.4f}",
+                p_value(pair.p),
+                p_value(pair.p_holm),
                 verdict(pair),
             )
             for pair in pairs
@@ -328,7 +329,7 @@ def _headline_pairs(comparison: Comparison) -> TextTable:
                 pair_name(comparison, pair),
                 f"{pair.difference:+.4f}",
                 interval(pair.ci95),
-                f"{pair.p_holm:.4f}",
+                p_value(pair.p_holm),
                 verdict(pair),
             )
             for pair in pairs

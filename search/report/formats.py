@@ -74,7 +74,7 @@ def training_sentences(comparison: Comparison) -> Iterator[str]:
 
 def training_sentence(pair: Pair, label: str) -> str:
     """Return whether training helped the loss called ``label``, from its pair with the untrained network."""
-    p = f"p = {pair.p_holm:.4f}" if pair.p_holm >= SMALLEST_P else f"p < {SMALLEST_P}"
+    p = f"p < {SMALLEST_P}" if pair.p_holm < SMALLEST_P else f"p = {p_value(pair.p_holm)}"
     change = f"{pair.metric} {pair.difference:+.4f}"
     if not pair.differ:
         return f"{label}: {NO_DIFFERENCE} from the untrained network ({change}, {p})"
@@ -83,6 +83,11 @@ def training_sentence(pair: Pair, label: str) -> str:
 
 
 SMALLEST_P = 0.0001
+
+
+def p_value(p: float) -> str:
+    """Return a p-value with four digits; no p-value is 0."""
+    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.4f}"
 
 
 def verdict(pair: Pair) -> str:

@@ -21,7 +21,7 @@ from search.selection import Selection, exported_trial
 from search.stages import Role, Stage, short_study_name
 from trainables.files import as_path
 from trainables.inference.model_files import DESCRIPTION, FROZEN, EmbedderSpec, network_file, write_model
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, counted
 from trainables.models.backbones import backbone, on_features
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _weights(spec: EmbedderSpec) -> str:
 
 def _trials(entry: LossSummary) -> str:
     count = entry.trials.complete + entry.trials.pruned + entry.trials.failed
-    return f"{count} configurations were tried, {entry.trials.complete} of them to the end."
+    return f"Of {counted(count, 'configuration')} tried, {entry.trials.complete} trained to the end."
 
 
 def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
@@ -121,8 +121,8 @@ def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
     if confirmed is None:
         return ""
     return (
-        f"Its mean {comparison.objective} with {len(confirmed.values)} fresh seeds is {confirmed.mean:.4f} on the "
-        f"{comparison.split.validation_classes} validation classes."
+        f"Its mean {comparison.objective} with {counted(len(confirmed.values), 'fresh seed')} is {confirmed.mean:.4f} "
+        f"on the {comparison.split.validation_classes} validation classes."
     )
 
 

@@ -10,6 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.stages import Rule
 from search.trials import best_epochs, by_params, epochs_of, mean_of, values_of
 from spaces.space import Value
+from trainables.mistakes import counted
 
 # Shrinkage of noisy means towards their common mean.
 
@@ -255,9 +256,8 @@ def choose(
     ranked = sorted(tried, key=lambda candidate: (candidate.failed, -value[candidate.number], candidate.number))
     best = ranked[0]
     what = "shrunken mean of fresh seeds and search" if rule == "halving" else "confirmed mean"
-    reason = (
-        f"trial {best.number} has the highest {what}, {value[best.number]:.4f}, with {len(best.values)} fresh seeds"
-    )
+    seeds = counted(len(best.values), "fresh seed")
+    reason = f"trial {best.number} has the highest {what}, {value[best.number]:.4f}, with {seeds}"
     if len(ranked) > 1:
         reason += f"; next is trial {ranked[1].number} with {value[ranked[1].number]:.4f}"
     estimated = {

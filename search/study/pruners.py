@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from trainables.mistakes import counted
 from trainables.spec import derived_seed
 
 # The rules. The values of a study's trials are kept sorted, so that a comparison costs a few look-ups.
@@ -189,7 +190,9 @@ class Pruner(ABC):
     @property
     def plan(self) -> str:
         """The comparisons in words."""
-        return self._plan() if self.first < self.steps else f"no trial is pruned: {self.steps} {self.unit}s are too few"
+        if self.first < self.steps:
+            return self._plan()
+        return f"no trial is pruned, as a training has only {counted(self.steps, self.unit)}"
 
     def rule(self, study: str) -> PruningRule:
         """Return the rule for a new study with this name."""

@@ -20,6 +20,7 @@ from typing import Any
 from optuna.trial import TrialState
 
 from search.study.queued import QueuedStage, QueuedStudy, RunningTrial, TrialListener
+from search.trials import whole_training
 from trainables.mistakes import Failure
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import DiskFull
@@ -175,7 +176,7 @@ class TrialQueue:
                 return False
         if result["finished"]:
             self._outage.end()
-            self._end(running, TrialState.COMPLETE, f"all {running.spec.epochs} epochs trained")
+            self._end(running, TrialState.COMPLETE, whole_training(running.spec.epochs))
             return False
         if running.alone and running.new_epochs:
             running.alone = False

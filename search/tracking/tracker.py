@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial
 from search.secrets import without_password
 from search.stages import search_of
 from search.tracking.projection import Projection
+from trainables.mistakes import counted
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,6 @@ class Tracker:
             self._changed.notify()
         self._thread.join(SAY_S)
         while self._thread.is_alive():
-            say(f"MLflow is {self.behind:,} trials behind and catching up …")
+            say(f"MLflow is {counted(self.behind, 'trial')} behind and catching up …")
             self._thread.join(SAY_S)
         return not self._waiting

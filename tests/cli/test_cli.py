@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, write_search
+from support.driving import drive, only
 
+import holdout as python
+from search.driver.stages import search_stage
 from search.engines.ray_session import ensure_token
 from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
+from search.study.trial_queue import TrialQueue
 from spaces.losses import SPACES
 from trainables.data import DATASETS
 from trainables.losses import LOSSES
@@ -72,6 +76,65 @@ def test_mistakes_are_sentences(arguments: tuple[str, ...], expected: str, tmp_p
 @pytest.mark.parametrize("arguments", [("run",), ("runn",), ("run", "quickstart", "--rnus", "x"), ()])
 def test_wrong_words_exit_with_2(arguments: tuple[str, ...]) -> None:
     holdout_here(*arguments, code=2)
+
+
+@pytest.mark.parametrize("command", [(), ("show",), ("remove",)])
+def test_flags_take_no_value_in_the_help(command: tuple[str, ...]) -> None:
+    shown = holdout_here(*command, "--help").stdout
+    assert "--help" in shown
+    assert "<bool>" not in shown
+
+
+def test_a_search_without_a_result_yet_is_compared_as_far_as_it_is(
+    opened: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    drive(opened(name="begun"))
+    there = ("--runs", tmp_path / "runs")
+    assert not (tmp_path / "runs" / "begun" / "summary.json").exists()
+    assert "begun: losses, default and tuned" in holdout_here("compare", "begun", *there).stdout
+    assert python.compare("begun", runs=tmp_path / "runs").rows
+    assert python.open("begun", runs=tmp_path / "runs").summary.losses["pnp"].trials.complete
+    (tmp_path / "runs" / "begun" / "search.yaml").write_text("{")
+    assert "search.yaml is not valid YAML" in plain(holdout_here("compare", "begun", *there, code=2).stderr)
+
+
+def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(
+    opened: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    there = ("--runs", tmp_path / "runs")
+    search = opened(name="half", losses=["pnp"], stages=["search"])
+    queue = TrialQueue(only(search_stage(search)))
+    assert queue.next_trial()
+    (entry,) = json.loads(holdout_here("status", "half", *there, "--json").stdout)
+    (row,) = entry["studies"]
+    assert (entry["state"], entry["finished"], row["running"], row["interrupted"]) == ("searching", False, 0, 1)
+    shown = plain(holdout_here("status", "half", *there).stdout)
+    assert "searching, stopped" in shown
+    assert "half/pnp: 1 interrupted trial; `holdout run`" in shown
+    with search.plan.folder.only_driver():
+        (entry,) = json.loads(holdout_here("status", "half", *there, "--json").stdout)
+        assert (entry["studies"][0]["running"], entry["studies"][0]["interrupted"]) == (1, 0)
+
+    drive(opened(name="whole", losses=["pnp"], stages=["search"]))
+    (entry,) = json.loads(holdout_here("status", "whole", *there, "--json").stdout)
+    assert (entry["state"], entry["finished"]) == ("searched", True)
+    assert "stopped" not in holdout_here("status", "whole", *there).stdout
+    drive(opened(name="unchosen", losses=["pnp"]))
+    assert "searched, stopped" in holdout_here("status", "unchosen", *there).stdout
+
+
+@pytest.mark.parametrize("command", ["logs", "stop", "wait"])
+def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(
+    command: str, opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDOUT_RUNS", str(tmp_path / "runs"))
+    opened(name="mine").close()
+    nowhere = ("--address", "http://127.0.0.1:9")
+    said = plain(holdout_here(command, "mine", *nowhere, code=2).stderr)
+    assert "mine is a search of this machine" in said
+    assert "`holdout status mine`" in said
+    assert "this machine" not in holdout_here(command, "other", *nowhere, code=2).stderr
+    assert "`holdout status` lists the searches of this machine" in plain(holdout_here("list", *nowhere, code=2).stderr)
 
 
 def test_a_search_file_that_is_none(tmp_path: Path) -> None:

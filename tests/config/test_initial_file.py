@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from conftest import draw_folder
 from PIL import Image
 from support.commands import holdout_here, plain
 from support.refusals import refused
@@ -235,3 +236,9 @@ def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, [*init, "--backbone", "resnet19"], "model.backbone must be one of")
     (tmp_path / "resnet18.pth").write_text("name,class\na.jpg,a\n")
     refused(tmp_path, [*init, "--backbone", "resnet18"], "it is neither a .safetensors file nor one that torch.save")
+
+
+def test_facts_agree_with_their_numbers(tmp_path: Path) -> None:
+    said = folder_facts(draw_folder(tmp_path, classes=8, images=10, size=20)).sentences()
+    assert said[0] == "80 images, of 8 classes; those that train have 10 images each."
+    assert said[2].startswith("The short side is 20 pixels, 20 in the middle (")

@@ -194,7 +194,7 @@ def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
     assert found == {
         name: [
             f"{row.complete + row.pruned + row.failed}/{row.planned}",
-            *map(str, (row.running, row.pruned, row.failed)),
+            *map(str, (row.interrupted, row.pruned, row.failed)),  # no driver holds the search
             f"{row.best:.4f}",
         ]
         for name, row in status.items()

@@ -148,8 +148,9 @@ def test_a_running_search_is_refused_and_unchanged(make: Make, runs: Path) -> No
     idle = plan_removal(runs, "birds")
     with idle.folder.only_driver():
         before = _tree(runs)
-        with pytest.raises(Mistakes, match=r"The search birds is being run by process .* Nothing was removed"):
+        with pytest.raises(Mistakes, match=r"The search birds is being run by process .* Nothing was removed") as error:
             plan_removal(runs, "birds")
+        assert len(error.value.sentences) == 1
         with pytest.raises(
             Mistakes, match="The search birds is being run by process"
         ):  # it started after the removal was planned

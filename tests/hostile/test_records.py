@@ -128,11 +128,11 @@ ROWS = [
     ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag !!python/name:os.system is not supported"),
     ("search.yaml", written(b"losses: [a\n"), TEST, "search.yaml is not valid YAML: line "),
     ("search.yaml", before("tracking:"), TEST, "search.yaml is damaged, or another version wrote it (it has no tracking, stages, ship); restore it"),
-    ("study.db", written(b"garbage" * 1_000), TRIALS, "The database of the studies is damaged or not a database (file is not a database); restore it"),
-    ("study.db", written(b"garbage" * 1_000), SHOW, "The database of the studies is damaged or not a database (file is not a database)"),
-    ("study.db", cut, TRIALS, "The database of the studies is damaged or not a database (database disk image is malformed)"),
-    ("study.db", in_sql("UPDATE trial_user_attributes SET value_json = '{'"), TRIALS, "The database of the studies is damaged, or another version wrote it (JSONDecodeError: "),
-    ("study.db", in_sql("UPDATE trial_params SET distribution_json = '{}'"), TRIALS, "The database of the studies is damaged, or another version wrote it (KeyError: 'type')"),
+    ("study.db", written(b"garbage" * 1_000), TRIALS, "/runs/small/study.db, is damaged or not a database (file is not a database); restore it"),
+    ("study.db", written(b"garbage" * 1_000), SHOW, "/runs/small/study.db, is damaged or not a database (file is not a database)"),
+    ("study.db", cut, TRIALS, "/runs/small/study.db, is damaged or not a database (database disk image is malformed)"),
+    ("study.db", in_sql("UPDATE trial_user_attributes SET value_json = '{'"), TRIALS, "/runs/small/study.db, is damaged, or another version wrote it (JSONDecodeError: "),
+    ("study.db", in_sql("UPDATE trial_params SET distribution_json = '{}'"), TRIALS, "/runs/small/study.db, is damaged, or another version wrote it (KeyError: 'type')"),
     ("study.db", in_sql("UPDATE trials SET state = 'ZOMBIE'"), TRIALS, "(LookupError: 'ZOMBIE' is not among the defined enum values."),
     ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: line 1: the character U+0000 is not allowed"),
     (f"{MODEL}/model.json", written(b"{"), EMBED, "model.json is damaged ("),
@@ -208,7 +208,7 @@ def test_a_changed_record_is_a_sentence(
 def test_a_database_without_our_tables_is_a_sentence(name: str, change: Change, copied: Copied, here: Path) -> None:
     change(copied.path / "study.db")
     asked = "The storage does not answer (OperationalError); retrying in"
-    told = "The database of the studies was not created by this version of Optuna (no such "
+    told = "/runs/small/study.db, was not created by this version of Optuna (no such "
     refused(here, [*TRIALS, "--runs", "runs"], f"{asked} 0.1 s.", f"{asked} 0.5 s.", told, at_most=20)
 
 

@@ -41,6 +41,14 @@ def test_more_trials_are_taken_until_something_is_chosen(search_file: SearchFile
         read_plan(search_file(search={"trials": 9}), runs)
 
 
+def test_a_search_whose_database_is_gone_does_not_start_again(search_file: SearchFile, runs: Path) -> None:
+    (runs / "small" / "study.db").unlink()
+    plan = read_plan(search_file(search={"trials": 8}), runs)
+    with pytest.raises(Mistakes, match=r"The trials of small are gone: .*/small/study\.db is missing\. Restore it"):
+        open_search(plan)
+    assert not (runs / "small" / "study.db").exists()
+
+
 def test_what_differs_is_said_with_all_other_mistakes(search_file: SearchFile, runs: Path) -> None:
     content = search_file(
         search={"trials": 8, "seed": 1}, final={"seeds": "5"}, losses=["pnp"], training={"batch_size": 100000}

@@ -16,6 +16,7 @@ from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
+from search.report.formats import p_value
 from search.report.pairs import comparable_rows
 from search.report.results import Comparison, stored_summary
 from search.report.rows import COLUMNS, Output, Row, SeedStatistics
@@ -288,3 +289,10 @@ def test_columns_have_different_keys() -> None:
     keys = [column.key for column in COLUMNS]
     assert len(keys) == len(set(keys))
     assert {column.until for column in COLUMNS if column.until} <= set(keys)
+
+
+@pytest.mark.parametrize(
+    ("p", "text"), [(0.0, "< 0.0001"), (0.00009, "< 0.0001"), (0.0001, "0.0001"), (0.04996, "0.0500"), (1.0, "1.0000")]
+)
+def test_no_p_value_is_zero(p: float, text: str) -> None:
+    assert p_value(p) == text

@@ -184,7 +184,7 @@ def test_plans_are_told_in_words() -> None:
 
 def test_folds_are_compared_like_epochs() -> None:
     assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the top half continues"
-    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned: 2 folds are too few"
+    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned, as a training has only 2 folds"
 
 
 @pytest.mark.parametrize("name", PRUNERS)

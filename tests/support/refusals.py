@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import holdout_here
 
 NOWHERE = "127.0.0.1:9"
 """An address without Ray. Input that should fail but passes fails here, so that no row of a table ever trains."""
@@ -78,17 +78,5 @@ def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_m
     for sentence in sentences:
         assert any(sentence in line for line in said), (sentence, said)
     assert len(said) == len(sentences), said
-    assert done.stdout == ""
-    assert contents(folder) == before
-
-
-def usage_refused(folder: Path, arguments: Sequence[str | Path], sentence: str) -> None:
-    """Like :func:`refused`, for a command line that typer rejects with its own frame."""
-    before = contents(folder)
-    with within(60):
-        done = holdout_here(*arguments, code=2)
-    said = plain(re.sub(r"[│╭╮╰╯─]", " ", done.stderr))
-    assert sentence in said, said
-    assert "Traceback" not in said
     assert done.stdout == ""
     assert contents(folder) == before

@@ -32,6 +32,14 @@ def test_a_taken_port_is_said_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_options_are_explained(option: str) -> None:
+    done = subprocess.run([SERVE, option], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Start the MLflow server")
+    assert all(word in done.stdout for word in ("--database URL", "--host ADDRESS", "--auth", "RUNS"))
+    assert "#" not in done.stdout
+
+
 @pytest.mark.parametrize(
     "address", ["postgresql://u:hush@h/x", "postgresql://u:a/hush@h/x", "postgresql://h/x?password=hush"]
 )

@@ -39,7 +39,7 @@ from trainables.metrics.table import (
     split_at_k,
     superclass_metrics,
 )
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.parts import is_own
 
 
@@ -134,7 +134,8 @@ def per_query_metrics(
     names = retrieval_names(ks) if names == "all" else tuple(names)
     if wrong := [name for name in names if not is_retrieval(name)]:
         raise Mistakes(
-            f"{', '.join(wrong)} cannot be scored by query: name metrics among {', '.join((*AT_K, *AT_R, *WHOLE))}."
+            f"{', '.join(wrong)} cannot be scored by query{suggestion(wrong[0], retrieval_names(ks))}: name metrics "
+            f"among {', '.join((*AT_K, *AT_R, *WHOLE))}."
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     queries = len(labels_N) if queries is None else queries

@@ -20,7 +20,7 @@ from search.stages import Stage
 from search.study import QueuedStage, StorageCopy
 from trainables.data.store.spec import StoreSpec
 from trainables.files import read_json, reading
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, counted
 
 
 def check_split(plan: Plan) -> Iterator[Check]:
@@ -169,7 +169,7 @@ def _check_stage(
     # A trial missing from one study stops the replay of all, so incomplete studies are checked first.
     for name, wanted in sorted(replayed.items(), key=lambda entry: _is_whole(stored[entry[0]], entry[1])):
         yield check(
-            f"{name}: {len(wanted)} trials, as they follow from the stage before",
+            f"{name}: {counted(len(wanted), 'trial')}, as follows from the stage before",
             _enqueued_problems(name, stored[name], wanted),
         )
 

@@ -14,11 +14,12 @@ from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM
 from search.stages import Stage
 from search.study import pruning_sentence
-from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys
+from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys, whole_training
 from spaces.space import Params
 from trainables.files import as_path
 from trainables.inference.model_files import LOSS, frozen_backbone, is_whole, parsed_tensors
 from trainables.metrics import metric_name
+from trainables.mistakes import counted
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 
 
@@ -38,7 +39,7 @@ def check_studies(records: Records, stage: Stage) -> Iterator[Check]:
         ended = sum(trial.state.is_finished() for trial in trials)
         unfinished = "" if ended == len(trials) else f" ({ended} ended)"
         yield check(
-            f"{name}: {len(trials)} trials{unfinished}, with parameters, seeds, epochs and values",
+            f"{name}: {counted(len(trials), 'trial')}{unfinished}, with parameters, seeds, epochs and values",
             _trial_problems(records, loss, stage, trials),
         )
 
@@ -92,7 +93,7 @@ def check_files(records: Records) -> Iterator[Check]:
             if trials:
                 name = records.name_of(loss, stage)
                 problems = chain.from_iterable(_file_problems(records, loss, stage, trial) for trial in trials)
-                yield check(f"{name}: the files of {len(trials)} trials", problems)
+                yield check(f"{name}: the files of {counted(len(trials), 'trial')}", problems)
 
 
 def _file_problems(records: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
@@ -180,7 +181,7 @@ def _end_problems(trial: FrozenTrial, epochs: int, what: str) -> Iterator[str]:
     """Check that the outcome and the failure of ``trial`` agree with its state."""
     compared = partial(differing, f"{what} outcome", trial.user_attrs.get("outcome"))
     if trial.state == TrialState.COMPLETE:
-        yield from compared(f"all {epochs} epochs trained")
+        yield from compared(whole_training(epochs))
     if trial.state == TrialState.FAIL:
         failure = trial.user_attrs.get("failure")
         yield from compared(f"{failure['cause']}: {failure['reason']}" if failure else None)

@@ -2,6 +2,7 @@
 
 import hmac
 import ipaddress
+import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -241,7 +242,9 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except OSError as error:
+        # Python adds the address to the reason; the codes of name resolution are negative.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         raise Mistakes(
-            f"Cannot listen on {host}:{port} ({error.strerror or error}); choose another address with --host and "
+            f"Cannot listen on {host}:{port} ({reason}); choose another address with --host and "
             "--port, or any free port with --port 0."
         ) from error

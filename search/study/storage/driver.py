@@ -16,6 +16,7 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from search.secrets import without_password
 from search.study.storage import tables
 from trainables.mistakes import Mistakes
 from trainables.storage import cause_of
@@ -38,7 +39,20 @@ def _is_outage(error: Exception) -> bool:
     return isinstance(error, sqlalchemy.exc.DBAPIError | optuna.exceptions.StorageInternalError)
 
 
-def _refuse_damaged(error: Exception, *, waited: bool) -> None:
+def database_in_words(given: object) -> str:
+    """Return the name of the database in messages; ``given`` is its address, an engine or a storage."""
+    from sqlalchemy import URL, make_url
+
+    engine = getattr(getattr(given, "database", given), "engine", given)
+    address = getattr(engine, "url", engine)
+    if not isinstance(address, str | URL):
+        return "The database of the studies"
+    address = make_url(address)
+    is_file = address.get_backend_name() == "sqlite" and address.database
+    return f"The database of the studies, {address.database if is_file else without_password(str(address))},"
+
+
+def _refuse_damaged(error: Exception, name: str, *, waited: bool) -> None:
     """Raise if ``error`` will not go away: the file is damaged or is not a database of studies.
 
     Raises:
@@ -51,14 +65,13 @@ def _refuse_damaged(error: Exception, *, waited: bool) -> None:
         return
     if waited and re.search("no such (table|column)", str(cause.orig)):
         raise Mistakes(
-            f"The database of the studies was not created by this version of Optuna ({cause.orig}); restore it from "
-            "a copy, or name another one."
+            f"{name} was not created by this version of Optuna ({cause.orig}); restore it from a copy, or name another "
+            "one."
         ) from error
     # Its subclasses mean that the database is locked or is being created.
     if type(cause.orig) is sqlite3.DatabaseError:
         raise Mistakes(
-            f"The database of the studies is damaged or not a database ({cause.orig}); restore it from a copy, or "
-            "search under a new name."
+            f"{name} is damaged or not a database ({cause.orig}); restore it from a copy, or search under a new name."
         ) from error
 
 
@@ -71,7 +84,7 @@ def retry(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
             try:
                 return method(*args, **kwargs)
             except Exception as error:
-                _refuse_damaged(error, waited=pause > _UNTIL_MADE_S)
+                _refuse_damaged(error, database_in_words(args[0]), waited=pause > _UNTIL_MADE_S)
                 if not _is_outage(error):
                     raise
                 logger.warning("The storage does not answer (%s); retrying in %s s.", type(error).__name__, pause)

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from search.secrets import without_password
 from search.study.budget import Tally
 from search.study.storage import tables
-from search.study.storage.driver import DriverStorage, retry
+from search.study.storage.driver import DriverStorage, database_in_words, retry
 from trainables.files import reading
 from trainables.mistakes import Failure
 
@@ -54,7 +54,7 @@ def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     @retry
     @functools.wraps(read)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with reading("The database of the studies"):
+        with reading(database_in_words(args[0])):
             return read(*args, **kwargs)
 
     @functools.wraps(read)
@@ -63,7 +63,8 @@ def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Resul
             return call(*args, **kwargs)
         except sqlalchemy.exc.DBAPIError as error:
             reason = without_password(str(error.orig).strip().splitlines()[0])
-            raise Failure(f"The database of the studies does not answer ({reason}); start it and try again.") from error
+            name = database_in_words(args[0])
+            raise Failure(f"{name} does not answer ({reason}); start it and try again.") from error
 
     return answered
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainables.files import DAMAGED, regular
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, counted
 from trainables.storage import AnyPath
 
 FORMAT = 2
@@ -183,4 +183,6 @@ def refuse_neighbours(k: int, description: IndexDescription) -> None:
         Mistakes: it does.
     """
     if not 1 <= k <= description.images:
-        raise Mistakes(f"k is {k}, and the index holds {description.images:,} images; give 1 to {description.images}.")
+        most = description.images
+        fix = f"1 to {most}" if most > 1 else "1"
+        raise Mistakes(f"k is {k}, and the index holds {counted(most, 'image')}; give {fix}.")
