@@ -8,10 +8,10 @@ default and the range; "chosen" marks what no paper gives.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from spaces.space import Parameter, Space, Value
-from trainables.losses import LOSSES, LossPart
+from trainables.losses import LIBRARY, LOSSES, LossPart
 from trainables.mistakes import Mistakes
 
 TABLE_15 = "thesis, Tables 4 and 15"
@@ -165,7 +165,10 @@ def declared_space(loss: LossPart) -> Space:
     """
     if loss.path is None:
         return SPACES[loss.name]
-    space = getattr(LOSSES[loss.path], "space", None)
+    own = LOSSES[loss.path]
+    if loss.path.startswith(f"{LIBRARY}."):
+        return _library_space(own.defaults)  # type: ignore[attr-defined]
+    space = getattr(own, "space", None)
     if not isinstance(space, Mapping) or not all(isinstance(row, Parameter) for row in space.values()):
         found = "it has none" if space is None else f"it is {space!r:.100}"
         raise Mistakes(
@@ -173,3 +176,22 @@ def declared_space(loss: LossPart) -> Space:
             f"to spaces.space.Parameter that may be empty; {found}. Write for example `{EXAMPLE}`."
         )
     return space
+
+
+COUNTS = ("centers_per_class", "sub_centers", "num_bins")
+"""Hyperparameters of pytorch-metric-learning that are whole numbers; its defaults of the others may look like ones."""
+
+
+def _library_space(defaults: Mapping[str, Value]) -> Space:
+    """Return the space of a loss of pytorch-metric-learning: its defaults, which a search file widens, and no miner."""
+    return {
+        name: Parameter(distribution=_only(name, value), default=value, source="pytorch-metric-learning's default")
+        for name, value in {**defaults, "miner": "none"}.items()
+    }
+
+
+def _only(name: str, value: Value) -> BaseDistribution:
+    if isinstance(value, bool | str):
+        return CategoricalDistribution((value,))
+    assert isinstance(value, int | float)
+    return IntDistribution(int(value), int(value)) if name in COUNTS else FloatDistribution(value, value)

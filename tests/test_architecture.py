@@ -33,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
         "text_table", "trial_page",
     },
     "driver": {
-        "doctor", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
+        "doctor", "enqueue", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
         "start_up", "submission", "synchronise", "verify.records", "verify.verify",
     },
     "campaigns": set(),

@@ -1,4 +1,4 @@
-"""Commands that train: `run`, `select`, `test`, `audit`, `campaign`; and `sync`."""
+"""Commands that train: `run`, `select`, `test`, `audit`, `campaign`; and `enqueue` and `sync`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -102,6 +102,36 @@ def audit(
 
     outcome = audit_search(name, runs, trials, messages(), started=STARTED)
     show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(text_tables(outcome.comparison)))
+
+
+def enqueue(
+    name: Name,
+    loss: Annotated[str, typer.Option("--loss", help="The loss of the trials.")],
+    params: Annotated[
+        list[str],
+        typer.Option(
+            "--params",
+            metavar="JSON",
+            help='The values of one trial, such as \'{"scale": 16, "training.lr": 1e-3}\'; may be repeated.',
+        ),
+    ],
+    runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
+    as_json: Json = False,
+) -> None:
+    """Propose trials of a stored search, which its next run trains first."""
+    from search.config.yaml_file import parse_yaml
+    from search.driver.enqueue import enqueue as enqueue_trials
+
+    proposals = [parse_yaml(text, "--params") for text in params]
+    if wrong := [proposal for proposal in proposals if not isinstance(proposal, dict) or not proposal]:
+        raise Mistakes(f"--params must hold names and values, such as '{{scale: 16}}'; it is {wrong[0]!r:.60}.")
+    result = enqueue_trials(name, runs, loss, proposals)
+    numbers = ", ".join(str(trial["number"]) for trial in result["trials"])
+    show(result, as_json, lambda: f"{loss}: trial {numbers} of {result['search_trials']} enqueued.")
+    if not as_json:
+        say([f"`holdout run` the file of {name} to train {'it' if len(params) == 1 else 'them'}."], "dim")
 
 
 def campaign(

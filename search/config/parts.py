@@ -47,7 +47,7 @@ def described_losses() -> list[LossDescription]:
             paper=LOSSES.rows[name].paper,
             equation=LOSSES.rows[name].equation,
             hyperparameters={
-                key: HyperparameterDescription(default=entry.default, range=_range(entry), source=entry.source)
+                key: HyperparameterDescription(default=entry.default, range=range_text(entry), source=entry.source)
                 for key, entry in SPACES[name].items()
             },
         )
@@ -55,7 +55,7 @@ def described_losses() -> list[LossDescription]:
     ]
 
 
-def _range(parameter: Parameter) -> str:
+def range_text(parameter: Parameter) -> str:
     """Return a parameter's range in words, with the conditions under which it exists."""
     text = _distribution_text(parameter.distribution)
     conditions = [f"{name} {' or '.join(map(str, values))}" for name, values in parameter.when.items()]

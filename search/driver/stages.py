@@ -57,11 +57,17 @@ def search_stage(search: OpenedSearch) -> QueuedStage:
     """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
     studies = []
     for loss in search.config.loss_names:
-        study = search.study(loss, Stage.SEARCH)
-        if not study.trials():
-            study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
+        study = with_default(search, loss)
         studies.append(_queued(search, study, loss, Stage.SEARCH, search.plan.budget(loss)))
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
+
+
+def with_default(search: OpenedSearch, loss: str) -> LossStudy:
+    """Return the study of the search stage, whose trial 0 is the default configuration."""
+    study = search.study(loss, Stage.SEARCH)
+    if not study.trials():
+        study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
+    return study
 
 
 def audit_stage(search: OpenedSearch) -> QueuedStage:

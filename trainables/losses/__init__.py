@@ -9,6 +9,7 @@ al., Rethinking the Optimization of Average Precision; Lu et al., Sampling Wisel
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -170,7 +171,20 @@ _ROWS = {
     ),
 }
 
-LOSSES: "PartTable[type[Loss], LossRow]" = PartTable("loss", _ROWS, base="trainables.losses.base:Loss")
+
+class LossTable(PartTable["type[Loss]", LossRow]):
+    """The table of losses, which adapts those of pytorch-metric-learning."""
+
+    def __getitem__(self, name: str) -> "type[Loss]":
+        """Return the loss ``name``, a row's name or an import path."""
+        if name not in self._loaded and name.startswith(f"{LIBRARY}."):
+            self._loaded[name] = import_module("trainables.losses.library").library_loss(name)
+        return super().__getitem__(name)
+
+
+LIBRARY = "pytorch_metric_learning"
+
+LOSSES = LossTable("loss", _ROWS, base="trainables.losses.base:Loss")
 """Every loss by name; a user-defined one by its import path, ``LOSSES["mylab.losses:CircleLoss"]``."""
 
 

@@ -1,0 +1,147 @@
+"""Trials that a user, or a program of theirs, proposes for a search: `holdout enqueue`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution, IntDistribution
+
+from search.config.parts import range_text
+from search.driver.stages import with_default
+from search.driver.start_up import hold
+from search.plan.make_plan import reopened
+from search.plan.plan import Plan
+from search.plan.runs import campaign_of, existing_run
+from search.plan.search import copy_trials, open_search
+from search.stages import Stage
+from spaces.search_space import SearchSpace, nearest
+from spaces.space import Parameter, Value
+from trainables.mistakes import Mistakes, suggestion
+
+
+def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Enqueue trials of ``loss`` in the stored search ``name``, which its next run trains before its own proposals.
+
+    The sampler proposes hyperparameters that a proposal leaves out. The trials count in the budget: if
+    ``search.trials`` has no room for them, it is raised, for every loss.
+
+    Returns:
+        ``search``, ``loss``, ``trials`` (the number and the parameters of each) and ``search_trials``.
+
+    Raises:
+        Mistakes: all mistakes in the proposals; the search is being run, its configurations are chosen, it belongs to a
+            campaign, or its sampler tries a fixed list. Nothing is enqueued.
+    """
+    _refuse_late(runs, name)
+    plan = reopened(runs, name)
+    if loss not in plan.spaces:
+        raise Mistakes(
+            f"--loss is {loss}, which {name} does not search{suggestion(loss, plan.spaces)}; it has "
+            f"{', '.join(plan.spaces)}."
+        )
+    wanted = _checked(plan, loss, proposals)
+    with hold([plan]):
+        _refuse_late(runs, name)  # another process may have chosen meanwhile
+        with closing(open_search(plan)) as search:
+            copy_trials(search)
+            enqueued = with_default(search, loss).tally.trials
+        plan = _with_trials(plan, enqueued + len(wanted))
+        with closing(open_search(plan)) as search:
+            for other in plan.config.loss_names:
+                search.study(other, Stage.SEARCH)  # stores the planned number of trials
+            search.study(loss, Stage.SEARCH).enqueue(
+                (params, {"enqueued": enqueued + index}) for index, params in enumerate(wanted)
+            )
+    return {
+        "search": name,
+        "loss": loss,
+        "trials": [{"number": enqueued + index, "params": params} for index, params in enumerate(wanted)],
+        "search_trials": plan.config.search.trials,
+    }
+
+
+def _refuse_late(runs: Path, name: str) -> None:
+    if campaign := campaign_of(runs, name):
+        raise Mistakes(
+            f"{name} is a search of the campaign {campaign.name}, whose searches have equal budgets; name another one."
+        )
+    if existing_run(runs, name).selection.exists():
+        raise Mistakes(
+            f"The configurations of {name} are already chosen, so it takes no more trials; begin another search with "
+            f"`search: {{from: {name}}}` in its file."
+        )
+
+
+def _with_trials(plan: Plan, trials: int) -> Plan:
+    """Return ``plan`` with room for ``trials`` trials of each loss."""
+    section = plan.config.search
+    if section.trials >= trials:
+        return plan
+    return replace(
+        plan, config=plan.config.model_copy(update={"search": section.model_copy(update={"trials": trials})})
+    )
+
+
+# The values of a proposal.
+
+
+def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> list[dict[str, Value]]:
+    """Return the proposals with the types of the space.
+
+    Raises:
+        Mistakes: all values outside the space, or a sampler or budget that leaves no room for them.
+    """
+    mistakes = []
+    budget = plan.budget(loss)
+    if budget.sampler is not None and budget.sampler.size is not None:
+        mistakes.append(
+            f"search.sampler is {plan.config.search.sampler}, which tries a fixed list of trials; enqueue trials in a "
+            "search with another sampler, such as tpe."
+        )
+    wanted = []
+    for proposal in proposals:
+        mistakes += _mistakes(plan.spaces[loss], loss, proposal)
+        wanted.append({name: _typed(plan.spaces[loss].parameters.get(name), value) for name, value in proposal.items()})
+    if mistakes:
+        raise Mistakes(list(dict.fromkeys(mistakes)))
+    return wanted
+
+
+def _mistakes(space: SearchSpace, loss: str, proposal: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in proposal.items():
+        parameter = space.parameters.get(name)
+        if parameter is None:
+            yield (
+                f"--params {name}: {loss} has no such hyperparameter in this search"
+                f"{suggestion(name, space.parameters)}; it has {', '.join(space.parameters)}."
+            )
+        elif _typed(parameter, value) is _OUTSIDE:
+            inside = range_text(parameter)
+            yield f"--params {name}: it is {value!r}, and the search's space has {inside}; give a value from there."
+        else:
+            for other, values in parameter.when.items():
+                if other in proposal and proposal[other] not in values:
+                    yield (
+                        f"--params {name}: it exists only where {other} is {' or '.join(map(str, values))}, and here "
+                        f"that is {proposal[other]!r}; leave it out."
+                    )
+
+
+_OUTSIDE: Any = object()
+
+
+def _typed(parameter: Parameter | None, value: Any) -> Any:
+    """Return ``value`` as the parameter's distribution has it; :data:`_OUTSIDE` if it is not in there."""
+    distribution = None if parameter is None else parameter.distribution
+    if isinstance(distribution, CategoricalDistribution):
+        same = [choice for choice in distribution.choices if choice == value and _kind(choice) is _kind(value)]
+        return same[0] if same else _OUTSIDE
+    if parameter is None or not parameter.contains(value) or nearest(parameter.distribution, value) != value:
+        return _OUTSIDE
+    return int(value) if isinstance(distribution, IntDistribution) else float(value)
+
+
+def _kind(value: object) -> type:
+    return float if type(value) is int else type(value)

@@ -1,0 +1,135 @@
+"""Losses of the library pytorch-metric-learning by import path, such as ``pytorch_metric_learning.losses:CircleLoss``.
+
+Shapes: B batch, D embedding.
+"""
+
+import inspect
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from trainables.losses import LIBRARY
+from trainables.losses.base import Loss
+from trainables.mistakes import Mistakes
+from trainables.parts import load_part
+
+GIVEN = {"num_classes": "num_classes", "embedding_size": "embedding_dim"}
+"""The library's names for what a search gives every loss, and ours."""
+
+NO_MINER = "none"
+PROXY_LR = 1e-2
+"""The learning rate of a loss's weights in the library's own examples."""
+
+
+class LibraryLoss(Loss):
+    """Base of the adapters: a loss of the library, after a miner if ``miner`` is the import path of one.
+
+    ``library_class`` is the loss, ``defaults`` has its hyperparameters: the plain values in its own constructor.
+    """
+
+    library_class: ClassVar[type[nn.Module]]
+    defaults: ClassVar[Mapping[str, Any]]
+    needs: ClassVar[tuple[str, ...]]
+    proxy_lr: ClassVar[float | None]
+
+    def __init__(self, *, num_classes: int, embedding_dim: int, miner: str = NO_MINER, **params: Any) -> None:
+        super().__init__()
+        given = {"num_classes": num_classes, "embedding_dim": embedding_dim}
+        self.loss = self.library_class(**{name: given[GIVEN[name]] for name in self.needs}, **params)
+        self.miner = None if miner == NO_MINER else _miner(miner)
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        """Return the library's loss of the batch, on the pairs or triplets of the miner if there is one."""
+        mined = None if self.miner is None else self.miner(embeddings_BD, labels_B)
+        loss: torch.Tensor = self.loss(embeddings_BD, labels_B, mined)
+        return loss
+
+    def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
+        """Return one group: the weights of the loss, at ``proxy_lr``; none if it has no weights."""
+        weights = list(self.loss.parameters())
+        return [{"params": weights, "lr": proxy_lr or PROXY_LR}] if weights else []
+
+
+def library_loss(path: str) -> type[LibraryLoss]:
+    """Return the adapter of the library's loss at ``path``.
+
+    Raises:
+        Mistakes: the library is not installed, has no such loss, or the loss needs more than embeddings and labels.
+    """
+    _check_installed(path, "loss")
+    loss = load_part(path, kind="loss", base=load_part(f"{LIBRARY}.losses:BaseMetricLossFunction"))
+    parameters = inspect.signature(loss).parameters
+    required = [name for name, parameter in parameters.items() if _is_required(parameter)]
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values()):
+        required += [name for name, entry in inspect.signature(loss.__base__).parameters.items() if _is_required(entry)]
+    if missing := [name for name in required if name not in GIVEN]:
+        raise Mistakes(
+            f"The loss {path!r} needs {', '.join(missing)}, which a search does not give; write a class that derives "
+            "from trainables.losses.base.Loss around it, and name that."
+        )
+    defaults = {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if isinstance(parameter.default, bool | int | float | str)
+    }
+    keywords = {"num_classes": inspect.Parameter.empty, "embedding_dim": inspect.Parameter.empty, "miner": NO_MINER}
+    adapter = type(
+        loss.__name__,
+        (LibraryLoss,),
+        {
+            "__doc__": f"The library's {loss.__name__}.",
+            "__signature__": inspect.Signature(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+                for name, default in {**keywords, **defaults}.items()
+            ),
+            "library_class": loss,
+            "defaults": defaults,
+            "needs": tuple(required),
+            "paper": f"{loss.__name__} of pytorch-metric-learning",
+            "proxy_lr": PROXY_LR if "num_classes" in required else None,
+        },
+    )
+    _try(path, adapter)
+    return adapter
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+
+
+def _check_installed(path: str, kind: str) -> None:
+    if find_spec(LIBRARY) is None:
+        raise Mistakes(
+            f"The {kind} {path!r} is one of pytorch-metric-learning, which is not installed; `pip install "
+            "pytorch-metric-learning`, on every machine that trains."
+        )
+
+
+def _try(path: str, adapter: type[LibraryLoss]) -> None:
+    """Raise :class:`Mistakes` if the loss cannot be computed from embeddings and labels alone."""
+    with torch.random.fork_rng(devices=()):
+        embeddings_BD = torch.randn(4, 4, requires_grad=True)
+        try:
+            adapter(num_classes=2, embedding_dim=4)(embeddings_BD, torch.tensor([0, 0, 1, 1])).backward()
+        except Exception as error:  # whatever a loss of the library raises
+            raise Mistakes(
+                f"The loss {path!r} cannot be computed from embeddings and labels alone ({type(error).__name__}: "
+                f"{error}); write a class that derives from trainables.losses.base.Loss around it, and name that."
+            ) from error
+
+
+def _miner(path: str) -> Any:
+    """Return the miner at ``path`` with the library's defaults."""
+    if not path.startswith(f"{LIBRARY}."):
+        raise Mistakes(
+            f"miner must be {NO_MINER} or the import path of a miner, such as "
+            f"{LIBRARY}.miners:MultiSimilarityMiner; it is {path!r}."
+        )
+    miner = load_part(path, kind="miner", base=load_part(f"{LIBRARY}.miners:BaseMiner"))
+    try:
+        return miner()
+    except TypeError as error:
+        raise Mistakes(f"The miner {path!r} cannot be built without arguments ({error}); name another one.") from error
