@@ -123,6 +123,10 @@ class TrainingConfig:
     section 3.3). The k-th stage from the top has ``layer_decay``^k times the rate ``lr``, as in BEiT's code (Bao et
     al., ICLR 2022).
 
+    With a ``gradient_chunk`` a batch is embedded in chunks of so many images, with the gradients of the whole batch
+    (:mod:`trainables.training.chunks`). With ``ema`` > 0 the network that is validated and kept has exponential moving
+    averages of the weights, with this decay (:mod:`trainables.training.averages`).
+
     Images are resized to a short side of ``resize_size`` pixels before they are cropped to ``image_size`` (``None``: in
     the proportion 256 to 224); with ``resize_square`` both sides are resized to it. This holds for training, except
     that ``resized_crop_flip`` crops from the whole image, and for evaluation. ``views`` is the number of fixed views of
@@ -151,6 +155,8 @@ class TrainingConfig:
     warmup_epochs: int = 0
     layer_decay: float = 1.0
     unfreeze_epochs: int = 0
+    ema: float = 0.0
+    gradient_chunk: int | None = None
     clip_grad: float | None = 10.0
     precision: str = "auto"
     cross_batch_memory: float = 0.0
@@ -187,6 +193,12 @@ class TrainingConfig:
             mistakes.append(
                 f"unfreeze_epochs must be at least 0, where 0 is all stages at once; it is {self.unfreeze_epochs}."
             )
+        if self.gradient_chunk is not None and self.gradient_chunk < 1:
+            mistakes.append(
+                f"gradient_chunk must be at least 1 image, or null for whole batches; it is {self.gradient_chunk}."
+            )
+        if not 0 <= self.ema < 1:
+            mistakes.append(f"ema must be a decay in [0, 1), such as 0.999, or 0 for no averages; it is {self.ema}.")
         schedule = self.schedule
         if schedule.decay and not schedule.end_factor and (schedule.decay_epochs or self.epochs) < self.epochs:
             mistakes.append(
