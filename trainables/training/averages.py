@@ -15,12 +15,8 @@ from trainables.inference.model_files import LOSS
 Tensors = dict[str, Tensor]
 
 
-def kept_tensors(network: nn.Module, loss: nn.Module) -> Tensors:
+def kept_tensors(of_network: Tensors, of_loss: Tensors) -> Tensors:
     """Return the tensors that a model's file holds, those of the loss under names that begin with ``LOSS``."""
-    return _named(network.state_dict(), loss.state_dict())
-
-
-def _named(of_network: Tensors, of_loss: Tensors) -> Tensors:
     return {**of_network, **{f"{LOSS}{name}": tensor for name, tensor in of_loss.items()}}
 
 
@@ -43,7 +39,7 @@ class Averages:
     def __init__(self, network: nn.Module, loss: nn.Module, decay: float) -> None:
         self.decay = decay
         self.updates = 0
-        self._current = kept_tensors(network, loss)
+        self._current = kept_tensors(network.state_dict(), loss.state_dict())
         self.tensors = {name: tensor.clone() for name, tensor in self._current.items()}
         self.network = AveragedNetwork(network, {name: self.tensors[name] for name in network.state_dict()})
 
@@ -83,18 +79,19 @@ class StackedAverages:
     def __init__(self, members: Sequence[Averages], of_network: Tensors, of_loss: Tensors) -> None:
         self._members = members
         self._taken = 0
-        self._current = _named(of_network, of_loss)
+        self._current = kept_tensors(of_network, of_loss)
         self._tensors = {name: torch.stack([one.tensors[name] for one in members]) for name in members[0].tensors}
 
     @torch.no_grad()
     def update(self) -> None:
         """Take the members' weights after a step into their averages."""
         kept = [decay_of(member.decay, member.updates + self._taken) for member in self._members]
-        new_M = 1 - torch.tensor(kept, dtype=torch.float64)
+        device = next(iter(self._tensors.values())).device
+        new_M = 1 - torch.tensor(kept, dtype=torch.float64, device=device)
         for name, mean in self._tensors.items():
             current = self._current[name].detach()
             if mean.is_floating_point():
-                mean.lerp_(current, new_M.to(mean).view(-1, *[1] * (mean.ndim - 1)))
+                mean.lerp_(current, new_M.to(mean.dtype).view(-1, *[1] * (mean.ndim - 1)))
             else:
                 mean.copy_(current)
         self._taken += 1

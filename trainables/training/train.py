@@ -364,17 +364,17 @@ class Training:
         """Append ``record`` and save the state to resume from, and the model if it is the best so far."""
         # Without validation classes the last epoch is the best: the number of epochs was chosen before.
         value = record["metrics"].get(metric_name(self.spec.objective), float(record["epoch"]))
+        weights = {"model": self.model.state_dict(), "loss": self.loss.state_dict()}
         best, description = None, None
         if value > self._best:
             self._best = value
-            best = kept_tensors(self.model, self.loss) if self.averages is None else self.averages.tensors
+            best = kept_tensors(weights["model"], weights["loss"]) if self.averages is None else self.averages.tensors
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
             record["checkpoint"] = self._checkpoints.best
         self.records.append(record)
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {
-            "model": self.model.state_dict(),
-            "loss": self.loss.state_dict(),
+            **weights,
             "optimizer": self.optimizer.state_dict(),
             "best": self._best,
             "records": [dict(entry) for entry in self.records],
