@@ -44,6 +44,7 @@ SEARCHABLE: dict[str, _Range] = {
     "warmup_epochs": IntDistribution(0, 1000),
     "layer_decay": FloatDistribution(0.01, 1.0),
     "unfreeze_epochs": IntDistribution(0, 1000),
+    "ema": FloatDistribution(0.0, 0.99999),
     "cross_batch_memory": FloatDistribution(0.0, 1.0),
     "memory_warmup_epochs": IntDistribution(0, 1000),
 }
@@ -295,6 +296,7 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
         "warmup_epochs": training.warmup_epochs,
         "layer_decay": training.layer_decay,
         "unfreeze_epochs": training.unfreeze_epochs,
+        "ema": training.ema,
         "cross_batch_memory": training.cross_batch_memory if row.of_pairs else None,
         "memory_warmup_epochs": training.memory_warmup_epochs if row.of_pairs else None,
     }

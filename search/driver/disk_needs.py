@@ -29,7 +29,7 @@ NUMBER = 4
 """Bytes per weight."""
 
 STATES = 3
-"""Numbers per weight in a checkpoint to resume from: the weight and two moments of Adam."""
+"""Numbers per weight in a checkpoint to resume from: the weight and two moments of Adam, without its average."""
 
 OF_TRIAL, OF_EPOCH = 9_000, 700
 """Bytes per trial and per epoch: log, ``trial.json``, and rows in the studies and in MLflow."""
@@ -130,7 +130,7 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
     searched, later, going_on = _Range(), _Range(), 0
     for loss in config.loss_names:
         best = _model_bytes(plan, loss)
-        going_on = max(going_on, best * STATES)
+        going_on = max(going_on, best * (STATES + bool(config.training_of(loss).ema)))
         for stage, count in _models(plan, loss).items():
             models = count.times(best)
             if stage is Stage.SEARCH:

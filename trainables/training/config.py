@@ -130,6 +130,10 @@ class TrainingConfig:
     all at once), which is the gradual unfreezing of ULMFiT (Howard and Ruder, ACL 2018, section 3.3). The k-th stage
     from the top has ``layer_decay``^k times the rate ``lr``, as in BEiT's code (Bao et al., ICLR 2022).
 
+    With a ``gradient_chunk`` a batch is embedded in chunks of that many images, with the gradients of the whole batch
+    (:mod:`trainables.training.chunks`). With ``ema`` > 0 the network that is validated and kept has exponential moving
+    averages of the weights, with this decay (:mod:`trainables.training.averages`).
+
     Evaluation resizes images as training does, and takes the centre crop.
     """
 
@@ -183,6 +187,14 @@ class TrainingConfig:
     """The epochs after which a further stage of the backbone learns, from the top; 0: all learn at once. Range: at
     least 0. Example: 1.
     """
+    ema: float = 0.0
+    """The decay of exponential moving averages of the weights, with which the network is validated and kept; 0: none.
+    Range: at least 0, less than 1. Example: 0.99.
+    """
+    gradient_chunk: int | None = None
+    """The images that are embedded at once, with the gradients of the whole batch; null: the whole batch. Range: at
+    least 1. Example: 64.
+    """
     clip_grad: float | None = 10.0
     """The bound of each gradient entry, as in Proxy-Anchor's code; null: unbounded. Range: more than 0."""
     precision: str = "auto"
@@ -228,6 +240,12 @@ class TrainingConfig:
             mistakes.append(
                 f"unfreeze_epochs must be at least 0, where 0 is all stages at once; it is {self.unfreeze_epochs}."
             )
+        if self.gradient_chunk is not None and self.gradient_chunk < 1:
+            mistakes.append(
+                f"gradient_chunk must be at least 1 image, or null for whole batches; it is {self.gradient_chunk}."
+            )
+        if not 0 <= self.ema < 1:
+            mistakes.append(f"ema must be a decay in [0, 1), such as 0.999, or 0 for no averages; it is {self.ema}.")
         schedule = self.schedule
         if schedule.decay and not schedule.end_factor and (schedule.decay_epochs or self.epochs) < self.epochs:
             mistakes.append(

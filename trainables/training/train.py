@@ -19,7 +19,7 @@ from trainables.data.loading import load, prefetched
 from trainables.data.split import merged_labels, noisy_labels
 from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
 from trainables.files import as_path, write_json
-from trainables.inference.model_files import LOSS, EmbedderSpec, frozen_backbone
+from trainables.inference.model_files import EmbedderSpec, frozen_backbone
 from trainables.losses import LOSSES, Loss, loss_row, memory_refused
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.memory import Memory, PairLoss
@@ -30,7 +30,9 @@ from trainables.models.embedding import autocast, embed
 from trainables.models.stages import Stage, stages
 from trainables.spec import DeviceMemory, EpochRecord, TrialSpec, derived_seed
 from trainables.storage import StorageFailure, cause_of
+from trainables.training.averages import Averages, kept_tensors
 from trainables.training.checkpoints import Checkpoints
+from trainables.training.chunks import ChunkedNetwork
 from trainables.training.config import OPTIMIZERS, parameter_group
 from trainables.training.inputs import Inputs
 
@@ -100,6 +102,9 @@ class Training:
 
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
+        self.learning_network: nn.Module = self.model
+        if self._config.gradient_chunk:
+            self.learning_network = ChunkedNetwork(self.model, self._config.gradient_chunk)
         self.stages = self._learning_stages()
         self.loss = self._make_loss().to(device)
         self.sampler = BATCH_SAMPLERS[self._config.sampler](
@@ -110,6 +115,8 @@ class Training:
         )
         self.optimizer = self._make_optimizer()
         self._base_rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
+
+        self.averages = Averages(self.model, self.loss, self._config.ema) if self._config.ema else None
 
         self._best = -math.inf
         self.records: list[EpochRecord] = []
@@ -184,6 +191,8 @@ class Training:
                 buffer.copy_(state["memory"][name])
         self._best = state["best"]
         self.records = state["records"]
+        if self.averages is not None:
+            self.averages.load(state["averages"], updates=sum(record["batches"] for record in self.records))
         logger.info("Resuming after epoch %d.", len(self.records))
 
     @property
@@ -290,12 +299,14 @@ class Training:
         if self._config.clip_grad is not None:
             nn.utils.clip_grad_value_((*self.model.parameters(), *self.loss.parameters()), self._config.clip_grad)
         self.optimizer.step()
+        if self.averages is not None:
+            self.averages.update()
         return loss.detach()
 
     def _embeddings(self, images: Tensor, batch: int) -> Tensor:
         """Embed a batch of ``batch`` images, attached to the network's graph."""
         with autocast(self.device, self._config.precision):
-            embeddings_BD: Tensor = self.model(images)
+            embeddings_BD: Tensor = self.learning_network(images)
         return embeddings_BD
 
     # The end of an epoch: validation, record, checkpoints.
@@ -349,7 +360,7 @@ class Training:
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config
         return embed(
-            self.model, view, config.frame,
+            self.model if self.averages is None else self.averages.network, view, config.frame,
             batch_size=config.embedding_batch, device=self.device, precision=config.precision,
         )  # fmt: skip
 
@@ -361,7 +372,7 @@ class Training:
         best, description = None, None
         if value > self._best:
             self._best = value
-            best = {**weights["model"], **{f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}}
+            best = kept_tensors(weights["model"], weights["loss"]) if self.averages is None else self.averages.tensors
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
             record["checkpoint"] = self._checkpoints.best
         self.records.append(record)
@@ -372,6 +383,8 @@ class Training:
             "best": self._best,
             "records": [dict(entry) for entry in self.records],
         }
+        if self.averages is not None:
+            last["averages"] = self.averages.tensors
         if self._memory is not None:
             last["memory"] = dict(self._memory.named_buffers())
         self._checkpoints.save(last, best, description)

@@ -78,7 +78,14 @@ def _memory_mistakes(config: SearchConfig) -> Iterator[str]:
 
 def check_stack(found: Findings, config: SearchConfig) -> None:
     """Check that every loss, with its network and batches, supports the training of several trials at once."""
-    keys = ("losses", "model.backbone", "training.sampler", "training_by_loss", "split.folds")
+    keys = (
+        "losses",
+        "model.backbone",
+        "training.sampler",
+        "training.gradient_chunk",
+        "training_by_loss",
+        "split.folds",
+    )
     found.add(_stack_mistakes(config), "resources.stack", "resources.gpus_per_trial", *keys)
 
 
@@ -95,6 +102,7 @@ def _stack_mistakes(config: SearchConfig) -> Iterator[str]:
             model=config.model,
             sampler=config.training_of(loss.name).sampler,
             folds=config.split.folds or 0,
+            chunk=config.training_of(loss.name).gradient_chunk,
         )
         if reason:
             yield f"resources.stack is {stack}, and {reason}; set it to 1, which trains each trial by itself."
@@ -215,6 +223,10 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
     The built-in network is not tried: importing torch takes seconds.
     """
     model = config.model
+    chunks = [config.training_of(loss).gradient_chunk for loss in config.loss_names]
+    if any(chunks) and not model.freeze_bn and not model.is_frozen:
+        of_model = ("model.backbone", "model.weights", "model.freeze_bn")
+        found.check(lambda: _chunks(model, max(filter(None, chunks))), *of_model, "training", "training_by_loss")
     if model.backbone == "convnet" and model.weights is None and config.training.image_size >= SMALLEST:
         return ()
     if config.resources.gpus_per_trial > 1 and not model.freeze_bn:
@@ -245,6 +257,17 @@ def _weights(model: ModelConfig) -> None:
     from trainables.models.weights import weights_file
 
     weights_file(model)
+
+
+def _chunks(model: ModelConfig, size: int) -> None:
+    """Raise if the network cannot embed a batch in chunks."""
+    import torch
+
+    from trainables.models.embedding import EmbeddingModel
+    from trainables.training.chunks import ChunkedNetwork
+
+    with torch.random.fork_rng(devices=[]):
+        ChunkedNetwork(EmbeddingModel(model), size)
 
 
 def _common_statistics(model: ModelConfig) -> None:

@@ -13,7 +13,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training import cost
-from trainables.training.config import TrainingConfig
+from trainables.training.config import Schedule, TrainingConfig
 from trainables.training.cost import Images, measured_costs
 from trainables.training.train import Training, train
 
@@ -59,6 +59,21 @@ def test_an_epoch_is_foreseen(whole: TrialSpec, tmp_path: Path) -> None:
     assert stack.steps == found.steps
     (unvalidated,) = measured_costs([part], replace(images, validation=()), threads=1, gpu=False, seconds=0.5)
     assert unvalidated.validation == 0
+
+
+def test_the_step_of_a_fine_tuning_is_that_of_its_last_epochs(whole: TrialSpec, tmp_path: Path) -> None:
+    """All stages learn and averages are taken, alone and in a stack."""
+    schedule = Schedule(decay="cosine", warmup_steps=3)
+    settings = {"layer_decay": 0.5, "unfreeze_epochs": 3, "warmup_epochs": 1, "ema": 0.9, "schedule": schedule}
+    spec = replace(whole, training=replace(whole.training, **settings))
+    images = Images(train=(12,) * 8, validation=(12,) * 2)
+    for stack in (1, 2):
+        part = replace(spec, validation_classes=(), directory=str(tmp_path / f"stack-{stack}"))
+        (found,) = measured_costs([part], images, threads=1, gpu=False, stack=stack, seconds=0)
+        assert found.step > 0
+    training = Training(spec, torch.device("cpu"))
+    cost._step_of([training])
+    assert all(parameter.requires_grad for parameter in training.model.parameters())
 
 
 def test_a_step_of_a_stack_is_one_of_every_member(whole: TrialSpec, tmp_path: Path) -> None:

@@ -36,7 +36,11 @@ class OtherRank(SharedTraining):
 
     def __init__(self, begin: Begin) -> None:
         spec: TrialSpec = replace(
-            begin.spec, validation_classes=(), gallery_seed=None, model=replace(begin.spec.model, weights=None)
+            begin.spec,
+            validation_classes=(),
+            gallery_seed=None,
+            model=replace(begin.spec.model, weights=None),
+            training=replace(begin.spec.training, ema=0.0),
         )
         super().__init__(spec, torch.device(begin.device))
         self._rank = begin.rank

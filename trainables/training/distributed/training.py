@@ -42,7 +42,7 @@ class SharedTraining(Training):
         if self._wrapped is None or learning != self._wrapped_for:
             self._wrapped = None
             gc.collect()  # which removes its hooks from the parameters
-            self._wrapped = DistributedDataParallel(self.model, static_graph=True)
+            self._wrapped = DistributedDataParallel(self.learning_network, static_graph=True)
             self._wrapped.register_comm_hook(None, sum_gradients)
             self._wrapped_for = learning
         return self._wrapped

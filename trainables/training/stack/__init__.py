@@ -24,7 +24,9 @@ __getattr__ = late_import(__name__, {"run_epochs": "trainables.training.stack.to
 __all__ = ["run_epochs", "stack_key", "why_not_stacked"]
 
 
-def why_not_stacked(*, loss: str, model: ModelConfig, sampler: str, folds: int = 0) -> str | None:
+def why_not_stacked(
+    *, loss: str, model: ModelConfig, sampler: str, folds: int = 0, chunk: int | None = None
+) -> str | None:
     """Return why trainings with these parts cannot be stacked, or None if they can.
 
     Built-in parts are tested in stacks (``tests/trainables/training/test_stack_contract.py``). A user-defined part may
@@ -39,6 +41,8 @@ def why_not_stacked(*, loss: str, model: ModelConfig, sampler: str, folds: int =
             return f"the {kind} {name!r} is not among those tested in stacks ({', '.join(table)})"
     if model.head_dropout:
         return f"model.head_dropout is {model.head_dropout:g}, which draws random numbers in the network"
+    if chunk is not None:
+        return f"training.gradient_chunk is {chunk}, which is for networks that fill the memory alone"
     if folds:
         return f"a training of {folds} folds is several trainings, one after the other"
     return None
@@ -52,13 +56,19 @@ def stack_key(spec: TrialSpec) -> Hashable | None:
     and strings among the loss's hyperparameters, the network, the batches, the classes.
     """
     config = spec.training
-    if why_not_stacked(loss=spec.loss, model=spec.model, sampler=config.sampler, folds=len(spec.folds)):
+    if why_not_stacked(
+        loss=spec.loss,
+        model=spec.model,
+        sampler=config.sampler,
+        folds=len(spec.folds),
+        chunk=config.gradient_chunk,
+    ):
         return None
     default = TrainingConfig()
     shared = replace(
         config, epochs=default.epochs, lr=default.lr, head_lr=None, proxy_lr=None, weight_decay=default.weight_decay,
         schedule=Schedule(), warmup_epochs=0, clip_grad=None,
-        layer_decay=0.5 if config.by_stage else 1.0, unfreeze_epochs=0,
+        layer_decay=0.5 if config.by_stage else 1.0, unfreeze_epochs=0, ema=0.5 if config.ema else 0.0,
     )  # fmt: skip
     return (
         spec.loss,

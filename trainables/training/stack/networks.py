@@ -41,13 +41,18 @@ def write_buffers_back(stack: Tensors, member: int, module: nn.Module) -> None:
 
 
 class SideBySide(nn.Module):
-    """M networks of one architecture as one module, from images [B, 3, H, W] to embeddings [B, M, D]."""
+    """M networks of one architecture as one module, from images [B, 3, H, W] to embeddings [B, M, D].
 
-    def __init__(self, networks: Sequence[nn.Module]) -> None:
+    Tensors in ``averages``, one dictionary for each member, replace those of the networks with their names.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module], averages: Sequence[Tensors] = ()) -> None:
         super().__init__()
         self._form = networks[0]
         with torch.no_grad():
             self._tensors = stacked(networks, {})
+            for name in averages[0] if averages else ():
+                self._tensors[name] = torch.stack([tensors[name] for tensors in averages])
 
     def forward(self, images: Tensor) -> Tensor:
         def of_member(tensors: Tensors) -> Tensor:

@@ -15,6 +15,7 @@ from trainables.data.loading import load
 from trainables.losses.base import Used, summed
 from trainables.models.embedding import embed
 from trainables.spec import EpochRecord, derived_seed
+from trainables.training.averages import StackedAverages
 from trainables.training.optimizers import StackedOptimizer
 from trainables.training.stack.networks import (
     LossesInTurn,
@@ -126,6 +127,8 @@ class Together:
             if first.loss.static_shapes
             else LossesInTurn(members, seeds, self._device)
         )
+        averages = [training.averages for training in trainings if training.averages is not None]
+        self._averages = StackedAverages(averages, self._of_network, self._of_loss) if averages else None
         rates_TMG = [
             [training.learning_rates(epoch, step, steps) for training, epoch in zip(trainings, epochs)]
             for step in range(steps)
@@ -143,6 +146,8 @@ class Together:
         embeddings_MBD = embeddings(self._network, self._of_network, images_MB3SS, self._config.precision)
         losses_M = self._losses(self._of_loss, embeddings_MBD, labels_MB)
         self._optimizer.step(losses_M)
+        if self._averages is not None:
+            self._averages.update()
         return losses_M.detach()
 
     def _load(self, indices_MB: Tensor) -> Tensor:
@@ -158,10 +163,12 @@ class Together:
         return self._losses.used()
 
     def write_back(self, member: int) -> None:
-        """Copy a member's parameters, buffers and optimizer state from the stack back to it."""
+        """Copy a member's parameters, buffers, optimizer state and averages from the stack back to it."""
         self._optimizer.write_back(member)
         write_buffers_back(self._of_network, member, self._trainings[member].model)
         write_buffers_back(self._of_loss, member, self._trainings[member].loss)
+        if self._averages is not None:
+            self._averages.write_back(member)
 
 
 # The embeddings of the validation images.
@@ -180,7 +187,8 @@ def _embedded(trainings: Sequence[Training]) -> dict[Training, list[Tensor]]:
 def embedded_together(trainings: Sequence[Training]) -> list[list[Tensor]]:
     """Return, for each training, the embeddings of its ``validated_views``, float32 on the CPU; see :func:`embed`."""
     config, device = trainings[0].spec.training, trainings[0].device
-    networks = SideBySide([training.model for training in trainings])
+    averages = [training.averages.network.tensors for training in trainings if training.averages is not None]
+    networks = SideBySide([training.model for training in trainings], averages)
     batch, precision = config.embedding_batch, config.precision
     views = [
         embed(networks, view, config.frame, batch_size=batch, device=device, precision=precision)

@@ -1,0 +1,147 @@
+"""Moving averages of the weights equal torch's, and are what is validated, kept and resumed."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.small_training import drawn_images
+from support.stacks import CPU, alone, assert_same, float64, member, records_of
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
+
+from trainables.data.store.spec import StoreSpec
+from trainables.inference.model_files import read_network, read_tensors
+from trainables.models import EmbeddingModel
+from trainables.models.embedding import embed
+from trainables.spec import TrialSpec
+from trainables.training.checkpoints import load_checkpoint
+from trainables.training.cross_validation import begin
+from trainables.training.stack import run_epochs, stack_key
+from trainables.training.stack.together import embedded_together
+from trainables.training.train import Training
+
+DECAY = 0.3
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    return drawn_images(tmp_path_factory.mktemp("averages"))
+
+
+@pytest.fixture(autouse=True)
+def exact() -> Iterator[None]:
+    with float64():
+        yield
+
+
+def averaged(images: StoreSpec, path: Path, number: int = 0, ema: float = DECAY, **settings: Any) -> TrialSpec:
+    return member(images, path, number, training={"ema": ema, "batch_size": 10, **settings})
+
+
+def torch_s(mean: Tensor, value: Tensor, updates: Any) -> Tensor:
+    kept = min(DECAY, int(updates) / (int(updates) + 9))
+    return kept * mean + (1 - kept) * value
+
+
+class Watched(Training):
+    """A training whose averages torch computes too."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        super().__init__(spec, CPU)
+        self.theirs = AveragedModel(torch.nn.ModuleList([self.model, self.loss]), avg_fn=torch_s, use_buffers=True)
+
+    def step(self, images: Tensor, labels_B: Tensor) -> Tensor:
+        loss = super().step(images, labels_B)
+        self.theirs.update_parameters(torch.nn.ModuleList([self.model, self.loss]))
+        return loss
+
+
+def test_they_are_torch_s_and_what_is_validated_and_kept(images: StoreSpec, tmp_path: Path) -> None:
+    spec = averaged(images, tmp_path)
+    training = Watched(spec)
+    records = [training.run_epoch() for _ in range(2)]
+    assert training.averages is not None
+    network, loss = training.theirs.module
+    expected = {**network.state_dict(), **{f"loss.{name}": value for name, value in loss.state_dict().items()}}
+    assert training.averages.tensors.keys() == expected.keys()
+    assert training.averages.updates == 2 * records[0]["batches"] > 6
+    for name, mean in training.averages.tensors.items():
+        if mean.is_floating_point():
+            torch.testing.assert_close(mean, expected[name], rtol=1e-9, atol=1e-12)
+        else:
+            assert torch.equal(mean, dict(training.model.named_buffers())[name])
+    assert not torch.equal(expected["head.0.weight"], training.model.head[0].weight), "nothing was averaged"
+    (view,) = training.validated_views
+    settings: dict[str, Any] = {"batch_size": spec.training.embedding_batch, "device": CPU, "precision": "float32"}
+    theirs_ND = embed(network, view, spec.training.frame, **settings)
+    torch.testing.assert_close(training._embed(view), theirs_ND)
+    training.wait_for_checkpoints()
+    last = tmp_path / "member-0/attempt-1/last.pt"
+    for name, mean in load_checkpoint(last)["averages"].items():
+        assert torch.equal(mean, training.averages.tensors[name])
+
+
+def test_the_model_s_file_holds_the_averages(images: StoreSpec, tmp_path: Path) -> None:
+    spec = replace(averaged(images, tmp_path), validation_classes=())  # every epoch is the best
+    training = Training(spec, CPU)
+    record = training.run_epoch()
+    training.wait_for_checkpoints()
+    assert training.averages is not None
+    path = Path(spec.directory) / str(record["checkpoint"])
+    for name, kept in read_tensors(path)[0].items():
+        assert torch.equal(kept, training.averages.tensors[name]), name
+    network = EmbeddingModel(spec.model)
+    network.load_state_dict(read_network(path)[0])
+    settings: dict[str, Any] = {"batch_size": spec.training.embedding_batch, "device": CPU, "precision": "float32"}
+    found_ND = embed(network, training.train_view, spec.training.frame, **settings)
+    assert torch.equal(found_ND, training._embed(training.train_view))
+
+
+def test_the_training_itself_is_unchanged(images: StoreSpec, tmp_path: Path) -> None:
+    with_averages, without = averaged(images, tmp_path), averaged(images, tmp_path / "without", ema=0.0)
+    states = [alone(spec, 2).model.state_dict() for spec in (with_averages, without)]
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]), name
+
+
+def test_a_resumed_training_has_the_same_averages(images: StoreSpec, tmp_path: Path) -> None:
+    spec = averaged(images, tmp_path, ema=0.999)
+    for _ in range(3):
+        training = Training(spec, CPU)
+        training.run_epoch()
+        training.wait_for_checkpoints()
+    reference = alone(spec, 3)
+    for record, other in zip(training.records, reference.records):
+        record["checkpoint"] = other["checkpoint"]  # differs by attempt
+    assert_same(training, reference, tolerance=0)
+
+
+def test_members_of_a_stack_average_for_themselves(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their decays differ, and one joins an epoch later."""
+    specs = [averaged(images, tmp_path, number, ema=0.3 + 0.3 * number) for number in range(3)]
+    assert len({stack_key(spec) for spec in specs}) == 1
+    assert stack_key(specs[0]) != stack_key(averaged(images, tmp_path, ema=0.0))
+    trainings = [Training(spec, CPU) for spec in specs]
+    with caplog.at_level(logging.WARNING):
+        records_of(run_epochs(trainings[:2]))
+        records_of(run_epochs(trainings))
+    assert not caplog.records
+    for training, epochs in zip(trainings, (2, 2, 1)):
+        assert_same(training, alone(training.spec, epochs))
+    for training, (together_ND,) in zip(trainings, embedded_together(trainings)):
+        torch.testing.assert_close(together_ND, training._embed(training.validated_views[0]))
+
+
+def test_two_processes_average_as_one(images: StoreSpec, tmp_path: Path) -> None:
+    spec = averaged(images, tmp_path, epochs=2)
+    shared = begin(spec, CPU, CPU)
+    assert isinstance(shared, Training)
+    while not shared.finished:
+        shared.run_epoch()
+    assert_same(shared, alone(spec, 2))
