@@ -38,7 +38,7 @@ from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
-from trainables.models.backbones import FEATURES, on_features
+from trainables.models.backbones import FEATURES, backbone, is_of_timm, on_features
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
@@ -62,7 +62,7 @@ class SearchConfig(ConfigSection):
     """The validation classes: a part of the training classes. The test classes are the data set's own."""
     model: ModelConfig = Field(default=ModelConfig(), validate_default=True)
     """The network."""
-    training: TrainingConfig = TrainingConfig()
+    training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
     """The training of one trial."""
     losses: Losses
     """The losses to compare: names of `holdout losses`, or import paths of your own, as in `{name: circle, part:
@@ -126,6 +126,18 @@ class SearchConfig(ConfigSection):
         return replace(
             model, weights=os.path.abspath(os.path.expanduser(model.weights))
         )  # for workers in another folder
+
+    @field_validator("training")
+    @classmethod
+    def _crop_of_timm(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
+        """Set the size before the crop, if the file leaves it null, to that with which timm evaluates the network."""
+        model = info.data.get("model")
+        if model is None or not is_of_timm(model.backbone) or training.resize_size is not None:
+            return training
+        with suppress(Mistakes):  # such as timm that is missing here; reported when the network is built
+            if crop := backbone(model.backbone).crop:
+                return replace(training, resize_size=crop.resize_size(training.image_size))
+        return training
 
     @field_validator("stages")
     @classmethod

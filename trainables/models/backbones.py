@@ -32,6 +32,19 @@ def published(address: str) -> Published:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationCrop:
+    """The centre crop with which weights were evaluated: ``side`` pixels, the share ``crop_pct`` of the short side."""
+
+    side: int
+    crop_pct: float
+    interpolation: str
+
+    def resize_size(self, image_size: int) -> int:
+        """Return the short side before a crop of ``image_size`` pixels, rounded down as by timm."""
+        return int(image_size / self.crop_pct)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Backbone:
     """Description of a network: ``build()`` returns a new module from images [B, 3, H, W] to maps [B, F, h, w].
 
@@ -40,7 +53,7 @@ class Backbone:
     any. ``numbers`` is the size of its state (weights and running statistics), if known before it is built. With
     ``vectors`` the input is not images but features [B, F], which are neither normalised nor pooled. ``tokens()``, if
     the network has a class token, returns a module with the same parameters from images to tokens [B, 1 + T, F]: the
-    class token, and those of T patches.
+    class token, and those of T patches. ``crop`` is how its weights were evaluated, if that is known.
     """
 
     summary: str
@@ -53,6 +66,7 @@ class Backbone:
     numbers: int | None = None
     vectors: bool = False
     tokens: "Callable[[], nn.Module] | None" = None
+    crop: EvaluationCrop | None = None
 
 
 def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
@@ -155,6 +169,11 @@ LIBRARIES: dict[str, str] = {
     FEATURES: "trainables.models.backbones:features_backbone",
 }
 """Path of the function that describes any network of a library, by the library's name."""
+
+
+def is_of_timm(name: str) -> bool:
+    """Return True if the backbone ``name`` is a network of timm."""
+    return name.partition(":")[0] == "timm"
 
 
 def on_features(name: str) -> bool:

@@ -12,7 +12,7 @@ from torchvision import models
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from trainables.mistakes import Mistakes, suggestion
-from trainables.models.backbones import Backbone, Published, published
+from trainables.models.backbones import Backbone, EvaluationCrop, Published, published
 
 # torchvision: networks up to their last maps, with torchvision's parameter names.
 
@@ -203,4 +203,5 @@ def timm_backbone(name: str) -> Backbone:
         scale=settings["std"],
         imagenet=_published(settings),
         tokens=of_tokens,
+        crop=EvaluationCrop(side=sides[0], crop_pct=settings["crop_pct"], interpolation=settings["interpolation"]),
     )

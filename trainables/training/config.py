@@ -148,8 +148,8 @@ class TrainingConfig:
     image_size: int = 32
     """The side, in pixels, of the square that the network sees. Range: at least 1."""
     resize_size: int | None = None
-    """The short side of an image before it is cropped; null: 256 for 224, and in proportion. Range: at least
-    image_size. Example: 48.
+    """The short side of an image before it is cropped; null: that of timm for its networks, else 256 for 224, and in
+    proportion. Range: at least image_size. Example: 48.
     """
     resize_square: bool = False
     """True resizes images to `resize_size` on both sides, as for papers that state "256 × 256"; otherwise the aspect

@@ -16,7 +16,7 @@ from trainables.losses import loss_row, memory_refused
 from trainables.metrics.table import name_conflicts, own_metric
 from trainables.mistakes import raise_if_any, suggestion
 from trainables.models import ModelConfig
-from trainables.models.backbones import LIBRARIES, backbone
+from trainables.models.backbones import LIBRARIES, backbone, is_of_timm
 from trainables.models.config import pooling_problems
 from trainables.parts import is_own
 from trainables.training.stack import why_not_stacked
@@ -238,7 +238,22 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
     loaded = found.check(lambda: _smoke_test(config), "model.backbone", "model.weights")
     for pooling in _searched_poolings(spaces):
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
-    return (f"model.weights: {loaded}.",) if loaded else ()
+    return (*_of_timm(config), *([f"model.weights: {loaded}."] if loaded else []))
+
+
+def _of_timm(config: SearchConfig) -> Iterator[str]:
+    """Yield a sentence that says what of timm's settings for the network this search takes over."""
+    training, model = config.training, config.model
+    row = backbone(model.backbone) if is_of_timm(model.backbone) else None
+    if row is None or row.crop is None:
+        return
+    crop, mean, scale = row.crop, *(" ".join(f"{value:g}" for value in values) for values in (row.mean, row.scale))
+    resized = crop.resize_size(training.image_size)
+    yield (
+        f"model.backbone: timm's mean {mean} and std {scale}; training.resize_size is {training.resize_size}, and "
+        f"timm's crop_pct {crop.crop_pct:g} gives {resized}; timm evaluates crops of {crop.side} pixels, resized with "
+        f"{crop.interpolation} interpolation, and this search those of {training.image_size}, bilinear."
+    )
 
 
 def _searched_poolings(spaces: Mapping[str, SearchSpace]) -> set[Any]:
