@@ -390,7 +390,7 @@ LISTED: dict[str, dict[str, Tree]] = {
             change=doubled("Eval/list_eval_partition.txt"), said="1 image of In-Shop Clothes Retrieval in {root!r} list"
         ),
         "an item that trains and is a query": Tree(
-            change=swapped("Eval/list_eval_partition.txt", "id_00000001  train", "id_00000008  train"),
+            change=swapped("Eval/list_eval_partition.txt", "id_00000001   train", "id_00000008   train"),
             said="1 class of In-Shop Clothes Retrieval in {root!r} listed both for training and for test: id_00000008.",
         ),
         "a part that is none": Tree(

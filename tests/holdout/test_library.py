@@ -106,6 +106,22 @@ def test_embeddings_from_anywhere_are_scored() -> None:
     assert math.isclose(holdout.evaluate(embeddings, np.array([0, 1, 0, 1]))["recall_at_1"], 0.0)
 
 
+def test_queries_are_scored_against_a_gallery() -> None:
+    embeddings = np.array([[1, 0.0], [1, 0.1], [0, 1.0], [0.1, 1]])
+    labels, asked = [0, 1, 1, 0], np.array([True, False, False, False])
+    assert holdout.evaluate(embeddings, labels, ["map"], queries=asked, gallery=~asked) == {"map": 1 / 2}
+    alone = holdout.evaluate(embeddings, labels, ["map"], queries=asked, gallery=[False, False, False, True])
+    assert alone == {"map": 1.0}
+    ignored = holdout.evaluate(embeddings, labels, ["map"], queries=asked, cameras=[1, 2, 3, 1])
+    assert ignored == {"map": 0.0}
+    with pytest.raises(
+        holdout.Mistakes, match=r"queries must have one entry for each of 4 embeddings; the shape is \(3"
+    ):
+        holdout.evaluate(embeddings, labels, queries=[1, 0, 0])
+    with pytest.raises(holdout.Mistakes, match="There is no query, or no image in the gallery"):
+        holdout.evaluate(embeddings, labels, gallery=[0, 0, 0, 0])
+
+
 def test_an_unknown_attribute_names_what_there_is() -> None:
     with pytest.raises(AttributeError, match="it has Embedder, Failure, ImageIndex, Mistakes"):
         holdout.serach  # noqa: B018

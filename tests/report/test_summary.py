@@ -46,6 +46,7 @@ KEYS: dict[str, Any] = {
         "folds",
         "merge",
         "label_noise",
+        "marks",
     ),
     "objective": None,
     "noise": {

@@ -154,13 +154,16 @@ class Grouped(Greys):
 
 
 class Misgrouped(Grouped):
-    """Superclasses of the dark classes alone, and a test subset of them, which train."""
+    """Superclasses of the dark classes alone, a test subset of them, which train, and a part that is none."""
 
     def superclasses(self) -> dict[str, str]:
         return dict.fromkeys(self.published_split()[0], "dark")
 
     def test_subsets(self) -> dict[str, tuple[str, ...]]:
         return {"few": self.published_split()[0]}
+
+    def parts(self) -> dict[str, str]:
+        return {keys[0]: "probe" for keys in self.classes().values()}
 
 
 @dataclass(frozen=True, kw_only=True)

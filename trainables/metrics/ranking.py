@@ -155,9 +155,12 @@ class Gallery:
         self.labels_N = labels_N
         self.queries_Q = self.protocol.queries_N.nonzero().flatten()
         self._rows_G = self.protocol.gallery_N.nonzero().flatten()
+        self._place_N = torch.where(self.protocol.gallery_N, self.protocol.gallery_N.cumsum(0) - 1, -1)
         self._raw_ND = embeddings_ND
         self._queries_ND = embeddings_ND if queries_ND is None else queries_ND
-        self._unit_GD = _unit64(embeddings_ND[self._rows_G]).float().contiguous()
+        self._unit_ND = _unit64(self._queries_ND).float().contiguous()
+        unit_ND = self._unit_ND if queries_ND is None else _unit64(embeddings_ND).float().contiguous()
+        self._unit_GD = unit_ND if len(self._rows_G) == len(unit_ND) else unit_ND[self._rows_G]
         self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
         _, ignored_N = self.protocol.counts(labels_N)
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
@@ -197,17 +200,16 @@ class Gallery:
 
     def ordered(self, queries_Q: torch.Tensor, heights_QG: torch.Tensor, ranks: int) -> torch.Tensor:
         """Return relevance of the first ranks, the highest of whole numbers ``heights_QG`` first, ties by index."""
-        same_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
-        keys_QG, ignored_QG = self._full_keys(queries_Q, heights_QG)
-        return _relevance_of_keys(keys_QG, same_QG & ~ignored_QG)[:, :ranks]
+        relevant_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
+        relevant_QG[self._ignored_pairs(queries_Q)] = False
+        return _relevance_of_keys(self._full_keys(queries_Q, heights_QG), relevant_QG)[:, :ranks]
 
     def _candidates(self, queries_Q: torch.Tensor, ranks: int) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more."""
         candidates = ranks + self._most_ignored + _SPARE
         if 2 * candidates >= len(self._rows_G):
             return None
-        unit_QD = _unit64(self._queries_ND[queries_Q]).float().contiguous()
-        similarities_QK, places_QK = nearest(unit_QD, self._unit_GD, candidates)
+        similarities_QK, places_QK = nearest(self._unit_ND[queries_Q], self._unit_GD, candidates)
         return similarities_QK, self._rows_G[places_QK]
 
     def _open(self, similarities_QK: torch.Tensor, ranks: int) -> torch.Tensor:
@@ -234,8 +236,7 @@ class Gallery:
 
     def _full_neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
         parts = [
-            self._full_keys(block_Q, exact_QG)[0].topk(ranks).indices
-            for block_Q, exact_QG in self.similarities(queries_Q)
+            self._full_keys(block_Q, exact_QG).topk(ranks).indices for block_Q, exact_QG in self.similarities(queries_Q)
         ]
         return self._rows_G[torch.cat(parts)]
 
@@ -292,10 +293,19 @@ class Gallery:
         """Return relevance of the first ranks, from all similarities in float64."""
         return torch.cat([self.ordered(block_Q, exact_QG, ranks) for block_Q, exact_QG in self.similarities(queries_Q)])
 
-    def _full_keys(self, queries_Q: torch.Tensor, heights_QG: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the :meth:`_keys` of the gallery, and the images that a query ignores, whose key is ``_LAST``."""
-        ignored_QG = self._ignored(queries_Q, self._rows_G[None])
-        return self._keys(heights_QG, self._rows_G).masked_fill_(ignored_QG, _LAST), ignored_QG
+    def _full_keys(self, queries_Q: torch.Tensor, heights_QG: torch.Tensor) -> torch.Tensor:
+        """Return the :meth:`_keys` of the gallery; that of an image that a query ignores is ``_LAST``."""
+        keys_QG = self._keys(heights_QG, self._rows_G)
+        keys_QG[self._ignored_pairs(queries_Q)] = _LAST
+        return keys_QG
+
+    def _ignored_pairs(self, queries_Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the queries and the places in the gallery of what they ignore, as indices of [Q, G]."""
+        if self.protocol.cameras_N is not None:
+            return self._ignored(queries_Q, self._rows_G[None]).nonzero(as_tuple=True)  # type: ignore[return-value]
+        own_Q = self._place_N[queries_Q]
+        (inside,) = (own_Q >= 0).nonzero(as_tuple=True)
+        return inside, own_Q[inside]
 
     def _keys(self, exact_QK: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Combine rounded similarity and index into one integer, the largest of which ranks first."""

@@ -1,0 +1,109 @@
+"""Validation classes with official queries and a gallery: the values of an epoch, and of a network without training."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from conftest import draw_folder
+from support.small_training import small_spec
+
+from trainables.data.sets.manifest import Manifest
+from trainables.data.store.spec import StoreSpec
+from trainables.data.store.view import StoreView, training_half
+from trainables.inference.model_files import read_network
+from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models.embedding import embed
+from trainables.spec import TrialSpec, UntrainedSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.train import train
+from trainables.training.untrained import validate
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> StoreSpec:
+    """Six classes of ten images: every third is a query, two cameras alternate after two images."""
+    root = draw_folder(tmp_path / "images", classes=6)
+    rows = ["path,class,part,camera"]
+    for folder in sorted(root.iterdir()):
+        for at, path in enumerate(sorted(folder.iterdir())):
+            part, camera = "gallery" if at % 3 else "query", at // 2 % 2
+            rows.append(f"{path.relative_to(root)},{folder.name},{part},{camera}")
+    (root / "x.csv").write_text("\n".join(rows))
+    dataset = Manifest(file=root / "x.csv", ignore_same_camera=True)
+    return StoreSpec(
+        dataset=dataset, class_names=tuple(dataset.classes()), short_side=37, cache=str(tmp_path / "cache")
+    )
+
+
+def expected(embeddings: np.ndarray, view: StoreView, further: int = 0) -> dict[str, float]:
+    """Score the queries among the images of ``view``; the last ``further`` embeddings are in the gallery only."""
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    queries, count = [at for at, key in enumerate(view.image_keys) if int(Path(key).stem) % 3 == 0], len(view)
+    camera = [int(Path(key).stem) // 2 % 2 for key in view.image_keys]
+    labels = [*view.labels_N.tolist(), *[-1] * further]
+    recall, precision = [], []
+    for query in queries:
+        gallery = [
+            at for at in range(len(unit))
+            if at >= count or (at not in queries and not (labels[at] == labels[query] and camera[at] == camera[query]))
+        ]  # fmt: skip
+        hits = [labels[at] == labels[query] for at in sorted(gallery, key=lambda at: -unit[query] @ unit[at])]
+        relevant = sum(hits)
+        recall.append(hits[0])
+        precision.append(sum(sum(hits[: at + 1]) / (at + 1) for at in range(relevant) if hits[at]) / relevant)
+    return {"recall_at_1": float(np.mean(recall)), "map_at_r": float(np.mean(precision))}
+
+
+def agree(found: Mapping[str, float], values: Mapping[str, float]) -> None:
+    assert dict(found) == pytest.approx(values, abs=1e-6)
+
+
+@pytest.mark.parametrize("gallery_seed", [None, 3])
+def test_an_epoch_is_validated_on_queries_and_gallery(
+    images: StoreSpec, tmp_path: Path, gallery_seed: int | None
+) -> None:
+    plain = small_spec(images, tmp_path, epochs=1)
+    spec = TrialSpec(**{
+        **vars(plain), "train_classes": images.class_names[:4], "validation_classes": images.class_names[4:],
+        "metrics": ("recall_at_1", "map_at_r"), "gallery_seed": gallery_seed,
+    })  # fmt: skip
+    (record,) = train(spec)
+    tensors, _ = read_network(Path(spec.directory) / str(record["checkpoint"]))
+    model = EmbeddingModel(spec.model)
+    model.load_state_dict(tensors)
+    store = images.open()
+    views = [store.subset(spec.validation_classes)]
+    if gallery_seed is not None:
+        views.append(training_half(store.subset(spec.train_classes), gallery_seed))
+    embeddings = [
+        embed(model, view, spec.training.frame, batch_size=64, device=CPU, precision="float32").numpy()
+        for view in views
+    ]
+    agree(record["metrics"], expected(np.concatenate(embeddings), views[0], sum(map(len, embeddings[1:]))))
+
+
+def test_a_network_without_training_is_validated_on_queries_and_gallery(images: StoreSpec, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "resnet18.pth")
+    model = ModelConfig(
+        backbone="resnet18", weights=str(tmp_path / "resnet18.pth"), embedding_dim=None, freeze="backbone"
+    )
+    spec = UntrainedSpec(
+        model=model,
+        training=TrainingConfig(epochs=1, batch_size=20, images_per_class=5, image_size=32, precision="float32"),
+        images=images,
+        divisions=((images.class_names[:4], images.class_names[4:]),),
+        fitted_on=images.class_names[:4],
+        metrics=("recall_at_1", "map_at_r"),
+        gallery_seed=None,
+    )
+    found = validate(spec)
+    network = EmbeddingModel(ModelConfig(backbone="resnet18", weights=model.weights, embedding_dim=None, head="none"))
+    view = images.open().subset(images.class_names[4:])
+    embeddings = embed(network, view, spec.training.frame, batch_size=64, device=CPU, precision="float32").numpy()
+    agree(found.untrained, expected(embeddings, view))
