@@ -18,7 +18,7 @@ from search.report.drawing import (
     pairs_finding,
     row_label,
 )
-from search.report.formats import interval, loss_label
+from search.report.formats import interval, loss_label, shown_rows
 from search.report.results import Comparison, Pair
 from search.report.rows import Row, SeedStatistics
 from search.report.text_table import NOTHING, TextTable
@@ -290,7 +290,7 @@ def outcome(comparison: Comparison) -> Section:
         *(dots(comparison, metric) for metric in comparison.test_metrics),
         way_down(comparison),
         pair_matrix(comparison),
-        distinct_proxies([(row_label(comparison, row), row) for row in comparison.rows]),
+        distinct_proxies([(row_label(comparison, row), row) for row in shown_rows(comparison)]),
     )
     missing = []
     if not comparison.test_metrics:
