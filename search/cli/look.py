@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch, known_names
-from search.cli.output import Tables, show, show_line
+from search.cli.output import Tables, messages, say, show, show_line
 from trainables.mistakes import Failure, Mistakes, counted
 
 if TYPE_CHECKING:
@@ -243,11 +243,19 @@ def doctor(
     from search.config.recipes import read_search
     from search.config.search_config import parse_config
     from search.driver.doctor import examine
+    from search.driver.progress_view import phase
 
     config = parse_config(read_search(file, settings or [])) if file else None
-    results = list(examine(config, runs))
+    with phase(messages(), "Checking this machine …" if config is None else "Checking this machine and the search …"):
+        results = list(examine(config, runs))
     show([asdict(result) for result in results], as_json, lambda: _doctor_table(results))
-    if any(result.state == "failed" for result in results):
+    failed = [result.check for result in results if result.state == "failed"]
+    warned = sum(result.state == "warning" for result in results)
+    if not as_json:
+        warnings = f", with {counted(warned, 'warning')}" if warned else ""
+        passed = f"All {len(results)} checks passed{warnings}."
+        say([f"{len(failed)} of {len(results)} checks failed: {', '.join(failed)}." if failed else passed])
+    if failed:
         raise typer.Exit(1)
 
 

@@ -267,3 +267,22 @@ def _print_result(outcome: "Outcome", as_json: bool) -> None:
     from search.report.comparison_tables import headline_tables
 
     show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(headline_tables(outcome.comparison)))
+    if not as_json:
+        say(list(_what_is_there(outcome)))
+
+
+def _what_is_there(outcome: "Outcome") -> Iterator[str]:
+    """Yield where the report and the models are, and the command of the next stage."""
+    from search.stages import Stage
+    from trainables.inference.model_files import DESCRIPTION
+
+    search, folder = outcome.search, outcome.search.plan.folder
+    if folder.report.exists():
+        yield f"Report: open {folder.report}"
+    models = [loss for loss in search.config.loss_names if (folder.model(loss) / DESCRIPTION).exists()]
+    if models:
+        beside = f"; beside it {', '.join(models[1:])}" if models[1:] else ""
+        yield f'Models: holdout.load("{folder.model(models[0])}"){beside}'
+    where = "" if folder.runs == RUNS else f" --runs {folder.runs}"
+    if not search.is_done(Stage.TEST):
+        yield f"Next: holdout {'test' if search.is_done(Stage.SELECT) else 'select'} {search.name}{where}"

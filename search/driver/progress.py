@@ -53,6 +53,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._concurrent = concurrent
         self._started = started
         self._stage: Stage | None = None
+        self._tests = Stage.TEST in stages
         # The drawing thread reads these dictionaries, so they are replaced and never changed in place.
         self._works = {work.study: work for search in searches for work in planned_work(search, stages)}
         self._slots: dict[tuple[str, int], tuple[RunningTrial, tuple[float, ...]]] = {}
@@ -135,7 +136,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         if running.stage is Stage.SELECT:
             self._confirm(running)
         if not self._live:
-            line = self._line(running, trial.user_attrs.get("outcome", ""))
+            line = self._line(running, trial)
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _confirm(self, running: RunningTrial) -> None:
@@ -159,15 +160,18 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         works = [work for work in self._works.values() if order.index(work.stage) >= begun]
         return seconds_left(works, self._pace.means(), self._concurrent)
 
-    def _line(self, running: RunningTrial, outcome: str) -> str:
+    def _line(self, running: RunningTrial, trial: FrozenTrial) -> str:
         work = self._works[running.study.name]
         best = self._best(work)
+        value = "" if trial.value is None else f"{trial.value:.4f}, "
         shown = "" if best is None else f"; best {best:.4f}"
-        left = time_left(self.seconds_left())
         return (
-            f"{running.study.name} trial {running.number}: {outcome} "
-            f"[{work.tally.ended}/{work.budget.most}{shown}; {left}]"
+            f"{running.study.name} trial {running.number}: {value}{trial.user_attrs.get('outcome', '')} "
+            f"[{work.tally.ended}/{work.budget.most}{shown}; {self._left()}]"
         )
+
+    def _left(self) -> str:
+        return time_left(self.seconds_left(), tests=self._tests)
 
     def rendered(self) -> RenderableType:
         """Return the current terminal display."""
@@ -177,7 +181,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         return view(
             TITLES[self._stage] if self._stage else "Starting workers",
             time.time() - self._started,
-            self.seconds_left(),
+            self._left(),
             [self._study_line(work) for work in works],
             [_slot_line(running, values) for _, (running, values) in slots[: size.height]],
             slots=len(slots),

@@ -1,8 +1,9 @@
 """The rendering of progress as text that fits the terminal. It imports neither Optuna nor Ray."""
 
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -11,9 +12,23 @@ from rich.table import Table
 from rich.text import Text
 
 
-def phase(console: Console, text: str) -> AbstractContextManager[object]:
-    """Show ``text`` with a spinner until the end of the block; show nothing if the console is not a terminal."""
-    return console.status(text) if console.is_terminal else nullcontext()
+def phase(console: Console, text: str, silent_s: float = 5) -> AbstractContextManager[object]:
+    """Show ``text`` with a spinner until the end of the block.
+
+    If the console is not a terminal, print it once the block has taken ``silent_s`` seconds.
+    """
+    return console.status(text) if console.is_terminal else _late(console, text, silent_s)
+
+
+@contextmanager
+def _late(console: Console, text: str, silent_s: float) -> Iterator[None]:
+    timer = threading.Timer(silent_s, console.print, [text], {"style": "dim", "highlight": False})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class StoreProgress:
@@ -105,15 +120,22 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest:02d}"
 
 
-def time_left(seconds: float | None) -> str:
-    """Return the text on the time left for all stages; ``seconds`` is None before the first epoch."""
-    return "time left known after the first epochs" if seconds is None else f"about {duration(seconds)} left in all"
+def time_left(seconds: float | None, *, tests: bool = False) -> str:
+    """Return the text on the time left for all trainings; ``seconds`` is None before the first epoch.
+
+    With ``tests`` the test is scored afterwards.
+    """
+    if seconds is None:
+        return "time left known after the first epochs"
+    if round(seconds):
+        return f"about {duration(seconds)} left in all"
+    return "the scoring of the test is left" if tests else "nothing left"
 
 
 def view(
     title: str,
     elapsed: float,
-    left: float | None,
+    left: str,
     studies: Sequence[StudyLine],
     running: Sequence[SlotLine],
     *,
@@ -126,7 +148,7 @@ def view(
     Args:
         title: the title of the stage.
         elapsed: seconds since the command began.
-        left: estimated seconds left for all stages; None before the first epoch.
+        left: the text on the time left.
         studies: the studies of the stage.
         running: the first slots, at least as many as may fit.
         slots: number of all slots.
@@ -135,7 +157,7 @@ def view(
     """
     lines: list[RenderableType] = [
         Text(f"{title}, {duration(elapsed)} so far", style="bold"),
-        Text(time_left(left), style="dim"),
+        Text(left, style="dim"),
     ]
     room = max(2, height - len(lines) - 1)
     if studies:

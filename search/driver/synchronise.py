@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 from optuna.trial import FrozenTrial
 
@@ -25,7 +26,7 @@ from search.report.models import champion
 from search.report.results import Comparison, LossSummary, Pair
 from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
-from search.secrets import expand, without_password
+from search.secrets import expand, health_page, without_password
 from search.selection import Selection
 from search.stages import Role, Stage
 from search.tracking import (
@@ -204,12 +205,26 @@ def behind(name: str) -> str:
 
 
 def where_to_look(plan: Plan, projection: Projection) -> str:
-    """Return the sentence with the address of the search's page in MLflow."""
+    """Return the sentence with the address of the search's page in MLflow, or the command that starts its server."""
     uri = plan.config.tracking.uri
     if uri is None:
-        return f"MLflow: `mlflow/serve.sh {plan.folder.runs}`, then http://127.0.0.1:5000/{projection.page}"
+        if not _answers(LOCAL_SERVER):
+            return f"MLflow: `mlflow/serve.sh {plan.folder.runs}` starts its server."
+        uri = LOCAL_SERVER
     server = without_password(uri) if uri.startswith(("http://", "https://")) else "the page of its server below "
     return f"MLflow: {server.rstrip('/')}/{projection.page}"
+
+
+LOCAL_SERVER = "http://127.0.0.1:5000"
+"""The address of ``mlflow/serve.sh``."""
+
+
+def _answers(server: str) -> bool:
+    try:
+        with urlopen(health_page(server), timeout=1) as answer:
+            return bool(answer.read() == b"OK")
+    except OSError:
+        return False
 
 
 SHOWN = tuple(column for column in COLUMNS if Output.MLFLOW in column.outputs)

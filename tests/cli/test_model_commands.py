@@ -274,15 +274,14 @@ def test_bad_models(made: SmallModel, tmp_path: Path) -> None:
     assert "other formats, which would have to be unpickled, are not read" in refused("embed", weights, *to)
 
 
-def test_an_index_whose_model_was_moved_asks_for_it(index: Path, made: SmallModel, tmp_path: Path) -> None:
-    image = made.images / "class-00" / "00.png"
-    description = json.loads((index / "index.json").read_text())
-    moved = tmp_path / "moved"
-    shutil.copytree(index, moved)
-    (moved / "index.json").write_text(json.dumps({**description, "model": str(tmp_path / "gone")}))
-    said = refused("query", moved, image)
-    assert said == f"The model of {moved} is no longer in {tmp_path / 'gone'}; add --model with its new place."
-    holdout_here("query", moved, image, "--model", made.folder, *CPU)
+def test_an_index_whose_model_was_moved_asks_for_it(made: SmallModel, tmp_path: Path) -> None:
+    image, model, moved = made.images / "class-00" / "00.png", tmp_path / "model", tmp_path / "moved"
+    shutil.copytree(made.folder, model)
+    holdout_here("index", model, image, "--to", tmp_path / "index", *CPU)
+    model.rename(moved)
+    said = refused("query", tmp_path / "index", image, "-k", 1)
+    assert said == f"The model of {tmp_path / 'index'} is no longer in {model}; add --model with its new place."
+    holdout_here("query", tmp_path / "index", image, "-k", 1, "--model", moved, *CPU)
 
 
 def test_bad_indexes_and_numbers(index: Path, made: SmallModel, other: SmallModel, tmp_path: Path) -> None:

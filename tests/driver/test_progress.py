@@ -13,7 +13,7 @@ from rich.console import Console
 from support.driving import record, train
 
 from search.driver.progress import Progress
-from search.driver.progress_view import NOTHING, SlotLine, StudyLine, phase, sparkline, view
+from search.driver.progress_view import NOTHING, SlotLine, StudyLine, phase, sparkline, time_left, view
 from search.driver.stages import confirm_stages, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
@@ -212,9 +212,26 @@ def test_without_a_terminal_it_prints_lines(opened: Opened) -> None:
     first, *others = out.getvalue().splitlines()
     assert first == "Searching …"
     assert len(others) == 2
-    assert others[0].startswith("small/pnp trial 0: all 3 epochs trained [1/2; best 0.")
-    assert others[0].endswith("; about 00:00:03 left in all]")
-    assert others[1].endswith("; about 00:00:00 left in all]")
+    value = f"{search.trials('pnp', Stage.SEARCH)[0].value:.4f}"
+    assert others[0].startswith(
+        f"small/pnp trial 0: {value}, all 3 epochs trained [1/2; best {value}; about 00:00:03 left in all]"
+    )
+    assert others[1].endswith("nothing left]")
+
+
+def test_while_the_test_is_to_come_something_is_left() -> None:
+    assert time_left(None, tests=True) == KNOWN_LATER
+    assert time_left(61, tests=True) == time_left(61) == "about 00:01:01 left in all"
+    assert time_left(0.4, tests=True) == "the scoring of the test is left"
+    assert time_left(0) == "nothing left"
+
+
+def test_what_takes_long_is_said_without_a_terminal() -> None:
+    console = Console(file=io.StringIO())
+    with phase(console, "Drawing the report …", silent_s=0.01):
+        time.sleep(0.2)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "Drawing the report …\n"
 
 
 def made(studies: int, slots: int, width: int, height: int) -> list[str]:
@@ -223,7 +240,7 @@ def made(studies: int, slots: int, width: int, height: int) -> list[str]:
             for n in range(studies)]  # fmt: skip
     lines = [SlotLine(name=f"mylab.losses:Loss{n % 9}", trial=n, epoch=3, epochs=80, value=0.2345, rung=4, bar=0.3456,
                       values=values) for n in range(slots)]  # fmt: skip
-    rendered = view("Searching", 59, 93784, rows, lines[:height], slots=slots, width=width, height=height)
+    rendered = view("Searching", 59, time_left(93784), rows, lines[:height], slots=slots, width=width, height=height)
     return lines_of(rendered, width, height)
 
 
@@ -248,7 +265,7 @@ def test_studies_that_run_are_seen_where_not_all_are() -> None:
     rows = [
         StudyLine(name=f"loss{n}", ended=3, of=9, running=n == 27, pruned=0, failed=0, best=None) for n in range(30)
     ]
-    rendered = view("Searching", 1, None, rows, [], slots=0, width=80, height=12)
+    rendered = view("Searching", 1, KNOWN_LATER, rows, [], slots=0, width=80, height=12)
     lines = lines_of(rendered, 80, 12)
     assert lines[3].split()[0] == "loss27"
     assert lines[-1] == f"… and {30 - (len(lines) - 4)} more"

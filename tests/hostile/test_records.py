@@ -263,5 +263,5 @@ def test_initial_weights_that_are_a_program_are_not_run(here: Path) -> None:
 
     torch.save({"weight": Malicious()}, here / "weights.pt")
     (here / "row.yaml").write_text(f"{GOOD}model: {{weights: weights.pt}}\n")
-    refused(here, ["run", "row.yaml"], "weights.pt cannot be read: Weights only load failed.")
+    refused(here, ["run", "row.yaml"], "weights.pt cannot be read: it is not a file of tensors alone.")
     assert not proof.exists()

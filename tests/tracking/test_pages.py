@@ -4,6 +4,7 @@ import getpass
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from support.driving import drive
 
+from search.config.sections import TrackingSection
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise, where_to_look
 from search.plan.search import OpenedSearch
@@ -135,7 +137,15 @@ def columns(view: dict[str, Any]) -> list[str]:
 
 
 def test_the_printed_link_opens_a_view_that_is_there(search: OpenedSearch) -> None:
-    said = where_to_look(search.plan, make_projection(search.plan))
+    projection = make_projection(search.plan)
+    assert (
+        where_to_look(search.plan, projection)
+        == f"MLflow: `mlflow/serve.sh {search.plan.folder.runs}` starts its server."
+    )
+    remote = replace(
+        search.plan, config=search.config.model_copy(update={"tracking": TrackingSection(uri="http://mlflow:5000")})
+    )
+    said = where_to_look(remote, projection)
     client, experiment = client_of(search)
     assert f"/#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey=" in said
     view = views_of(search)[said.rpartition("=")[2]]
