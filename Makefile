@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu bench-precision bench-kmeans keys docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -153,6 +153,12 @@ bench-proxies: setup
 # docs/keys.md, from the classes that read a search file.
 keys: setup
 	PYTHONPATH=. $(BIN)/python docs/make_keys.py
+
+# The report of a finished `quickstart`, for a site or to send: five megabytes, so it is not stored here. `make docs` includes
+# it.
+sample-report: setup
+	$(BIN)/holdout run quickstart --runs build/sample
+	cp build/sample/quickstart/report.html docs/sample-report.html
 
 # Built from scratch, because cached pages repeat no warnings. Neither the build nor the site needs a network.
 docs: setup $(STAMP)-docs

@@ -22,6 +22,7 @@ python_maximum_signature_line_length = 100
 
 html_theme = "furo"
 html_title = "Holdout"
+html_extra_path = [page.name for page in Path(__file__).parent.glob("sample-report.html")]
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False

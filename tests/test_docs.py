@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
+from search import __version__
 from search.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
+    ROOT / "AGENTS.md",
+    ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CLUSTER.md",
     ROOT / "SECURITY.md",
@@ -117,6 +121,17 @@ def test_every_page_is_found_from_the_readme() -> None:
             found.add(page)
             waiting += [file for file, _ in links(page)]
     assert set(PAGES) <= found, f"nothing leads to {sorted(map(str, set(PAGES) - found))}"
+
+
+def test_what_programs_read_leads_somewhere() -> None:
+    found = [file for file, _ in links(ROOT / "llms.txt")]
+    assert {ROOT / "AGENTS.md", DOCS / "keys.md"} <= set(found)
+    assert all(file.exists() for file in found)
+
+
+def test_the_citation_and_the_changes_name_the_version() -> None:
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+    assert f"\n## {__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_pictures_are_small() -> None:

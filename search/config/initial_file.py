@@ -187,7 +187,7 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
     seed = f"\n  seed: {facts.split_seed}              # the first with two images of a class in each part"
     return f"""\
 # A search for the best settings of several losses. `holdout run FILE` starts it, or resumes it if it was stopped.
-# Keys that are not listed here have their defaults; runs/NAME/search.yaml will list all of them.
+# Keys that are not listed here have their defaults: `holdout keys` describes them, runs/NAME/search.yaml has them all.
 {chr(10).join(f"# {sentence}" for sentence in (*facts.sentences(), machine.sentence))}
 
 # The name of the search: of its folder in runs/, and of its experiment in MLflow.

@@ -203,7 +203,8 @@ class _Reader(Generic[Built]):
         message = " or ".join(dict.fromkeys(_message(error) for error in errors))  # several for a union
         if not self._is_about_left_out(path, message):
             value = _entry_at(self._remaining, path)
-            hint = suggestion(value, re.findall(r"'(\w+)'", message)) if isinstance(value, str) else ""
+            expected = " ".join(str(error.get("ctx", {}).get("expected", "")) for error in errors)  # of a Literal
+            hint = suggestion(value, re.findall(r"'(\w+)'", expected)) if isinstance(value, str) else ""
             self._say(f"{_dotted(path)}: {message}; it is {_shown(value)}{hint}.")
         yield from self._leave_out(path)
 

@@ -32,7 +32,7 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
 
     Raises:
         Mistakes: all mistakes in the proposals; the search is being run, its configurations are chosen, it belongs to a
-            campaign, or its sampler tries a fixed list. Nothing is enqueued.
+            campaign, or its sampler tries a fixed list or its epochs are used up. Nothing is enqueued.
     """
     _refuse_late(runs, name)
     plan = reopened(runs, name)
@@ -46,8 +46,11 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
         _refuse_late(runs, name)  # another process may have chosen meanwhile
         with closing(open_search(plan)) as search:
             copy_trials(search)
-            enqueued = with_default(search, loss).tally.trials
+            trials = with_default(search, loss).trials()
+        enqueued = len(trials)
         plan = _with_trials(plan, enqueued + len(wanted))
+        if over := plan.budget(loss).availability(trials).over:
+            raise Mistakes(f"{loss} takes no more trials in {name}: {over}; begin another search with a larger budget.")
         with closing(open_search(plan)) as search:
             for other in plan.config.loss_names:
                 search.study(other, Stage.SEARCH)  # stores the planned number of trials
@@ -91,7 +94,7 @@ def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> l
     """Return the proposals with the types of the space.
 
     Raises:
-        Mistakes: all values outside the space, or a sampler or budget that leaves no room for them.
+        Mistakes: all values outside the space, and a sampler that tries a fixed list.
     """
     mistakes = []
     budget = plan.budget(loss)

@@ -79,6 +79,7 @@ def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: in
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
+        (["keys", "lr"], 0),
         (["losses"], 0),
         (["backbones"], 0),
         (["datasets"], 0),

@@ -103,6 +103,10 @@ def test_refused_while_a_driver_runs_after_the_choice_and_for_a_fixed_list(
 ) -> None:
     with hold([reopened(runs, "small")]):
         assert "is being run by process" in enqueue(runs, {"scale": 16}, code=2)
+    with closing(opened(name="spent", search={"trials": 9, "epochs": 3}, losses=["pnp"])) as search:
+        drive(search)
+    done = holdout_here("enqueue", "spent", "--loss", "pnp", "--params", "{variant: Ds}", "--runs", runs, code=2)
+    assert "pnp takes no more trials in spent: 3 epochs are trained" in plain(done.stderr)
     (runs / "small" / "selection.json").write_text("{}")
     assert "are already chosen" in enqueue(runs, {"scale": 16}, code=2)
     grid = {"losses": ["proxy_anchor"], "space": {"proxy_anchor": {"margin": 0.1, "scale": [8, 16]}}}

@@ -163,14 +163,14 @@ PARTS = [
     ("search: {pruner: ashaa}", "search.pruner: ashaa is not known (did you mean asha?); choose one of asha, "),
     ("search: {sampler: gp}", "search: sampler gp models complete trials alone, and a pruner leaves few of them; set pruner to none (it is asha)"),
     ("search: {sampler: cmaes}", "search: sampler cmaes learns from complete trials alone"),
-    ("training: {optimizer: admw}", "training: optimizer must be one of adamw, adam; it is 'admw'."),
+    ("training: {optimizer: admw}", "training: optimizer must be one of adamw, adam; it is 'admw' (did you mean adamw?)."),
     ("training: {learning_rate: 0.1}", "training.learning_rate: no such key (did you mean training.lr?); correct it, or remove it."),
     ("training_by_loss: {mpa: {lr: 0.1}}", "training_by_loss.mpa: this is not one of the search's losses (proxy_anchor, pnp)"),
     ("noise: {loss: mpa}", "noise.loss is 'mpa', which is not one of the search's losses (proxy_anchor, pnp)"),
     ("noise: {configuration: {alpha: 3}}", "noise.configuration.alpha: proxy_anchor has no value 3 there in this search"),
     ("stages: []", "stages: must have at least one entry; it is []."),
     ("stages: [test]", "or its beginning, optionally with noise first; it is ['test']."),
-    ("stages: [serach]", "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serach'."),
+    ("stages: [serach]", "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serach' (did you mean search?)."),
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
     ("ship: [nopackage_x]", "ship: no package nopackage_x is found here; correct the name"),
     # Several mistakes at once.
@@ -179,7 +179,7 @@ PARTS = [
 
 SPACES = [
     ("space: {pnpp: {}}", "space.pnpp: this is not one of the search's losses (proxy_anchor, pnp) (did you mean pnp?)"),
-    ("space: {pnp: {alfa: 3}}", "space.pnp.alfa: there is no such hyperparameter to search; there are variant, temperature, alpha, bound."),
+    ("space: {pnp: {alfa: 3}}", "space.pnp.alfa: there is no such hyperparameter to search (did you mean alpha?); there are variant, temperature, alpha, bound."),
     ("space: {pnp: 3}", "space.pnp: must be keys and values; it is 3."),
     ("space: {pnp: {temperature: {low: 0.1, high: 0.01}}}", "space.pnp.temperature: `low <= high` must hold"),
     ("space: {pnp: {temperature: {low: 0, high: 0.1, log: true}}}", "space.pnp.temperature: `low > 0` must hold for `log=True`"),

@@ -82,8 +82,10 @@ def library_loss(path: str) -> type[LibraryLoss]:
         {
             "__doc__": f"The library's {loss.__name__}.",
             "__signature__": inspect.Signature(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-                for name, default in {**keywords, **defaults}.items()
+                [
+                    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+                    for name, default in {**keywords, **defaults}.items()
+                ]
             ),
             "library_class": loss,
             "defaults": defaults,

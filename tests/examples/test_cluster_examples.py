@@ -1,0 +1,282 @@
+"""The files of examples/cluster: manifests against KubeRay's schema, the image's commands, the Slurm script run."""
+
+import copy
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer
+import yaml
+from packaging.specifiers import SpecifierSet
+from support.commands import write_search
+from support.services import ROOT
+
+from search.cli.main import app
+
+FOLDER = ROOT / "examples" / "cluster"
+MANIFESTS = ("raycluster", "rayjob")
+
+TEXT, WHOLE, TRUTH, ANY = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"type": "object"}
+
+
+def keys(required: str = "", **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required.split(),
+        "additionalProperties": False,
+    }
+
+
+def rows(of: Any) -> dict[str, Any]:
+    return {"type": "array", "items": of}
+
+
+NAMES = {"type": "object", "additionalProperties": TEXT}
+CONTAINER = keys(
+    "name image",
+    name=TEXT,
+    image=TEXT,
+    resources=keys(requests=NAMES, limits=NAMES),
+    ports=rows(keys("containerPort", containerPort=WHOLE, name=TEXT, protocol=TEXT)),
+    volumeMounts=rows(keys("mountPath name", mountPath=TEXT, name=TEXT, readOnly=TRUTH, subPath=TEXT)),
+    env=rows(ANY),
+)
+VOLUME = keys("name", name=TEXT, persistentVolumeClaim=keys("claimName", claimName=TEXT, readOnly=TRUTH), emptyDir=ANY)
+POD = keys(
+    metadata=ANY,
+    spec=keys("containers", securityContext=ANY, containers=rows(CONTAINER), volumes=rows(VOLUME), nodeSelector=NAMES),
+)
+HEAD = keys(
+    "template",
+    enableIngress=TRUTH,
+    headService=ANY,
+    ingressOptions=ANY,
+    labels=NAMES,
+    rayStartParams=NAMES,
+    resources=NAMES,
+    serviceType=TEXT,
+    template=POD,
+)
+WORKERS = keys(
+    "groupName maxReplicas minReplicas template",
+    groupName=TEXT,
+    idleTimeoutSeconds=WHOLE,
+    labels=NAMES,
+    maxReplicas=WHOLE,
+    minReplicas=WHOLE,
+    numOfHosts=WHOLE,
+    priority=WHOLE,
+    rayStartParams=NAMES,
+    replicas=WHOLE,
+    resources=NAMES,
+    scaleStrategy=ANY,
+    suspend=TRUTH,
+    template=POD,
+)
+CLUSTER = keys(
+    "headGroupSpec",
+    authOptions=keys(mode={"enum": ["disabled", "token"]}, secretName=TEXT, enableK8sTokenAuth=TRUTH),
+    autoscalerOptions=ANY,
+    enableInTreeAutoscaling=TRUTH,
+    gcsFaultToleranceOptions=ANY,
+    headGroupSpec=HEAD,
+    headServiceAnnotations=NAMES,
+    managedBy=TEXT,
+    networkPolicy=ANY,
+    rayVersion=TEXT,
+    suspend=TRUTH,
+    tlsOptions=ANY,
+    upgradeStrategy=ANY,
+    workerGroupSpecs=rows(WORKERS),
+)
+JOB = keys(
+    "entrypoint",
+    activeDeadlineSeconds=WHOLE,
+    backoffLimit=WHOLE,
+    clusterSelector=NAMES,
+    deletionStrategy=ANY,
+    entrypoint=TEXT,
+    entrypointNumCpus={"type": "number"},
+    entrypointNumGpus={"type": "number"},
+    entrypointResources=TEXT,
+    jobId=TEXT,
+    managedBy=TEXT,
+    metadata=NAMES,
+    preRunningDeadlineSeconds=WHOLE,
+    rayClusterSpec=CLUSTER,
+    runtimeEnvYAML=TEXT,
+    shutdownAfterJobFinishes=TRUTH,
+    submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
+    submitterConfig=ANY,
+    submitterPodTemplate=ANY,
+    suspend=TRUTH,
+    ttlSecondsAfterFinished=WHOLE,
+)
+SCHEMAS = {
+    kind: keys(
+        "apiVersion kind metadata spec",
+        apiVersion={"const": "ray.io/v1"},
+        kind={"const": kind},
+        metadata=keys("name", name=TEXT, namespace=TEXT, labels=NAMES, annotations=NAMES),
+        spec=spec,
+    )
+    for kind, spec in {"RayCluster": CLUSTER, "RayJob": JOB}.items()
+}
+"""The fields of KubeRay's resource definitions (ray.io/v1) with their types; of pods, those that the examples use."""
+
+
+def manifest(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    return content
+
+
+def cluster_of(content: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = content["spec"]
+    return spec.get("rayClusterSpec", spec)
+
+
+def check(content: dict[str, Any]) -> None:
+    jsonschema.Draft7Validator(SCHEMAS[content["kind"]]).validate(content)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_fits_the_schema_and_a_typing_error_does_not(name: str) -> None:
+    content = manifest(name)
+    check(content)
+    for wrong in ({"enableInTreeAutoscalin": True}, {"rayVersion": 2.6}, {"authOptions": {"mode": "tokens"}}):
+        changed = copy.deepcopy(content)
+        cluster_of(changed).update(wrong)
+        with pytest.raises(jsonschema.ValidationError):
+            check(changed)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_agrees_with_itself_and_the_project(name: str) -> None:
+    content = manifest(name)
+    cluster = cluster_of(content)
+    pinned = re.search(r"^ray(?:\[.*\])?==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    assert cluster["rayVersion"] == pinned[1]
+    assert cluster["authOptions"] == {"mode": "token"}
+    pods = [cluster["headGroupSpec"]["template"]["spec"]]
+    pods += [group["template"]["spec"] for group in cluster["workerGroupSpecs"]]
+    for pod in pods:
+        (container,) = pod["containers"]
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+        assert container["image"] == "REGISTRY/holdout"
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    if content["kind"] == "RayJob":
+        program, command, *arguments = content["spec"]["entrypoint"].split()
+        known = {name for parameter in typer.main.get_command(app).commands[command].params for name in parameter.opts}  # type: ignore[attr-defined]
+        assert program == "holdout"
+        assert {argument for argument in arguments if argument.startswith("-")} <= known
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = re.sub(r"\\\n\s*", "", (FOLDER / "Dockerfile").read_text())
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_the_image_copies_and_runs_what_exists() -> None:
+    known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "CMD"}
+    assert {word for word, _ in instructions()} <= known
+    copied = {source for word, rest in instructions() if word == "COPY" for source in rest.split()[:-1]}
+    assert all((ROOT / source).exists() for source in copied)
+    project = (ROOT / "pyproject.toml").read_text()
+    assert {"pyproject.toml", "constraints.txt", "holdout", "search", "spaces", "trainables"} <= copied
+    allowed = set((FOLDER / "Dockerfile.dockerignore").read_text().split())
+    assert {f"!{source}" for source in copied} <= allowed
+    (base,) = (rest for word, rest in instructions() if word == "FROM")
+    requires = re.search(r'requires-python = "(.*)"', project)
+    assert requires is not None
+    assert base.removeprefix("python:").removesuffix("-slim") in SpecifierSet(requires[1])
+    (command,) = (json.loads(rest) for word, rest in instructions() if word == "CMD")
+    assert f'{command[0]} = "' in project.partition("[project.scripts]")[2]
+
+
+@pytest.mark.cluster
+def test_the_image_is_built_where_docker_is() -> None:
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
+        pytest.skip("no Docker daemon answers here")
+    build = [docker, "build", "--file", FOLDER / "Dockerfile", "--tag", "holdout-test", ROOT]
+    subprocess.run(build, check=True, timeout=3600)
+    run = [docker, "run", "--rm", "holdout-test", "holdout", "losses"]
+    assert "proxy_anchor" in subprocess.run(run, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_slurm_script_is_valid_and_asks_for_what_it_uses() -> None:
+    script = FOLDER / "slurm.sh"
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", script], check=True)
+    lines = script.read_text().splitlines()
+    options = [line for line in lines if line.startswith("#SBATCH ")]
+    assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=\S+)?", line) for line in options)
+    code = next(index for index, line in enumerate(lines) if line and not line.startswith("#"))
+    assert all(lines.index(option) < code for option in options), "sbatch ignores options after the first command"
+    assert "RAY_AUTH_MODE=token" in script.read_text()
+
+
+SRUN = """#!/bin/bash
+echo "srun $*" >> "$STUB_LOG"
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+"""
+SCONTROL = '#!/bin/bash\n[[ "$1 $2" == "show hostnames" ]] && printf "%s\\n" $3\n'
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_slurm_script_searches_on_its_allocation(nodes: int, image_folder: Path, tmp_path: Path) -> None:
+    """Slurm's two programs are stubs that run everything on this machine; Ray, its token and the search are real."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in {"srun": SRUN, "scontrol": SCONTROL}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    content = {
+        "name": "slurm",
+        "dataset": {"name": "folder", "root": str(image_folder)},
+        "model": {"embedding_dim": 8},
+        "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        "losses": ["pnp"],
+        "search": {"trials": 2},
+        "resources": {"engine": "ray"},
+        "stages": ["search"],
+    }
+    file = write_search(tmp_path / "slurm.yaml", content)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM_"))},
+        "HOME": str(tmp_path),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "STUB_LOG": str(tmp_path / "said"),
+        "SLURM_SUBMIT_DIR": str(tmp_path),
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_JOB_NODELIST": " ".join([socket.gethostname()] * nodes),
+        "SLURM_CPUS_PER_TASK": "1",
+    }
+    command = [FOLDER / "slurm.sh", file, "--runs", tmp_path / "runs"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Not all nodes" not in done.stderr
+    summary = json.loads((tmp_path / "runs" / "slurm" / "summary.json").read_text())
+    assert "pnp" in summary["losses"]
+    steps = (tmp_path / "said").read_text().splitlines()
+    assert len(steps) == min(nodes, 2)
+    assert "ray start" in steps[0]
+    assert "--head" in steps[0]
+    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o077 == 0
+    with socket.socket() as after:  # the script ends the cluster that it started
+        after.settimeout(5)
+        assert after.connect_ex((socket.gethostname(), 20000 + os.getpid() % 10000))
