@@ -254,6 +254,18 @@ def test_clips_image_tower_in_timms_network(tmp_path: Path) -> None:
         load_weights(network(patch=8), tmp_path / "clip.pt")  # timm would resize both
 
 
+def test_two_layers_of_a_network_are_not_taken_for_one(tmp_path: Path) -> None:
+    """Another library's network may have a layer mlp.0 where this one has mlp.fc1; this network has both."""
+
+    def network() -> nn.Module:
+        return nn.ModuleDict({"mlp": nn.ModuleDict({"fc1": nn.Linear(2, 2), "0": nn.Linear(2, 2)})})
+
+    theirs, ours = network(), network()
+    torch.save(under("backbone.", theirs.state_dict()), tmp_path / "weights.pth")
+    assert load_weights(ours, tmp_path / "weights.pth").loaded == 4
+    assert all(torch.equal(tensor, ours.state_dict()[name]) for name, tensor in theirs.state_dict().items())
+
+
 # Files that are not weights, or not these.
 
 
