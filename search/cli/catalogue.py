@@ -140,6 +140,7 @@ def _described(name: str) -> dict[str, Any]:
         "mean": list(row.mean),
         "scale": list(row.scale),
         "channels": "BGR" if row.bgr else "RGB",
+        "tokens": row.tokens is not None,
         "imagenet": imagenet,
     }
 
@@ -156,6 +157,8 @@ def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
     table.add_column(overflow="fold")
     table.add_row("features", str(entry["features"]))
     table.add_row("input", f"RGB in 0 … 1, minus {mean}, divided by {scale}{order}")
+    if entry["tokens"]:
+        table.add_row("tokens", "of a class and of patches, for model.pooling cls, mean or cls_mean")
     imagenet = entry["imagenet"]
     if imagenet is None:
         table.add_row("imagenet", "no published weights")

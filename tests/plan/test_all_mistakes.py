@@ -204,3 +204,12 @@ def test_a_mistake_of_the_file_waits_for_no_library(search_file: SearchFile) -> 
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["3", "[]"], done.stdout  # the third: nobody may make such a runs folder
+
+
+def test_searched_poolings_that_a_network_of_ones_own_does_not_take(search_file: SearchFile, tmp_path: Path) -> None:
+    model = {"backbone": "support.tiny_transformer:TinyTransformer", "pooling": "cls", "embedding_dim": 4}
+    space = {"model": {"pooling": ["cls", "mean", "gem"]}}
+    training = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 32}
+    content = search_file(model=model, space=space, training=training)
+    (found,) = sentences(content, tmp_path / "runs")
+    assert found.startswith("space.model: model.pooling is gem, which needs maps, and support.tiny_transformer:Tiny")

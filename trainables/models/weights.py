@@ -157,6 +157,8 @@ ZIP, PICKLE = b"PK", b"\x80"
 def _reason(error: Exception) -> str:
     """Return the reason without PyTorch's advice to turn ``weights_only`` off, which would run the file's code."""
     text = str(error)
+    if isinstance(error, OSError):
+        return error.strerror or text
     if named := re.search(r"GLOBAL ([\w.]+)", text):
         return f"it holds a {named[1]}, which only code could build. {SAVE}"
     if isinstance(error, pickle.UnpicklingError) or "magic number" in text:
@@ -210,7 +212,7 @@ def _spelt(tensors: "Mapping[str, Any]") -> dict[str, str]:
         common = name
         for pattern, replacement in SPELLINGS:
             common = pattern.sub(replacement, common)
-        spelt[common] = name
+        spelt[name if common in spelt else common] = name
     return spelt
 
 
@@ -324,7 +326,7 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     loaded = {wanted: tensors[name].reshape(needed[wanted].shape) for wanted, name in match.fitting.items()}
     backbone.load_state_dict({**state, **loaded})
     used = {_memory(tensor) for tensor in loaded.values()}
-    left_out = tuple(name for name, tensor in found.items() if _memory(tensor) not in used and name not in loaded)
+    left_out = tuple(name for name, tensor in found.items() if _memory(tensor) not in used)
     return LoadedWeights(
         file=path.name, loaded=len(found) - len(left_out), left_out=left_out, prefix=match.prefix, way=match.way
     )
@@ -332,7 +334,7 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
 
 def _memory(tensor: "Tensor") -> int:
     """Return the address of a tensor's numbers, which a renamed or reshaped tensor shares."""
-    return tensor.untyped_storage().data_ptr()
+    return tensor.data_ptr()
 
 
 def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> Mistakes:

@@ -198,6 +198,18 @@ def test_a_vision_transformer_of_torchvision_in_timms(tmp_path: Path) -> None:
         torch.testing.assert_close(ours(images), theirs(images))
 
 
+@needs_timm
+def test_a_network_of_timm_has_the_same_features_again(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    first = EmbeddingModel(ModelConfig(backbone="timm:test_efficientnet")).eval()
+    content = {"state_dict_ema": under("module.", first.backbone.state_dict())}
+    torch.save(content, tmp_path / "ema.pth")
+    second = EmbeddingModel(ModelConfig(backbone="timm:test_efficientnet", weights=str(tmp_path / "ema.pth"))).eval()
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.equal(first.features(images), second.features(images))
+
+
 def clips_tower(width: int, patch: int, layers: int, tokens: int) -> Tensors:
     """Return random tensors with the names and shapes of CLIP's image tower."""
     state = {
@@ -252,6 +264,18 @@ def test_clips_image_tower_in_timms_network(tmp_path: Path) -> None:
             assert torch.equal(state[name].squeeze(), tower[theirs].squeeze())
     with pytest.raises(Mistakes, match=r"are in .*, and all must be: 2 missing \(pos_embed \[1, 17, 8\], patch_embed"):
         load_weights(network(patch=8), tmp_path / "clip.pt")  # timm would resize both
+
+
+def test_two_layers_of_a_network_are_not_taken_for_one(tmp_path: Path) -> None:
+    """Another library's network may have a layer mlp.0 where this one has mlp.fc1; this network has both."""
+
+    def network() -> nn.Module:
+        return nn.ModuleDict({"mlp": nn.ModuleDict({"fc1": nn.Linear(2, 2), "0": nn.Linear(2, 2)})})
+
+    theirs, ours = network(), network()
+    torch.save(under("backbone.", theirs.state_dict()), tmp_path / "weights.pth")
+    assert load_weights(ours, tmp_path / "weights.pth").loaded == 4
+    assert all(torch.equal(tensor, ours.state_dict()[name]) for name, tensor in theirs.state_dict().items())
 
 
 # Files that are not weights, or not these.
