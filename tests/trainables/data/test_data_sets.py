@@ -36,6 +36,14 @@ def small(name: str, root: Path) -> Dataset:
         return DATASETS[name](num_classes=8, images_per_class=6)
     if name == "folder":
         return DATASETS[name](root=write_images(root / name, {"b": 2, "a": 3, "C": 4}))
+    if name == "manifest":
+        write_images(root, {"b": 2, "a": 3, "C": 4})
+        rows = [
+            f"{path.relative_to(root)},{path.parent.name},{path.stem},{('query', 'gallery')[int(path.stem) % 2]}"
+            for path in root.rglob("*.png")
+        ]
+        (root / "x.csv").write_text("\n".join(["path,class,camera,part", *rows]))
+        return DATASETS[name](file=root / "x.csv", ignore_same_camera=True)
     if name == "features":
         np.savez(root / "x.npz", embeddings=np.eye(6), labels=list("aabbcc"))
         return DATASETS[name](file=root / "x.npz")

@@ -71,12 +71,11 @@ the last three columns only if you have them"""
         said = f"dataset.file is {str(self.file)!r}"
         raise_if_any([f"{said}: {sentence}" for sentence in _row_mistakes(rows)])
         keys = [posixpath.normpath(row[PATH]) for row in rows]
-        raise_if_any([f"{said}: {sentence}" for sentence in self._key_mistakes(keys)])
-        by_key = dict(zip(keys, rows, strict=True))
-        raise_if_any([f"{said}: {sentence}" for sentence in _class_mistakes(by_key)])
+        sentences = [*self._key_mistakes(keys), *_part_mistakes(rows)]
         if self.ignore_same_camera and CAMERA not in rows[0]:
-            raise Mistakes(f"{said}, which has no column {CAMERA}; add it, or set dataset.ignore_same_camera to false.")
-        return by_key
+            sentences.append(f"no column {CAMERA}; add it, or set dataset.ignore_same_camera to false.")
+        raise_if_any([f"{said}: {sentence}" for sentence in sentences])
+        return dict(zip(keys, rows, strict=True))
 
     def _key_mistakes(self, keys: Sequence[str]) -> Iterator[str]:
         if outside := [key for key in keys if key.startswith("/") or key.split("/")[0] == ".." or "\0" in key]:
@@ -183,10 +182,10 @@ def _row_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         yield f"all {len(rows):,} rows are of one class, {listed([*names])}; give the images of at least eight classes."
 
 
-def _class_mistakes(rows: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def _part_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Yield mistakes in the parts of classes."""
     parts_of: dict[str, set[str]] = {}
-    for row in rows.values():
+    for row in rows:
         parts_of.setdefault(row[CLASS], set()).add(row.get(PART, ""))
     if both := [name for name, parts in parts_of.items() if TRAIN in parts and len(parts) > 1]:
         yield (
