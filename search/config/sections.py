@@ -300,7 +300,10 @@ class ResourcesSection(ConfigSection):
 
 
 class SearchSection(ConfigSection):
-    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``.
+    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``, ``hours`` or ``gpu_hours``.
+
+    Hours are those of its trials, one after the other; GPU hours are as many times ``resources.gpus_per_trial``. With
+    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``.
 
     With ``from`` (here :attr:`origin`) the search begins with the trials of another one in the same runs folder, which
     count as its own. ``audit`` pruned trials of each loss are trained to their end afterwards, to measure the cost of
@@ -310,6 +313,10 @@ class SearchSection(ConfigSection):
     origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
     trials: int = Field(default=16, ge=1)
     epochs: int | None = Field(default=None, ge=1)
+    hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    gpu_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    patience: int | None = Field(default=None, ge=1)
+    min_gain: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
     pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
     objective: Metric = "map_at_r"
@@ -325,6 +332,14 @@ class SearchSection(ConfigSection):
             raise Mistakes(
                 f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
                 "sampler to tpe."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gain_of_patience(self) -> "SearchSection":
+        if self.min_gain and self.patience is None:
+            raise Mistakes(
+                f"min_gain is {self.min_gain:g} and patience null, which it belongs to; set both, or neither."
             )
         return self
 
