@@ -317,7 +317,10 @@ class ResourcesSection(ConfigSection):
 
 
 class SearchSection(ConfigSection):
-    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``.
+    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``, ``hours`` or ``gpu_hours``.
+
+    Hours are those of its trials, one after the other; GPU hours are as many times ``resources.gpus_per_trial``. With
+    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``.
 
     The trials of another search (``from``, here :attr:`origin`) count as its own. The selection ignores audited ones.
     """
@@ -328,6 +331,16 @@ class SearchSection(ConfigSection):
     """The number of trials of each loss, the default among them. May be raised before the choice."""
     epochs: int | None = Field(default=None, ge=1)
     """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
+    hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
+    gpu_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The budget of each loss in GPU hours: hours times `resources.gpus_per_trial`; null: unlimited. Example: 24."""
+    patience: int | None = Field(default=None, ge=1)
+    """The number of trials without an improvement by more than `min_gain` after which a loss ends; null: none. Example:
+    8.
+    """
+    min_gain: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """The smallest improvement of the objective that `patience` counts. Example: 0.005."""
     sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
     """The method that proposes trials."""
     pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
@@ -352,6 +365,14 @@ class SearchSection(ConfigSection):
             raise Mistakes(
                 f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
                 "sampler to tpe."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gain_of_patience(self) -> "SearchSection":
+        if self.min_gain and self.patience is None:
+            raise Mistakes(
+                f"min_gain is {self.min_gain:g} and patience null, which it belongs to; set both, or neither."
             )
         return self
 

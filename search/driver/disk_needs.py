@@ -194,7 +194,7 @@ def _models(plan: Plan, loss: str) -> Mapping[Stage, _Range]:
         each = 1 if stage is Stage.TEST else folds  # a trial of the test trains one fold
         sure = {
             Stage.NOISE: budget.most,
-            Stage.SEARCH: 0 if budget.epochs else budget.most,
+            Stage.SEARCH: 0 if budget.may_end_early else budget.most,
             Stage.AUDIT: 0,
             Stage.SELECT: 1,
             Stage.TEST: budget.most // 2,  # the best configuration may be the default

@@ -93,11 +93,15 @@ class Plan:
 
 def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget:
     """Return the search budget of ``loss`` in ``space``; a trial under cross-validation trains all folds."""
-    search = config.search
+    search, gpus = config.search, config.resources.gpus_per_trial
+    of_gpus = None if search.gpu_hours is None or not gpus else search.gpu_hours / gpus
     return Budget(
         trials=search.trials,
         epochs=search.epochs,
         epochs_each=config.training.epochs * (config.split.folds or 1),
+        hours=min((hours for hours in (search.hours, of_gpus) if hours is not None), default=None),
+        patience=search.patience,
+        min_gain=search.min_gain,
         sampler=SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials),
     )
 

@@ -34,14 +34,12 @@ class Work:
         tally = self.tally
         return (tally.epochs - tally.epochs_running) / tally.ended if tally.ended else self.epochs_each
 
-    def left(self) -> float:
-        """Return the remaining epochs."""
+    def left(self, seconds: float | None = None) -> float:
+        """Return the remaining epochs; ``seconds`` is the time of an epoch, for a budget in hours."""
         tally = self.tally
         going = max(0.0, tally.running * self.typical - tally.epochs_running)
         to_start = self.budget.to_start(tally) * self.typical
-        if self.budget.epochs is None:
-            return to_start + going
-        return min(to_start, max(0.0, self.budget.epochs - tally.epochs - going)) + going
+        return min(to_start, max(0.0, self.budget.epochs_left(tally, seconds) - going)) + going
 
 
 def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work]:
@@ -118,9 +116,10 @@ def seconds_left(works: Sequence[Work], pace: Mapping[tuple[str, str], float], c
     total = 0.0
     for stage in Stage:
         epochs = [
-            (work.left(), work.typical, pace.get((search_of(work.study), work.loss), typical))
+            (work.left(seconds), work.typical, seconds)
             for work in works
             if work.stage is stage
+            for seconds in [pace.get((search_of(work.study), work.loss), typical)]
         ]
         together = sum(left * seconds for left, _, seconds in epochs) / concurrent
         total += max([together, *(min(left, longest) * seconds for left, longest, seconds in epochs)])

@@ -1,5 +1,6 @@
 """The trials and epochs that a study has trained, and the limits on them."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,20 +8,26 @@ from dataclasses import dataclass, field
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import READY, WAIT, Availability, Sampler
-from search.trials import count_epochs
+from search.trials import count_epochs, work_ms
+from trainables.mistakes import counted
+
+MS = 3_600_000
+"""Milliseconds of an hour."""
 
 
 @dataclass(kw_only=True)
 class Tally:
     """Counts of a study's trials and epochs, kept up to date and never recounted.
 
-    ``states`` counts trials, ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials.
+    ``states`` counts trials, ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials, and
+    ``work_ms`` is the time of all these epochs.
     ``best`` is the highest value of a complete trial, None before the first one.
     """
 
     states: Counter[TrialState] = field(default_factory=Counter)
     epochs: int = 0
     epochs_running: int = 0
+    work_ms: int = 0
     best: float | None = None
 
     @classmethod
@@ -44,6 +51,7 @@ class Tally:
         epochs = sign * count_epochs(trial)
         self.states[trial.state] += sign
         self.epochs += epochs
+        self.work_ms += sign * work_ms(trial)
         if trial.state == TrialState.RUNNING:
             self.epochs_running += epochs
         if trial.state == TrialState.COMPLETE and trial.value is not None:  # complete trials never change
@@ -77,16 +85,22 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The limits of a loss's study: at most ``trials`` trials and, if set, ``epochs`` epochs.
+    """The limits of a loss's study: at most ``trials`` trials and, if set, ``epochs`` epochs and ``hours`` of training.
 
     A finished trial counts with the epochs that it trained, a running one with a whole training, ``epochs_each``; if
     it is pruned, the rest becomes available again. Thus a loss trains its budget and less than one training more, no
-    matter how many trials run at once. ``sampler`` may have nothing to propose for now, or at all.
+    matter how many trials run at once. Hours are the sum over all recorded epochs, not the time of the clock, and the
+    rest of a running trial is predicted from their mean: so they count the same after a kill, and with any number of
+    trials at once. With ``patience`` the study ends after that many trials, in the order of their numbers, none of
+    which improved its best value by more than ``min_gain``. ``sampler`` may have nothing to propose for now, or at all.
     """
 
     trials: int
     epochs: int | None = None
     epochs_each: int = 0
+    hours: float | None = None
+    patience: int | None = None
+    min_gain: float = 0.0
     sampler: Sampler | None = None
 
     def availability(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> Availability:
@@ -100,8 +114,46 @@ class Budget:
                 return Availability(open=False, over=over)
             if tally.epochs + tally.running * self.epochs_each - tally.epochs_running >= self.epochs:
                 return WAIT
+        if self.hours is not None:
+            left_ms = self._left_ms(tally)
+            if left_ms <= 0:
+                over = f"{tally.work_ms / MS:.2f} hours are trained, and its budget is {self.hours:g}"
+                return Availability(open=False, over=over)
+            to_train = tally.running * self.epochs_each - tally.epochs_running
+            if tally.epochs and to_train * tally.work_ms / tally.epochs >= left_ms:
+                return WAIT
+        if self.patience is not None and self._without_gain(trials) >= self.patience:
+            gain = f" by more than {self.min_gain:g}" if self.min_gain else ""
+            over = f"the last {counted(self.patience, 'trial')} did not improve its best value{gain}"
+            return Availability(open=False, over=over)
         # Trial 0 is not the sampler's: it is enqueued, or about to be.
         return READY if self.sampler is None or not tally.started else self.sampler.availability(trials)
+
+    def _left_ms(self, tally: Tally) -> float:
+        assert self.hours is not None
+        return self.hours * MS - tally.work_ms
+
+    def _without_gain(self, trials: Sequence[FrozenTrial]) -> int:
+        """Return the number of ended trials since the last one that improved the best value by enough."""
+        best, count = float("-inf"), 0
+        for trial in trials:
+            if not trial.state.is_finished():
+                continue
+            value = trial.value if trial.state == TrialState.COMPLETE else None
+            best, count = (best, count + 1) if value is None or value <= best + self.min_gain else (value, 0)
+        return count
+
+    def epochs_left(self, tally: Tally, seconds: float | None) -> float:
+        """Return the maximum number of epochs left, infinity without a limit; ``seconds`` is the time of an epoch."""
+        left: list[float] = [] if self.epochs is None else [self.epochs - tally.epochs]
+        if self.hours is not None and seconds:
+            left.append(self._left_ms(tally) / 1000 / seconds)
+        return max(0.0, min(left, default=math.inf))
+
+    @property
+    def may_end_early(self) -> bool:
+        """True if there may be fewer trials than planned."""
+        return any(limit is not None for limit in (self.epochs, self.hours, self.patience))
 
     @property
     def most(self) -> int:
@@ -120,6 +172,11 @@ class Budget:
             found.append(
                 f"search.epochs is {self.epochs} and one training takes {self.epochs_each}; give each loss a budget "
                 "for the default at least, or leave it null."
+            )
+        if self.patience is not None and self.patience >= self.trials:
+            found.append(
+                f"search.patience is {self.patience} and search.trials {self.trials}, so that it could never end the "
+                "search; give less, or leave it null."
             )
         return found
 

@@ -1,6 +1,8 @@
-"""Budgets in epochs: the counting, the end of a study, and the messages."""
+"""Budgets in epochs, hours and patience: the counting, the end of a study, and the messages."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -8,12 +10,15 @@ from support.driving import drive, only, record, train, train_side_by_side
 
 from search.driver.progress import Progress
 from search.driver.stages import search_stage
+from search.plan.make_plan import read_plan
+from search.plan.plan import search_budget
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.queued import RunningTrial
 from search.study.trial_queue import TrialQueue
+from trainables.mistakes import Mistakes
 
 Opened = Callable[..., OpenedSearch]
 
@@ -85,3 +90,119 @@ def test_the_time_left_knows_the_budget(opened: Opened) -> None:
     assert job is not None
     train(queue, job, falling)
     assert progress.seconds_left() == 3
+
+
+HOUR = 3600
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_loss_trains_its_hours_and_less_than_one_training_more(opened: Opened, slots: int) -> None:
+    """Every epoch takes a second."""
+    search = opened(
+        losses=["pnp"],
+        training={"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        search={"trials": 40, "hours": 21 / HOUR},
+    )
+    train_side_by_side(TrialQueue(only(search_stage(search))), slots, falling)
+    trials = search.study("pnp", Stage.SEARCH).trials()
+    seconds = sum(
+        record["end"] - record["start"]
+        for trial in trials
+        for key, record in trial.user_attrs.items()
+        if key.startswith("epoch:")
+    )
+    assert 21 <= seconds < 21 + 4 * slots, "trials that start before the first epoch ends are not predicted"
+    assert search.is_done(Stage.SEARCH)
+    assert (write_summary(search).losses["pnp"].ended_early or "").endswith(
+        "hours are trained, and its budget is 0.00583333"
+    )
+
+
+def test_hours_outlive_the_driver(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 9, "hours": 6 / HOUR, "pruner": "none"})
+    queue = TrialQueue(only(search_stage(search)))
+    job = queue.next_trial()
+    assert job is not None
+    train(queue, job, falling)
+    assert not search.is_done(Stage.SEARCH)
+    again = open_search(search.plan)
+    assert [job.number for job in drive(again, falling)] == [1]
+    assert again.is_done(Stage.SEARCH)
+    assert drive(again, falling) == []
+    progress = Progress(Console(quiet=True), [again], [Stage.SEARCH], concurrent=1, started=0)
+    assert progress.seconds_left() == 0
+
+
+def test_the_time_left_knows_the_hours(opened: Opened) -> None:
+    """Three of six seconds are left, for any number of trials."""
+    search = opened(losses=["pnp"], search={"trials": 40, "hours": 6 / HOUR, "pruner": "none"})
+    queue = TrialQueue(only(search_stage(search)))
+    job = queue.next_trial()
+    assert job is not None
+    train(queue, job, falling)
+    progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=1, started=0)
+    assert progress.seconds_left() == pytest.approx(3)
+
+
+def test_gpu_hours_are_hours_of_a_trial_s_gpus(opened: Opened) -> None:
+    config = opened(losses=["pnp"]).config
+    both = config.search.model_copy(update={"hours": 5.0, "gpu_hours": 1.0})
+    halves = config.resources.model_copy(update={"gpus_per_trial": 0.5})
+    plan = opened(losses=["pnp"]).plan
+    shared = config.model_copy(update={"search": both, "resources": halves})
+    assert search_budget(shared, "pnp", plan.spaces["pnp"]).hours == 2
+    assert search_budget(config.model_copy(update={"search": both}), "pnp", plan.spaces["pnp"]).hours == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "min_gain", "trained"),
+    [
+        ([0.1, 0.2, 0.2, 0.2, 0.2, 0.9], 0.0, 5),
+        ([0.1, 0.2, 0.15, 0.1, 0.3, 0.3, 0.1, 0.2, 0.9], 0.0, 8),
+        ([0.1, 0.14, 0.18, 0.12, 0.9], 0.1, 4),
+        ([0.5, None, None, None, 0.9], 0.0, 4),
+    ],
+)
+def test_patience_ends_after_trials_without_a_gain(
+    opened: Opened, values: list[float | None], min_gain: float, trained: int
+) -> None:
+    search = opened(
+        losses=["pnp"],
+        search={"trials": 40, "pruner": "none", "patience": 3, "min_gain": min_gain, "sampler": "random"},
+    )
+    for _ in range(2):  # a second driver continues where the first one was killed
+        queue = TrialQueue(only(search_stage(search)))
+        while job := queue.next_trial():
+            if (value := values[job.number]) is None:
+                queue.on_trial_result(job, {"failure": {"cause": "DIVERGED", "reason": "x"}})
+            else:
+                train(queue, job, lambda job, epoch, value=value: value)
+            if job.number == 1:
+                break
+        search = open_search(search.plan)
+    assert len(search.trials("pnp", Stage.SEARCH)) == trained
+    gain = " by more than 0.1" if min_gain else ""
+    reason = f"the last 3 trials did not improve its best value{gain}"
+    assert write_summary(search).losses["pnp"].ended_early == reason
+
+
+@pytest.mark.parametrize(
+    ("search", "resources", "said"),
+    [
+        ({"patience": 16}, {}, "search.patience is 16 and search.trials 16, so that it could never end"),
+        ({"min_gain": 0.1}, {}, "min_gain is 0.1 and patience null"),
+        ({"gpu_hours": 2}, {}, "search.gpu_hours is 2 and resources.gpus_per_trial 0, so no trial uses a GPU"),
+        ({"hours": 2}, {"stack": 4}, "search.hours is 2 and resources.stack 4: trials of a stack share their time"),
+        ({"hours": 0}, {}, "search.hours: must be more than 0"),
+    ],
+)
+def test_budgets_that_contradict_the_rest_are_refused(
+    search_file: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    search: dict[str, Any],
+    resources: dict[str, Any],
+    said: str,
+) -> None:
+    with pytest.raises(Mistakes) as error:
+        read_plan(search_file(losses=["pnp"], search={"trials": 16, **search}, resources=resources), tmp_path)
+    assert any(said in sentence for sentence in error.value.sentences), error.value.sentences
