@@ -340,7 +340,7 @@ class SearchSection(ConfigSection):
     8.
     """
     min_gain: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """The smallest improvement of the objective that `patience` counts. Example: 0.005."""
+    """The smallest improvement of the objective that `patience` counts."""
     sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
     """The method that proposes trials."""
     pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
