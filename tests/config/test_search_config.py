@@ -262,13 +262,16 @@ def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
         ({"model": {"freeze_bn": "stats"}}, "model.freeze_bn must be false, statistics or true; it is 'stats'."),
         (
             {"model": {"head_init": "normal"}},
-            "model.head_init must be one of kaiming_normal, linear, truncated_normal; it is 'normal'.",
+            "model.head_init must be one of kaiming_normal, linear, truncated_normal; it is 'normal' (did",
         ),
         ({"losses": "mpa"}, "losses: must be a list; it is 'mpa'."),
         ({"losses": None}, "losses: must be a list; it is None."),
         ({"dataset": {"root": "/tmp"}}, "dataset.name: missing; this key is required."),
         ({"final": {"train_on": "both"}}, "final.train_on: must be 'train' or 'all'; it is 'both'."),
-        ({"stages": ["serch"]}, "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serch'."),
+        (
+            {"stages": ["serch"]},
+            "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serch' (did you mean search?).",
+        ),
     ],
 )
 def test_a_wrong_form_is_said_in_plain_words(search_file: SearchFile, content: dict[Any, Any], said: str) -> None:
