@@ -28,8 +28,8 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"base", "capacity", "ray_session"},
     "report": {
         "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs",
-        "results", "rows", "sections.answer", "sections.effort", "sections.mosaic", "statistics", "summary",
-        "text_table", "trial_page",
+        "results", "rows", "sections.answer", "sections.effort", "sections.mosaic", "shown", "statistics",
+        "summary", "text_table", "trial_page",
     },
     "driver": {
         "doctor", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start", "start_up",
