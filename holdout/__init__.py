@@ -21,7 +21,7 @@ from search import __version__
 
 if TYPE_CHECKING:
     from holdout.models import evaluate, load, losses
-    from holdout.searches import Search, compare, open, run
+    from holdout.searches import Search, campaign, compare, open, run
     from trainables.inference.embedder import Embedder
     from trainables.inference.index.image_index import ImageIndex
     from trainables.mistakes import Failure, Mistakes
@@ -33,6 +33,7 @@ __all__ = [
     "Mistakes",
     "Search",
     "__version__",
+    "campaign",
     "compare",
     "evaluate",
     "load",
@@ -47,6 +48,7 @@ _MODULES = {
     "ImageIndex": "trainables.inference.index.image_index",
     "Mistakes": "trainables.mistakes",
     "Search": "holdout.searches",
+    "campaign": "holdout.searches",
     "compare": "holdout.searches",
     "evaluate": "holdout.models",
     "load": "holdout.models",

@@ -1,8 +1,10 @@
 """Functions that run, open and compare searches, and the :class:`Search` that they return."""
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Mapping
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from search.campaigns import CampaignResult
     from search.driver.start import OnEpoch
     from search.report.results import Comparison
+    from search.report.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
 
 
@@ -133,9 +137,46 @@ class Search:
         trusted = trust_code or trusts_code(self.folder, named)
         return load_model(str(folder), device=device, trust_code=trusted)
 
+    def trial(self, loss: str, number: int) -> "TrialPage":
+        """Return a trial: its row, its objective after each epoch, its checkpoint and its log.
+
+        Raises:
+            Mistakes: the search has no such loss or trial.
+        """
+        from search.report.trial_page import trial_page
+
+        return trial_page(self._stored, loss, number)
+
+    def report(self) -> "ReportPage":
+        """Write the report, as ``holdout report`` does, and return it; a notebook shows it inline.
+
+        Raises:
+            Mistakes: the records cannot be read.
+        """
+        from search.report.document import write_search_report
+
+        return ReportPage(write_search_report(self._stored.folder.runs, [self.name]))
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.comparison()._repr_html_()}"
+
     def comparison(self) -> "Comparison":
         """Compare its losses, default and tuned, with tests of their differences."""
         return compare(self.name, runs=self._stored.folder.runs)
+
+
+class ReportPage:
+    """A written report; ``path`` is its file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"<holdout report {str(self.path)!r}>"
+
+    def _repr_html_(self) -> str:
+        page = escape(self.path.read_text(), quote=True)
+        return f'<iframe srcdoc="{page}" width="100%" height="800" style="border: 0"></iframe>'
 
 
 _FACTS = ("number", "state", "value", "seed", "epochs", "replicate_of", "outcome")
@@ -165,19 +206,25 @@ def run(
         Mistakes: the file is invalid (all mistakes are listed); nothing is created.
         Failure: the search could not be completed, or a loss failed in every trial.
     """
-    from search.cli.output import Terminal
+    from search.cli.output import Tables, Terminal
     from search.config.recipes import read_search
     from search.config.yaml_file import with_value
+    from search.driver.progress_view import in_notebook
     from search.driver.start import run_search
+    from search.report.comparison_tables import headline_tables
 
     started = time.time()
     content: dict[str, Any] = dict(file) if isinstance(file, Mapping) else read_search(Path(file))
     for key, value in (settings or {}).items():
         content = with_value(content, key.split("."), value)
-    console = Terminal(stderr=True, quiet=quiet)
+    if in_notebook(sys.stdout):  # no terminal, though it says so; and its standard error is red
+        console = Terminal(quiet=quiet, force_jupyter=False, force_terminal=False)
+    else:
+        console = Terminal(stderr=True, quiet=quiet)
     outcome = run_search(
         content, runs_folder(runs), console, started=started, allow_failed=allow_failed, on_epoch=on_epoch
     )
+    console.print(Tables(headline_tables(outcome.comparison)))
     return Search(StoredSearch(outcome.search.plan.folder))
 
 
@@ -205,6 +252,18 @@ def compare(*names: str, runs: str | os.PathLike[str] | None = None) -> "Compari
     from search.report.comparison import compare_stored
 
     return compare_stored([stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)])
+
+
+def campaign(name: str, *, runs: str | os.PathLike[str] | None = None) -> "CampaignResult":
+    """Return the result of the campaign ``name``, as it was written last.
+
+    Raises:
+        Mistakes: there is no such campaign, or it has no result yet.
+    """
+    from search.campaigns import stored_result
+    from search.plan.runs import CampaignFolder
+
+    return stored_result(CampaignFolder(runs_folder(runs), name))
 
 
 def runs_folder(runs: str | os.PathLike[str] | None) -> Path:

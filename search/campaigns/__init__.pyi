@@ -1,8 +1,12 @@
+from .cells import (
+    CampaignResult as CampaignResult,
+)
 from .prepare import (
     read_campaign_plans as read_campaign_plans,
     stored_campaign as stored_campaign,
 )
 from .report import (
+    stored_result as stored_result,
     write_report as write_report,
 )
 from .result import (

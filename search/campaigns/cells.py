@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.config.search_config import SearchConfig
 from search.report.results import ComparedCurve, LossSummary, Pair, Summary
 from search.report.rows import Result, Row
+from search.report.shown import Shown
 from search.report.statistics import Tournament
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import Role
 from spaces.space import Value
 from trainables.metrics.table import DISTANCES, split_subset
+
+if TYPE_CHECKING:
+    import pandas
 
 # The types of ``campaign.json``.
 
@@ -124,7 +128,7 @@ class CampaignEpochs(Result):
     final: int
 
 
-class CampaignResult(Result):
+class CampaignResult(Shown):
     """The results of a campaign.
 
     Attributes:
@@ -165,6 +169,15 @@ class CampaignResult(Result):
     epochs: CampaignEpochs
     openings: Mapping[str, str]
     warnings: tuple[str, ...]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a table with one line per cell: its labels, the mean, deviation, published number and seeds."""
+        import pandas
+
+        numbers = ("mean", "std", "published", "seeds")
+        return pandas.DataFrame(
+            [{**cell.coordinates, **{name: getattr(cell, name) for name in numbers}} for cell in self.cells]
+        )
 
 
 # The cells: one number per search, loss, role and metric, with the paper's number.

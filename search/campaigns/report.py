@@ -114,9 +114,7 @@ def campaign_report(folder: CampaignFolder) -> Report:
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).storage]
     summaries = [summary_so_far(search) for search in searches]
     if folder.result.exists():
-        with reading(folder.result, "`holdout campaign` with the campaign's file writes it again"):
-            result = CampaignResult.model_validate_json(folder.result.read_bytes())
-        told = study(config, result)
+        told = study(config, stored_result(folder))
         rows = [row for summary in summaries for row in summary.rows if row.role in config.table.roles]
         if proxies := distinct_proxies([(f"{row.search}/{row.loss}, {row.role}", row) for row in rows]):
             told = replace(told, figures=(*told.figures, proxies))
@@ -128,6 +126,18 @@ def campaign_report(folder: CampaignFolder) -> Report:
         subtitle=f"{config.study}: {len(folder.searches())} searches, tested together",
         sections=(told, effort(searches, summaries), again(searches, folder.config)),
     )
+
+
+def stored_result(folder: CampaignFolder) -> CampaignResult:
+    """Return the result of a campaign as it was written last.
+
+    Raises:
+        Mistakes: there is none, or it is damaged.
+    """
+    if not folder.result.exists():
+        raise Mistakes(f"No campaign {folder.name!r} has a result in {folder.runs}; `holdout campaign` runs one.")
+    with reading(folder.result, "`holdout campaign` with the campaign's file writes it again"):
+        return CampaignResult.model_validate_json(folder.result.read_bytes())
 
 
 def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:

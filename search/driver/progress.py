@@ -10,13 +10,14 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from search.driver.progress_view import SlotLine, StudyLine, time_left, view
+from search.driver.progress_view import MovingLine, SlotLine, StudyLine, in_notebook, time_left, view
 from search.plan.search import OpenedSearch
 from search.plan.work import Pace, Work, confirmations_planned, planned_work, seconds_left
 from search.selection import confirmations, deciding_means
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, Tally, TrialListener
 from search.trials import epochs_of
+from trainables.mistakes import printable
 from trainables.spec import EpochRecord
 
 TITLES = {
@@ -29,7 +30,8 @@ TITLES = {
 
 
 class Progress(TrialListener, AbstractContextManager["Progress"]):
-    """Listener that shows the queue's trials: a live table on a terminal, elsewhere one line per finished trial.
+    """Listener that shows the queue's trials: a live table on a terminal, one moving line in a notebook, elsewhere one
+    line per finished trial.
 
     Args:
         console: where to show them.
@@ -62,6 +64,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         # Redrawn at a fixed rate: hundreds of slots report every few milliseconds.
         live = Live(console=console, get_renderable=self.rendered, refresh_per_second=4, transient=True)
         self._live = live if console.is_terminal else None
+        self._moving = MovingLine(console.file) if in_notebook(console.file) and not console.quiet else None
 
     def __enter__(self) -> "Progress":
         if self._live:
@@ -73,6 +76,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     ) -> None:
         if self._live:
             self._live.stop()
+        if self._moving:
+            self._moving.end()
 
     def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
         """Show the trial, and the title of its stage if it is the first one of it."""
@@ -86,6 +91,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def _begin(self, stage: Stage) -> None:
         """Begin a stage. Every stage except the search has all of its trials enqueued now, so their number is known."""
         self._stage = stage
+        if self._moving:
+            self._moving.end()
         if not self._live:
             self._console.print(f"{TITLES[stage]} …", style="dim", highlight=False)
         if stage is Stage.SEARCH:
@@ -135,8 +142,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self.on_lost(running, trial)
         if running.stage is Stage.SELECT:
             self._confirm(running)
-        if not self._live:
-            line = self._line(running, trial)
+        line = "" if self._live else printable(self._line(running, trial))
+        if self._moving:
+            self._moving.show(line)
+        elif not self._live:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _confirm(self, running: RunningTrial) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import IO
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -49,6 +50,31 @@ class StoreProgress:
         if self.heard >= self._next:
             self._console.print(f"Decoding images: {done:,} of {total:,}", style="dim", highlight=False)
             self._next = time.monotonic() + self._every_s
+
+
+def in_notebook(file: object) -> bool:
+    """Return True if ``file`` is the output of a notebook's cell."""
+    return type(file).__module__.startswith("ipykernel.")
+
+
+class MovingLine:
+    """One line of a notebook's ``file``, which each text replaces."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        """Replace the line by ``text``."""
+        self._width = max(self._width, len(text))
+        self._file.write(f"\r{text.ljust(self._width)}")
+        self._file.flush()
+
+    def end(self) -> None:
+        """Keep what is shown; the next text is on another line."""
+        if self._width:
+            self._file.write("\n")
+            self._width = 0
 
 
 SPARKS = "▁▂▃▄▅▆▇█"

@@ -3,17 +3,28 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
 from search.plan.runs import RunFolder, refuse_renamed
 from search.report.rows import Result, Row, RowKey, SeedStatistics
+from search.report.shown import Named, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
 from trainables.files import reading
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    import pandas
 
 # Parts of a summary.
 
@@ -166,7 +177,7 @@ class LossSummary(Result):
     @property
     def test(self) -> Mapping[str, SeedStatistics] | None:
         """Each metric of the tuned configuration on the test classes."""
-        return self.tuned.test
+        return None if self.tuned.test is None else Named(self.tuned.test)
 
     @property
     def chosen(self) -> Row | None:
@@ -351,7 +362,7 @@ FORMAT: Final = 4
 """Changes whenever the keys of the file or their meaning change."""
 
 
-class Summary(Result):
+class Summary(Shown):
     """The results of a search so far.
 
     Attributes:
@@ -378,6 +389,15 @@ class Summary(Result):
     whitened: Baseline | None = None
     losses: Mapping[str, LossSummary]
     time: TimeSummary
+
+    @field_validator("losses")
+    @classmethod
+    def _named(cls, losses: Mapping[str, LossSummary]) -> Mapping[str, LossSummary]:
+        return Named(losses)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a table with one line per baseline and configuration."""
+        return frame_of(self.rows)
 
     @property
     def rows(self) -> Iterator[Row]:
@@ -517,7 +537,7 @@ class SearchCurve(ComparedCurve):
     search: str | None
 
 
-class Comparison(Result):
+class Comparison(Shown):
     """The comparison of the losses of several searches.
 
     Attributes:
@@ -544,6 +564,10 @@ class Comparison(Result):
     left_out: tuple[str, ...]
     anytime: tuple[SearchCurve, ...]
     searches: tuple[Summary, ...]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a table with one line per baseline and configuration."""
+        return frame_of(self.rows)
 
 
 # ``test.json``, which the test stage writes: the scores of each opening of the test classes.

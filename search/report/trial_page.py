@@ -2,18 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
 
 from search.plan.stored import StoredSearch, TrialRow, trial_row
+from search.report.formats import parameters
+from search.report.shown import html_of, text_of
 from search.trials import epochs_of
 from trainables.metrics import metric_name
 from trainables.training.trial_log import read_log
+
+if TYPE_CHECKING:
+    import pandas
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HEIGHT, _WIDTH = 8, 72
 """Size of the curve in characters."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrialPage:
     """A trial's row, its objective after each epoch, the path or URL of its best model, and its log.
 
@@ -27,6 +34,24 @@ class TrialPage:
     curve: str
     checkpoint: str | None
     log: str
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the objective after each epoch."""
+        import pandas
+
+        return pandas.DataFrame({"epoch": range(1, len(self.values) + 1), self.objective: self.values})
+
+    @property
+    def _title(self) -> str:
+        row = self.row
+        value = "" if row.value is None else f" {row.value:.4f}"
+        return f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
+
+    def __repr__(self) -> str:
+        return text_of(self._title, self.to_frame())
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self._title)}</p>{html_of(self.to_frame())}"
 
 
 def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:

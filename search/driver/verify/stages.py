@@ -169,7 +169,7 @@ def _check_stage(
     # A trial missing from one study stops the replay of all, so incomplete studies are checked first.
     for name, wanted in sorted(replayed.items(), key=lambda entry: _is_whole(stored[entry[0]], entry[1])):
         yield check(
-            f"{name}: {counted(len(wanted), 'trial')}, as follows from the stage before",
+            f"{name}: {counted(len(wanted), 'trial')}, as they follow from the stage before",
             _enqueued_problems(name, stored[name], wanted),
         )
 

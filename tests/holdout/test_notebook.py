@@ -1,0 +1,104 @@
+"""Searches in a real notebook, executed by Jupyter; and results at Python's prompt."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import yaml
+from conftest import small_search
+from support.made_search import made_search
+from support.services import ROOT
+
+import holdout
+
+CONTENT: dict[str, Any] = {
+    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+    "losses": ["pnp"],
+    "search": {"trials": 3},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 1},
+    "metrics": {"test": ["recall_at_1"]},
+    "resources": {"engine": "in_process"},
+}
+CELLS = (
+    'import holdout\nsearch = holdout.run("small.yaml", runs="runs")',
+    "search",
+    "search.comparison()",
+    "search.summary",
+    'search.trial("pnp", 0)',
+    "search.report()",
+    'search.summary.losses["pmp"]',
+)
+
+
+def executed(folder: Path) -> list[dict[str, Any]]:
+    """Execute the notebook and return the outputs of each cell."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    nbformat.write(notebook, folder / "search.ipynb")
+    command = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--allow-errors", "--to", "notebook"]
+    subprocess.run(
+        [*command, "--inplace", "search.ipynb"],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
+    cells: list[dict[str, Any]] = json.loads((folder / "search.ipynb").read_text())["cells"]
+    return cells
+
+
+@pytest.mark.slow
+def test_a_search_in_a_notebook(image_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(small_search(image_folder, **CONTENT)))
+    run, *shown, error = ([*cell["outputs"]] for cell in executed(tmp_path))
+    assert all(output["output_type"] == "stream" for output in run), run
+    said = "".join("".join(output["text"]) for output in run)
+    lines = [line for line in said.split("\n") if "small/pnp trial" in line]
+    assert len(lines) == 1, "the search has one line, which moves"
+    assert "small/pnp trial 2" in lines[0].rpartition("\r")[2]
+    assert "\x1b" not in said
+    assert "small: losses, default and tuned" in said, "the run ends with the table"
+    pages = [output["data"]["text/html"] for (output,) in shown]
+    for page in pages[:4]:
+        assert "<table" in "".join(page)
+    assert "<iframe srcdoc=" in "".join(pages[4])
+    assert all(len("".join(output["data"]["text/plain"]).splitlines()) < 20 for (output,) in shown)
+    assert (error[0]["ename"], "did you mean pnp?" in error[0]["evalue"]) == ("KeyError", True)
+
+
+def test_results_are_short_tables(tmp_path: Path) -> None:
+    made_search(tmp_path, "many", {f"mylab.losses:Loss{number}": (0.3, 0.3 + number / 50) for number in range(12)})
+    comparison = holdout.compare("many", runs=tmp_path)
+    summary = holdout.open("many", runs=tmp_path).summary
+    for result in (comparison, summary):
+        assert len(repr(result).splitlines()) < 20
+        frame = result.to_frame()
+        assert list(frame["loss"]) == [row.loss for row in result.rows]
+        for (_, line), row in zip(frame.iterrows(), result.rows, strict=True):
+            assert line["role"] == row.role
+            for name, found in (row.test or {}).items():
+                assert line[f"test_{name}"] == found.mean
+        cells = re.findall(r"<td>([^<]*)</td>", result._repr_html_())
+        assert len(cells) == frame.size
+
+
+def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", {"mpa": (0.3, 0.5), "pnp": (0.3, 0.6)})
+    losses = holdout.open("one", runs=tmp_path).summary.losses
+    with pytest.raises(KeyError, match=r"there is no 'pmp' \(did you mean pnp\?\); there is: mpa, pnp"):
+        losses["pmp"]
+    test = losses["mpa"].test
+    assert test is not None
+    with pytest.raises(KeyError, match=r"there is no 'recal_at_1' \(did you mean recall_at_1\?\)"):
+        test["recal_at_1"]
+
+
+def test_a_campaign_without_a_result_is_said_to_have_none(tmp_path: Path) -> None:
+    with pytest.raises(holdout.Mistakes, match="No campaign 'nothing' has a result in"):
+        holdout.campaign("nothing", runs=tmp_path)
