@@ -51,7 +51,7 @@ _CENTRES = {
 
 _MPA: dict[str, Range] = {
     "proxies_per_class": _CENTRES["proxies_per_class"],
-    "similarity": _one_of(("softmax", "max", "mean"), "MPA, eq. 1; section 3.2 names the maximum and the average"),
+    "similarity": _one_of(("softmax",), "MPA, eq. 1; the max and mean that section 3.2 names are baselines"),
     "gamma": partial(_CENTRES["gamma"], when={"similarity": ("softmax",)}),
     "tau": _CENTRES["tau"],
     "margin": _margin("MPA, section 4.2; range chosen: Proxy-Anchor's"),

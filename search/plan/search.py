@@ -121,8 +121,8 @@ def open_search(plan: Plan) -> OpenedSearch:
     """
     folder = plan.folder
     address = expand(plan.config.search.storage) if plan.config.search.storage else folder.storage
-    _refuse_lost_database(plan, address)
     _refuse_lost_records(plan)
+    _refuse_lost_database(plan, address)
     folder.path.mkdir(parents=True, exist_ok=True)
     storage = open_storage(address)  # before the search file, without which there is no search
     write_json(folder.split, plan.split.to_json())

@@ -20,14 +20,14 @@ class Tally:
     """Counts of a study's trials and epochs, kept up to date and never recounted.
 
     ``states`` counts trials, ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials, and
-    ``work_ms`` is the time of all these epochs.
+    ``work_ms`` is the time of all these epochs, which a tally by the database leaves out, and so does a comparison.
     ``best`` is the highest value of a complete trial, None before the first one.
     """
 
     states: Counter[TrialState] = field(default_factory=Counter)
     epochs: int = 0
     epochs_running: int = 0
-    work_ms: int = 0
+    work_ms: int = field(default=0, compare=False)
     best: float | None = None
 
     @classmethod

@@ -44,7 +44,7 @@ def test_a_machine_and_a_search_are_examined(search_file: Callable[..., dict[str
     assert [entry["check"] for entry in findings] == ["python", "torch", "faiss", "token", "ray", "search"]
     assert "search.storage: postgresql://nobody@127.0.0.1:9/x does not answer" in findings[-1]["found"]
     (ray,) = [entry for entry in findings if entry["check"] == "ray"]
-    assert "on this machine: 1 nodes" in ray["found"]
+    assert "on this machine: 1 node, " in ray["found"]
 
 
 def test_a_search_is_looked_at(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

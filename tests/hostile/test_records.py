@@ -263,5 +263,5 @@ def test_initial_weights_that_are_a_program_are_not_run(here: Path) -> None:
 
     torch.save({"weight": Malicious()}, here / "weights.pt")
     (here / "row.yaml").write_text(f"{GOOD}model: {{weights: weights.pt}}\n")
-    refused(here, ["run", "row.yaml"], "weights.pt cannot be read: it is not a file of tensors alone.")
+    refused(here, ["run", "row.yaml"], "weights.pt cannot be read: it holds a getattr, which only code could build.")
     assert not proof.exists()

@@ -14,7 +14,7 @@ from search.stages import Stage
 from trainables.mistakes import Mistakes
 
 SearchFile = Callable[..., dict[str, Any]]
-RECORD = {"epoch": 1, "loss": 0.5, "metrics": {"map_at_r": 0.25}}
+RECORD = {"epoch": 1, "loss": 0.5, "metrics": {"map_at_r": 0.25}, "start": 1.0, "end": 2.0}
 LOSSES = ("proxy_anchor", "pnp")
 
 

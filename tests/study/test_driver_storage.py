@@ -26,9 +26,11 @@ numbers = count(1)
 VALUES = st.floats(allow_nan=False) | st.sampled_from([float("inf"), -float("inf")])
 STEPS = st.tuples(st.just("report"), st.integers(0, 5), st.floats())
 ATTRIBUTES = st.tuples(
+    st.just("attribute"), st.sampled_from(["a", "b"]), st.integers() | st.text() | st.lists(st.floats(0))
+) | st.tuples(
     st.just("attribute"),
-    st.sampled_from(["a", "b", "epoch:000001", "epoch:000002"]),
-    st.integers() | st.text() | st.lists(st.floats(0)),
+    st.sampled_from(["epoch:000001", "epoch:000002"]),
+    st.fixed_dictionaries({"start": st.floats(0, 100), "end": st.floats(100, 200)}),
 )
 ENDS = st.tuples(st.just("tell"), st.sampled_from([*TrialState]), VALUES)
 

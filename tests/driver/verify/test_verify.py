@@ -400,7 +400,7 @@ FILES: dict[str, tuple[Change, str]] = {
     "a neighbour": (lambda c: c.arrays(_other_neighbour, c.rankings[0]), "at_1 of image 3"),
     "a query's own neighbour": (
         lambda c: c.arrays(lambda a: a["neighbours_QK"].__setitem__((3, 0), 3), c.rankings[0]),
-        "its own neighbour",
+        "a query has itself",
     ),
     "another sample": (lambda c: c.arrays(lambda a: a["sample_S"].__setitem__(0, 1), c.rankings[0]), "sample 0"),
     "pairs moved to another class": (lambda c: c.arrays(_moved_pair, c.rankings[0]), "pairs of one class"),
