@@ -56,7 +56,7 @@ def test_stages_begin_to_learn_from_the_top(
     images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The running statistics of waiting stages follow the batches."""
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="trainables"):
         training = Training(spec_of(images, tmp_path), CPU)
     assert "blocks.11 (0.0005, epoch 2), blocks.7 (0.00025, epoch 3), blocks.3 (0.000125, epoch 4)" in caplog.text
     means = training.model.backbone.blocks[1].running_mean.clone()
