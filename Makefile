@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -147,6 +147,11 @@ bench-loss-scales: setup
 # On one GPU; nothing is installed, as for test-gpu. On a CPU it runs a small version, only to check that it works.
 bench-gpu:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu $(PARTS)
+
+# On the first machine with a GPU: its tests and all measurements, at most 40 minutes, one JSON and one page in build/gpu-day.
+# Nothing is installed, as for test-gpu.
+gpu-day:
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu.day build/gpu-day
 
 # With one thread: bfloat16 and float32 with the same seeds.
 bench-precision: export OMP_NUM_THREADS = 1

@@ -1,5 +1,6 @@
 """Every kind of fault that the simulated GPU claims to find is made here on purpose, next to the correct program."""
 
+import gc
 import threading
 import warnings
 from collections.abc import Callable
@@ -134,6 +135,7 @@ def test_memory_ends() -> None:
 
 
 def test_freed_memory_stays_reserved_by_its_stream_until_the_cache_is_emptied() -> None:
+    gc.collect()
     torch.cuda.empty_cache()
     held, reserved = HELD.total(), RESERVED.total()
     for _ in range(3):  # blocks of one stream are reused, those of others are not

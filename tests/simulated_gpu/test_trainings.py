@@ -34,7 +34,7 @@ CHOICES = [
 ]
 
 
-FAST = ("mpa", "softmax", "triplet", "margin", "pnp", "topk_precision")
+FAST = ("mpa", "margin", "pnp")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,7 @@ def test_every_pooling_of_maps(images: StoreSpec, tmp_path: Path, pooling: str) 
     assert_as_on_cpu(spec_of(images, tmp_path, model=ModelConfig(embedding_dim=8, pooling=pooling)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"gradient_chunk": 5}, {"ema": 0.9}, {"cross_batch_memory": 0.5}])
 def test_other_ways_to_train(images: StoreSpec, tmp_path: Path, settings: dict[str, Any]) -> None:
     loss = "contrastive" if "cross_batch_memory" in settings else "mpa"
@@ -99,7 +100,7 @@ def test_other_ways_to_train(images: StoreSpec, tmp_path: Path, settings: dict[s
     assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, model=model, training=settings))
 
 
-@pytest.mark.parametrize(("first", "then"), [(GPU, CPU), (CPU, GPU)])
+@pytest.mark.parametrize(("first", "then"), [(GPU, CPU), pytest.param(CPU, GPU, marks=pytest.mark.slow)])
 def test_a_training_resumes_on_the_other_device(
     images: StoreSpec, tmp_path: Path, first: torch.device, then: torch.device
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_training_resumes_on_the_other_device(
     assert resumed.records[1]["loss"] == pytest.approx(trained(spec, CPU).records[1]["loss"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_cross_validation_trains_each_fold(images: StoreSpec, tmp_path: Path) -> None:
     names = images.class_names
     spec = spec_of(

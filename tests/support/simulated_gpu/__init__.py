@@ -27,8 +27,9 @@ __all__ = ["FREED_TOO_EARLY", "HELD", "RESERVED", "SEEN", "STATE", "SimulationEr
 
 
 def pytest_configure(config: Any) -> None:
-    """Simulate a GPU in the whole test process."""
+    """Simulate a GPU in the whole test process, and add the fixtures of its tests."""
     install()
+    config.pluginmanager.import_plugin("support.simulated_gpu.fixtures")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:

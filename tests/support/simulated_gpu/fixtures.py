@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support.simulated_gpu import FREED_TOO_EARLY, STATE
+from support.simulated_gpu.streams import FREED_TOO_EARLY, STATE
 
 from trainables.data.sets.folders import Folder
 from trainables.data.store import view
@@ -29,9 +29,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 @pytest.fixture(autouse=True)
 def nothing_is_freed_too_early() -> Iterator[None]:
-    """Skip without the simulation; remove what an earlier test left, and look at the memory at the end."""
-    if not STATE.on:
-        pytest.skip("without `-p support.simulated_gpu` no GPU is simulated")
+    """Remove what an earlier test left, and look at the memory at the end."""
     view._resident.clear()
     FREED_TOO_EARLY.clear()
     yield
