@@ -1,4 +1,4 @@
-"""The program ``python -m benchmarks.gpu [PART …] [--json FILE]``; each part prints its tables when they are complete."""
+"""The program ``python -m benchmarks.gpu [PART …] [--json FILE]``; a part prints its tables when they are complete."""
 
 import argparse
 import json
