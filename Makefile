@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -29,9 +29,13 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# PyTorch's CUDA is replaced by a simulation in the whole process.
+ON_SIMULATED_GPU := OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/pytest -p support.simulated_gpu
+
 # Two processes: one runs the tests that share a Ray cluster, which mostly wait, and the other starts with the rest.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
+	$(ON_SIMULATED_GPU) -m "simulated_gpu and not slow" tests/simulated_gpu
 
 # PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a fold;
 # a driver killed twenty times on each database; and a trial whose machines die repeatedly.
@@ -49,7 +53,7 @@ attack: setup
 
 # Tests that take many seconds each, such as exporting a network of 201 layers in every format.
 test-slow: setup
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m "slow and not simulated_gpu"
 
 # Pages in Debian's Chromium (`apt-get install chromium`), one of them while a search runs.
 test-browser: setup
@@ -58,6 +62,11 @@ test-browser: setup
 # Tests that need a GPU. Nothing is installed: they need PyTorch and pytest, but not Ray, Optuna or MLflow.
 test-gpu:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest tests/gpu --confcutdir tests/gpu -o filterwarnings=error -rs
+
+# Whole trainings on a GPU that PyTorch's CPU kernels compute, with every operation checked: minutes. `tests/gpu` runs there
+# too.
+test-simulated-gpu: setup
+	$(ON_SIMULATED_GPU) -m "" tests/simulated_gpu tests/gpu
 
 bench-losses: setup
 	$(BIN)/python -m benchmarks.losses
@@ -138,6 +147,11 @@ bench-loss-scales: setup
 # On one GPU; nothing is installed, as for test-gpu. On a CPU it runs a small version, only to check that it works.
 bench-gpu:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu $(PARTS)
+
+# On the first machine with a GPU: its tests and all measurements, at most 40 minutes, one JSON and one page in build/gpu-day.
+# Nothing is installed, as for test-gpu.
+gpu-day:
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu.day build/gpu-day
 
 # With one thread: bfloat16 and float32 with the same seeds.
 bench-precision: export OMP_NUM_THREADS = 1

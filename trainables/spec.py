@@ -120,6 +120,7 @@ class UntrainedSpec:
         divisions: training and validation classes, one pair for each fold.
         fitted_on: the classes to whose images the whitening for the test is fitted.
         metrics: what to score.
+        gpu: True if the worker has a GPU for it.
         gallery_seed: if set, the half of the training images drawn with it joins the validation gallery.
     """
 
@@ -129,6 +130,7 @@ class UntrainedSpec:
     divisions: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
     fitted_on: tuple[str, ...]
     metrics: tuple[str, ...]
+    gpu: bool
     gallery_seed: int | None = None
 
 

@@ -32,6 +32,7 @@ from search.selection import REPAIR
 from search.stages import Stage, study_name
 from search.study import Tally, is_blind, left_to_chance
 from trainables.data.header import look_at
+from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
 from trainables.mistakes import Mistakes, counted
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, Images, measured_costs
@@ -170,13 +171,16 @@ def _python() -> Iterator[CheckResult]:
 def _torch() -> Iterator[CheckResult]:
     devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     found = ", ".join(f"{device.name} with {_gigabytes(device.total_memory)}" for device in devices) or "no GPU"
+    if problem := driver_problem(torch.version.cuda, installed_driver()):
+        yield CheckResult(check="torch", state="failed", found=f"{torch.__version__}, {problem}", mend=NEWER_DRIVER)
+        return
     yield CheckResult(check="torch", state="ok", found=f"{torch.__version__}, {found}")
 
 
 def _faiss() -> Iterator[CheckResult]:
     try:
         import faiss
-    except ImportError as error:
+    except (ImportError, RuntimeError, OSError) as error:  # faiss-gpu without CUDA's libraries raises any of them
         mend = "Run `make setup`; without it torch searches neighbours, on a CPU more slowly."
         yield CheckResult(check="faiss", state="warning", found=f"cannot be imported: {error}", mend=mend)
         return

@@ -242,6 +242,7 @@ def _score_held(
             metrics=candidate.selection.test_metrics,
             gallery=test_gallery(plan),
             per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
+            gpu=plan.config.resources.gpus_per_trial > 0,
         )
         for loss, trial, spec, checkpoint in candidate.models
     ]

@@ -47,6 +47,7 @@ def untrained_spec(plan: Plan) -> UntrainedSpec:
         divisions=tuple(split.divisions),
         fitted_on=(*split.train, *split.validation) if on_all else split.train,
         metrics=plan.metrics,
+        gpu=config.resources.gpus_per_trial > 0,
         gallery_seed=split.seed if config.metrics.gallery == "training_half" else None,
     )
 

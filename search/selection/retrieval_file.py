@@ -30,6 +30,7 @@ class Scoring:
     measured in test galleries of that size. It is None if training images are in the validation gallery.
 
     ``seed`` is that of the final training, shared by the models of its folds; ``fold`` is None without folds.
+    ``gpu`` is True if the task has a GPU.
     """
 
     loss: str
@@ -42,6 +43,7 @@ class Scoring:
     metrics: tuple[str, ...]
     gallery: int | None
     per_image: str
+    gpu: bool
 
 
 # The sampled images.

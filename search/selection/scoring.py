@@ -220,10 +220,10 @@ def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
     scores contain the names and digests of both. They are returned because a worker may not have access to the runs
     folder. Embeddings are computed in float32, independently of the precision of the training.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # Not `torch.cuda.is_available()`: a Ray task without a GPU sees them all.
     if isinstance(scoring, BaselineScoring):
-        return list(_baseline_scores(scoring, device))
-    spec = scoring.spec
+        return list(_baseline_scores(scoring, torch.device("cuda" if scoring.spec.gpu else "cpu")))
+    spec, device = scoring.spec, torch.device("cuda" if scoring.gpu else "cpu")
     inputs = Inputs(scoring.images, spec.model, replace(spec.training, views=1), device)
     view = inputs.view(scoring.images.class_names)
     checkpoint = as_path(scoring.checkpoint)

@@ -1,10 +1,12 @@
 """``make bench-gpu`` runs on a CPU, without the packages that a training machine lacks."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.gpu import day
 from benchmarks.gpu.busy import covered
 
 ROOT = Path(__file__).parents[2]
@@ -41,3 +43,24 @@ def test_every_part_runs_on_a_bare_machine() -> None:
 def test_the_time_in_which_a_kernel_runs_counts_once() -> None:
     assert covered([(0, 10), (5, 12), (20, 30), (22, 25)]) == 22
     assert covered([]) == 0
+
+
+def test_the_day_on_a_gpu_keeps_every_answer(tmp_path: Path) -> None:
+    """A step that fails, and one that runs out of time, cost only their own results."""
+    tables = json.dumps([{"title": "t", "columns": ["a"], "rows": [["7"]]}])
+    write = f"import sys; open(sys.argv[2], 'w').write({tables!r})"
+    steps = [
+        day.Step(name="fails", question="1?", command=("-c", "raise SystemExit('broken')"), minutes=1, tables=False),
+        day.Step(name="late", question="2?", command=("-c", "import time; time.sleep(60)"), minutes=0.03, tables=False),
+        day.Step(name="well", question="3?", command=("-c", write), minutes=1),
+    ]
+    assert day.main(tmp_path, steps) == 1
+    found = json.loads((tmp_path / day.JSON).read_text())["steps"]
+    assert [step["code"] for step in found] == [1, None, 0]
+    assert found[2]["tables"] == [{"title": "t", "columns": ["a"], "rows": [["7"]]}]
+    page = (tmp_path / day.PAGE).read_text()
+    assert all(text in page for text in ("broken", "out of time", "| 7 |", "3?"))
+
+
+def test_the_day_on_a_gpu_takes_forty_minutes_at_most() -> None:
+    assert sum(step.minutes for step in day.STEPS) <= 40

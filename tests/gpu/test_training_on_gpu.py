@@ -1,5 +1,6 @@
 """Trainings on a GPU: images, batches, precision and memory."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 FRAME = Frame(side=32, short_side=36)
+BUSY = 64 if torch.cuda.is_available() and torch.cuda.get_device_name() == "Simulated" else 4096
+"""Side of matrices whose products keep a GPU busy; a simulated one computes at once."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +97,7 @@ def test_prefetched_batches_are_the_same_bit_for_bit(images: StoreSpec, is_resid
             return (load(view, batch, "crop_flip", FRAME, device=GPU, generator=generator),)
 
         batches = prefetched(indices, make, GPU) if with_thread else map(make, indices)
-        busy = torch.randn(4096, 4096, device=GPU)
+        busy = torch.randn(BUSY, BUSY, device=GPU)
         kept = []
         for (images_of_batch,) in batches:
             for _ in range(5):
@@ -139,7 +142,8 @@ def test_an_epoch_waits_for_no_step(images: StoreSpec, tmp_path: Path) -> None:
     training = Training(replace(spec_of(images, tmp_path / "trial"), loss="softmax"), GPU)
     training.run_epoch()
     images_B, labels_B = training.load_batch(torch.arange(24), torch.Generator().manual_seed(0))
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings(action="ignore"):  # PyTorch warns that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         late = LateValue(training.step(images_B, labels_B))
     finally:
@@ -149,7 +153,7 @@ def test_an_epoch_waits_for_no_step(images: StoreSpec, tmp_path: Path) -> None:
 
 
 def test_a_late_value_is_the_value() -> None:
-    busy = torch.randn(4096, 4096, device=GPU)
+    busy = torch.randn(BUSY, BUSY, device=GPU)
     for _ in range(20):
         busy = busy @ busy / 64
     value = 2.5 + busy.sum() * 0

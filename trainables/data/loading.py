@@ -7,8 +7,10 @@ Legend: B images of a batch; H, W the largest height and width of their windows;
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import cache
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -194,22 +196,40 @@ def prefetched(
     if device.type != "cuda":
         yield from map(make, batches)
         return
-    stream = torch.cuda.Stream(device)
+    stream = _prefetch_stream(device)
 
     def on_stream(batch: Tensor) -> tuple[tuple[Tensor, ...], torch.cuda.Event]:
-        with torch.cuda.stream(stream):
+        # A thread begins with device 0, where pinning memory would create a context of half a gigabyte.
+        with torch.cuda.device(device), torch.cuda.stream(stream):
             return make(batch), stream.record_event()
 
     stream.wait_stream(torch.cuda.current_stream(device))
-    for tensors, ready in one_ahead(batches, on_stream):
-        user = torch.cuda.current_stream(device)
-        user.wait_event(ready)
-        for tensor in tensors:
-            tensor.record_stream(user)  # or its memory could be reused while still being read
-        yield tensors
+    try:
+        yield from _used_in_order(one_ahead(batches, on_stream), device)
+    finally:  # a batch that is not used may still read images, whose memory may be freed next
+        torch.cuda.current_stream(device).wait_stream(stream)
 
 
-def one_ahead(batches: Iterable[Batch], make: Callable[[Batch], Made]) -> Iterator[Made]:
+def _used_in_order(
+    made: Generator[tuple[tuple[Tensor, ...], torch.cuda.Event], None, None], device: torch.device
+) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the tensors of each batch when the current stream waits for its event."""
+    with closing(made):
+        for tensors, ready in made:
+            user = torch.cuda.current_stream(device)
+            user.wait_event(ready)
+            for tensor in tensors:
+                tensor.record_stream(user)  # or its memory could be reused while still being read
+            yield tensors
+
+
+@cache
+def _prefetch_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of all prefetched batches: PyTorch keeps freed memory for each stream separately."""
+    return torch.cuda.Stream(device)
+
+
+def one_ahead(batches: Iterable[Batch], make: Callable[[Batch], Made]) -> Generator[Made, None, None]:
     """Yield ``make(batch)`` for each batch in order; a thread makes the next one while one is used.
 
     Raises:

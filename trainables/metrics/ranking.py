@@ -3,8 +3,11 @@
 Shapes: N images, G images of the gallery, D embedding, Q queries of a block, K ranks, M pairs, R positives of a query.
 """
 
+import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -12,6 +15,8 @@ import torch
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.table import superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
+
+logger = logging.getLogger(__name__)
 
 
 def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,6 +65,9 @@ ROUNDING = 4e-6
 GRID = 2.0**40
 """Float64 similarities are rounded to steps of 2⁻⁴⁰, far above rounding errors, so that ties are exact."""
 
+SEARCH = "HOLDOUT_SEARCH"
+"""Environment variable that chooses the library which searches neighbours: ``faiss`` or ``torch``."""
+
 _BLOCK_BYTES = 2**28
 
 
@@ -67,16 +75,38 @@ def faiss_for(device: torch.device) -> ModuleType | None:
     """Return faiss, with torch's number of threads, if it should search on ``device``; None if torch should.
 
     On a CPU faiss is faster; it may be missing on a machine that only trains. On a GPU torch searches, which is always
-    installed; ``make bench-gpu`` times both.
+    installed; ``make bench-gpu`` times both. The environment variable :data:`SEARCH` chooses otherwise.
+
+    Raises:
+        Mistakes: the choice is unknown, or faiss is chosen and cannot be imported or has no GPU.
     """
-    if device.type != "cpu":
+    chosen = os.environ.get(SEARCH)
+    if chosen not in (None, "", "faiss", "torch"):
+        raise Mistakes(f"{SEARCH} must be faiss or torch, or unset; it is {chosen!r}.")
+    if chosen == "torch" or (device.type != "cpu" and chosen != "faiss"):
         return None
-    try:
-        import faiss  # late: only a process that searches needs it
-    except ModuleNotFoundError:
+    faiss, problem = _import_faiss()
+    if faiss is None:
+        if chosen == "faiss":
+            raise Mistakes(f"{SEARCH} is faiss, which cannot be imported ({problem}); install it, or set torch.")
         return None
+    if device.type != "cpu" and not getattr(faiss, "get_num_gpus", int)():
+        raise Mistakes(f"{SEARCH} is faiss, and this faiss has no GPU; install faiss-gpu, or set torch.")
     faiss.omp_set_num_threads(torch.get_num_threads())
     return faiss
+
+
+@cache
+def _import_faiss() -> tuple[ModuleType | None, str]:
+    """Return faiss, or None and why it cannot be imported; a faiss that is installed but broken is logged once."""
+    try:
+        import faiss  # late: only a process that searches needs it
+    except ModuleNotFoundError as error:
+        return None, str(error)
+    except (ImportError, RuntimeError, OSError) as error:  # faiss-gpu without CUDA's libraries raises any of them
+        logger.warning("faiss cannot be imported (%s); torch searches neighbours.", str(error))
+        return None, str(error)
+    return faiss, ""
 
 
 def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,11 +115,25 @@ def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple
     Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order.
     """
     if faiss := faiss_for(gallery_ND.device):
+        if gallery_ND.is_cuda:
+            return _nearest_by_faiss_on_gpu(faiss, queries_QD, gallery_ND, k)
         index = faiss.IndexFlatIP(gallery_ND.shape[1])
         index.add(gallery_ND.numpy())
         similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)
         return torch.from_numpy(similarities_QK), torch.from_numpy(rows_QK)
     return _nearest_by_torch(queries_QD, gallery_ND, k)
+
+
+def _nearest_by_faiss_on_gpu(
+    faiss: ModuleType, queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    import faiss.contrib.torch_utils
+
+    resources = faiss.StandardGpuResources()
+    similarities_QK, rows_QK = faiss.knn_gpu(
+        resources, queries_QD.contiguous(), gallery_ND.contiguous(), k, metric=faiss.METRIC_INNER_PRODUCT
+    )
+    return similarities_QK, rows_QK
 
 
 def _nearest_by_torch(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -101,18 +145,21 @@ def _nearest_by_torch(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Disable TF32 in matrix products and convolutions, whatever the training allows.
+    """Compute matrix products and convolutions in float32, whatever the training allows.
 
-    TF32, which torch allows for convolutions by default, has a mantissa of ten bits and would reorder neighbours.
+    TF32, which torch allows for convolutions by default, has a mantissa of ten bits and would reorder neighbours. The
+    settings by operation are used, which torch can always read; the older ones raise where a user has set these.
     """
-    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    cuda, cudnn, mkldnn = (getattr(torch.backends, name) for name in ("cuda", "cudnn", "mkldnn"))
+    libraries = (cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv)
+    before = [library.fp32_precision for library in libraries]
+    for library in libraries:
+        library.fp32_precision = "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = convolutions
+        for library, precision in zip(libraries, before):
+            library.fp32_precision = precision
 
 
 # Exact ranking.

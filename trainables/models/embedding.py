@@ -4,6 +4,9 @@ Shapes: B batch, N images, H and W pixels, D embedding.
 """
 
 import fnmatch
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -108,9 +111,40 @@ def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return an autocast context: bfloat16 for ``bfloat16``, or for ``auto`` on CUDA; otherwise float32."""
-    bfloat16 = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    """Return an autocast context: bfloat16 for ``bfloat16``, or for ``auto`` on a GPU that has it; otherwise float32.
+
+    GPUs before Ampere (compute capability 8.0), such as a T4, emulate bfloat16 and have no convolution in it.
+    """
+    bfloat16 = precision == "bfloat16"
+    if precision == "auto" and device.type == "cuda":
+        bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16)
+
+
+CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+"""The environment variable that lets cuBLAS add in a fixed order; read at its first product."""
+
+
+@contextmanager
+def deterministic(device: torch.device, enabled: bool) -> Iterator[None]:
+    """On a GPU, use only algorithms that give the same bits every time, if ``enabled``.
+
+    A GPU otherwise adds some sums by atomic operations, in any order: gradients of gathered rows, of pooled maps and of
+    some convolutions (https://docs.pytorch.org/docs/stable/notes/randomness.html).
+
+    Raises:
+        RuntimeError: an operation inside has no such algorithm.
+    """
+    if not (enabled and device.type == "cuda"):
+        yield
+        return
+    os.environ.setdefault(*CUBLAS_WORKSPACE)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 @torch.inference_mode()
@@ -135,7 +169,7 @@ def embed(
         frame: their resizing and cropping.
         batch_size: images per batch. It may change the last bits of results.
         device: device of the network.
-        precision: ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` for bfloat16 on CUDA.
+        precision: ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` (see :func:`autocast`).
         augmentation: another crop than that of the centre, drawn with ``generator``.
     """
     network.eval()

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -33,6 +34,10 @@ class Worker:
         """Set torch's threads to ``cpus`` (at least 1) and use the first ``gpus`` GPUs that this process sees."""
         import torch
 
+        if gpus:
+            from trainables.models.embedding import CUBLAS_WORKSPACE
+
+            os.environ.setdefault(*CUBLAS_WORKSPACE)  # before the first product, for trainings that are deterministic
         torch.set_num_threads(max(1, int(cpus)))
         self._devices = [torch.device("cuda", number) for number in range(gpus)] or [torch.device("cpu")]
         self._attempts: dict[str, Attempt] = {}

@@ -198,7 +198,13 @@ class TrainingConfig:
     clip_grad: float | None = 10.0
     """The bound of each gradient entry, as in Proxy-Anchor's code; null: unbounded. Range: more than 0."""
     precision: str = "auto"
-    """The precision of training; `auto` is bfloat16 on a GPU and float32 elsewhere. The test is always in float32."""
+    """The precision of training; `auto` is bfloat16 on a GPU that computes in it (from Ampere on) and float32
+    elsewhere. The test is always in float32.
+    """
+    deterministic: bool = False
+    """True makes trainings on a GPU reproducible bit for bit on GPUs of one model, by PyTorch's deterministic
+    algorithms, which are slower; on a CPU they always are.
+    """
     cross_batch_memory: float = 0.0
     """The newest embeddings of earlier batches with which a loss of pairs compares each batch, as a share of the
     training images; 0: none. Range: at least 0, at most 1. Example: 0.5.

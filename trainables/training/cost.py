@@ -1,5 +1,6 @@
 """Time and memory of a training, measured on a few of its steps."""
 
+import gc
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -74,6 +75,10 @@ def measured_costs(
 
 
 def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device, seconds: float) -> Cost:
+    if device.type == "cuda":  # without the memory of the trainings before
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     trainings = [Training(spec, device) for spec in specs]
     spec, sampler = specs[0], trainings[0].sampler
     times: list[float] = []
@@ -90,8 +95,6 @@ def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device, 
     if device.type == "cuda":
         memory = torch.cuda.max_memory_reserved(device)
         total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
     else:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
     return Cost(step=step, steps=_steps(spec, images), validation=validation, memory=memory, device_memory=total)
@@ -107,7 +110,7 @@ def _step_of(trainings: Sequence[Training]) -> Callable[[Tensor], Tensor]:
 
         def step(indices_B: Tensor) -> Tensor:
             indices_MB = indices_B.expand(len(trainings), -1)
-            return together.step(indices_MB, together.labels(indices_MB[None])[0]).sum()
+            return together.step(together.load(indices_MB), together.labels(indices_MB[None])[0]).sum()
 
         return step
     (training,) = trainings

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from importlib import invalidate_caches
 from typing import Any
@@ -26,7 +27,7 @@ from trainables.losses.memory import Memory, PairLoss
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
-from trainables.models.embedding import autocast, embed
+from trainables.models.embedding import autocast, deterministic, embed
 from trainables.models.stages import Stage, stages
 from trainables.spec import DeviceMemory, EpochRecord, TrialSpec, derived_seed
 from trainables.storage import StorageFailure, cause_of
@@ -209,7 +210,14 @@ class Training:
         """
         start = time.time()
         epoch = self.begin_epoch()
-        return self.end_epoch(start, self._train(epoch))
+        with self.deterministic:
+            trained = self._train(epoch)
+        return self.end_epoch(start, trained)
+
+    @property
+    def deterministic(self) -> AbstractContextManager[None]:
+        """Return a context that computes as ``training.deterministic`` says."""
+        return deterministic(self.device, self._config.deterministic)
 
     # The steps of an epoch. In a stack, steps of several trainings at once replace `_train`.
 
@@ -359,10 +367,11 @@ class Training:
 
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config
-        return embed(
-            self.model if self.averages is None else self.averages.network, view, config.frame,
-            batch_size=config.embedding_batch, device=self.device, precision=config.precision,
-        )  # fmt: skip
+        with self.deterministic:
+            return embed(
+                self.model if self.averages is None else self.averages.network, view, config.frame,
+                batch_size=config.embedding_batch, device=self.device, precision=config.precision,
+            )  # fmt: skip
 
     def _save(self, record: EpochRecord) -> None:
         """Append ``record`` and save the state to resume from, and the model if it is the best so far."""
@@ -456,6 +465,10 @@ def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> Emb
     )
 
 
+OUT_OF_MEMORY = ("not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""Words in errors of libraries that allocate without PyTorch's allocator: the CPU's, CUDA's, cuBLAS's and cuDNN's."""
+
+
 def failure_of(error: BaseException) -> dict[str, Any]:
     """Return the cause of a failure (DIVERGED, OUT_OF_MEMORY, CODE_ERROR or LOST) and its reason.
 
@@ -469,7 +482,7 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     elif module := _own_module_gone(error):
         invalidate_caches()  # of directory listings, which may date from while the folder was rewritten
         return {"cause": "LOST", "reason": f"the module {module} is gone from its folder, or the folder away"}
-    elif isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in str(error):
+    elif isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in OUT_OF_MEMORY):
         cause = "OUT_OF_MEMORY"
     else:
         cause = "CODE_ERROR"

@@ -30,7 +30,7 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
     Raises:
         Mistakes: its features are not finite, or equal for all images.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device("cuda" if spec.gpu else "cpu")
     inputs = Inputs(spec.images, spec.model, spec.training, device)
     features_NF = inputs.features()
     if not torch.isfinite(features_NF).all():

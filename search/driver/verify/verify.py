@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -38,7 +38,7 @@ from search.trials import epochs_of
 from search.trust import CHECKPOINTS, STORAGE, check_addresses, check_code, own_code, trusts_code
 from trainables.inference.model_files import DESCRIPTION, WEIGHTS
 from trainables.mistakes import Mistakes
-from trainables.spec import TrialSpec
+from trainables.spec import EpochRecord, TrialSpec
 
 LASTING = ("best", "confirmed", "final", "test")
 """Keys of a loss in the summary that never become empty again."""
@@ -237,10 +237,16 @@ class Retraining:
         records = epochs_of(search.trial_of(study, int(number)))
         if not records:
             raise Mistakes(f"--retrain: {search.name}/{study} trial {number} has no epoch yet; choose one that has.")
-        if any("memory" in record for record in records):
+        if _on_gpu(records) and not _is_deterministic(search, study, int(number)):
             raise Mistakes(
                 f"--retrain: {search.name}/{study} trial {number} was trained on a GPU, where results are not "
-                "reproducible bit for bit; choose one that was trained on a CPU."
+                "reproducible bit for bit without training.deterministic: true; choose one that was trained with it, "
+                "or on a CPU."
+            )
+        if _on_gpu(records) and not _gpu_is_here():
+            raise Mistakes(
+                f"--retrain: {search.name}/{study} trial {number} was trained on a GPU and this machine has none; "
+                "verify it where there is one of the same model."
             )
         if any("together" in record for record in records):
             raise Mistakes(
@@ -252,16 +258,35 @@ class Retraining:
     def check(self) -> Iterator[Check]:
         """Train as many epochs as are stored, with as many threads as a worker uses, and compare them."""
         trial = self.search.trial_of(self.study, self.number)
-        plan = plan_from_rules(self.search.folder)
-        named = {short_study_name(loss, stage): (loss, stage) for loss in self.search.losses for stage in Stage}
-        loss, stage = named[self.study]
-        spec = training_of(plan, loss, stage, trial)
+        plan, spec = _training_again(self.search, self.study, trial)
         what = f"{self.search.name}/{self.study} trial {self.number}"
         threads = max(1, int(plan.config.resources.cpus_per_trial))
         yield check(
             f"{what}: {len(epochs_of(trial))} epochs retrained, bit for bit the same",
             _epoch_problems(what, trial, spec, threads),
         )
+
+
+def _training_again(search: StoredSearch, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:
+    """Return the plan of a search, and the training of a trial that follows from it."""
+    plan = plan_from_rules(search.folder)
+    named = {short_study_name(loss, stage): (loss, stage) for loss in search.losses for stage in Stage}
+    loss, stage = named[study]
+    return plan, training_of(plan, loss, stage, trial)
+
+
+def _is_deterministic(search: StoredSearch, study: str, number: int) -> bool:
+    return _training_again(search, study, search.trial_of(study, number))[1].training.deterministic
+
+
+def _on_gpu(records: Sequence[EpochRecord]) -> bool:
+    return any("memory" in record for record in records)
+
+
+def _gpu_is_here() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _epoch_problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int) -> Iterator[str]:
@@ -271,7 +296,8 @@ def _epoch_problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int
 
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as folder:
-        training = begin(replace(spec, directory=folder), torch.device("cpu"))
+        device = torch.device("cuda" if _on_gpu(epochs_of(trial)) else "cpu")
+        training = begin(replace(spec, directory=folder), device)
         try:
             for stored in epochs_of(trial):
                 record = training.run_epoch()

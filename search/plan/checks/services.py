@@ -18,6 +18,7 @@ from search.plan.runs import existing_run, trusted_config
 from search.secrets import expand, health_page, resolved, without_password
 from search.trust import STORAGE
 from trainables.files import as_path
+from trainables.gpu_driver import driver_problem, installed_driver
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.storage import in_time
 
@@ -208,10 +209,19 @@ def _empty_shares(config: SearchConfig) -> list[str]:
 def _lacking(key: str, wanted: float, there: Callable[[], int]) -> list[str]:
     if not wanted or wanted <= (available := there()):
         return []
+    because = _driver_problem() if key == "gpus_per_trial" else ""
     return [
-        f"resources.{key} is {wanted:g} and this machine has {available} {key[:3].upper()}s; ask for fewer, or set "
-        "RAY_ADDRESS to a cluster that has them."
+        f"resources.{key} is {wanted:g} and this machine has {available} {key[:3].upper()}s{because}; ask for fewer, "
+        "or set RAY_ADDRESS to a cluster that has them."
     ]
+
+
+def _driver_problem() -> str:
+    """Return why PyTorch finds no GPU, in brackets, if the driver is too old for it."""
+    import torch
+
+    problem = driver_problem(torch.version.cuda, installed_driver())
+    return f" ({problem})" if problem else ""
 
 
 def _gpus() -> int:

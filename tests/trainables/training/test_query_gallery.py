@@ -100,6 +100,7 @@ def test_a_network_without_training_is_validated_on_queries_and_gallery(images: 
         divisions=((images.class_names[:4], images.class_names[4:]),),
         fitted_on=images.class_names[:4],
         metrics=("recall_at_1", "map_at_r"),
+        gpu=False,
         gallery_seed=None,
     )
     found = validate(spec)

@@ -283,6 +283,14 @@ def test_failures_have_names() -> None:
     assert failure_of(Diverged("x"))["cause"] == "DIVERGED"
     assert failure_of(torch.OutOfMemoryError("x"))["cause"] == "OUT_OF_MEMORY"
     assert failure_of(MemoryError())["cause"] == "OUT_OF_MEMORY"
+    for said in (
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    ):
+        assert failure_of(torch.AcceleratorError(said))["cause"] == "OUT_OF_MEMORY"
+        assert failure_of(RuntimeError(said))["cause"] == "OUT_OF_MEMORY"
+    assert failure_of(torch.AcceleratorError("CUDA error: an illegal access"))["cause"] == "CODE_ERROR"
     assert failure_of(KeyError("x")) == {"cause": "CODE_ERROR", "reason": "KeyError: 'x'"}
 
 

@@ -180,23 +180,25 @@ class ResidentStore(Store):
         return self._flat_P3[pixels_BWH.clamp_(max=len(self._flat_P3) - 1)]
 
 
-_resident: dict[Path, ResidentStore] = {}
+_resident: dict[tuple[Path, torch.device], ResidentStore] = {}
 
 
 def on_device(store: Store, device: torch.device) -> Store:
     """Return the store with its pixels on a GPU if they fit; all trials of this process share the copy."""
     if device.type != "cuda":
         return store
-    if store.path not in _resident:
+    key = (store.path, device)
+    if key not in _resident:
         _resident.clear()
+        torch.cuda.empty_cache()  # what PyTorch keeps of the store before is not free
         size = store.bytes
         free, _ = torch.cuda.mem_get_info(device)
         if size > SHARE * free:
             logger.info("The images (%.1f GB) stay in main memory: the GPU has %.1f GB free.", size / 1e9, free / 1e9)
             return store
-        _resident[store.path] = ResidentStore(store.path, device)
+        _resident[key] = ResidentStore(store.path, device)
         logger.info("The images (%.1f GB) are on the GPU.", size / 1e9)
-    return _resident[store.path]
+    return _resident[key]
 
 
 # Superclasses, and the gallery

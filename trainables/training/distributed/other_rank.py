@@ -62,7 +62,8 @@ class OtherRank(SharedTraining):
         """Train an epoch together with rank 0."""
         self._order = order
         self.set_train_mode(order.epoch)
-        self._train(order.epoch)
+        with self.deterministic:
+            self._train(order.epoch)
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         assert self._order is not None

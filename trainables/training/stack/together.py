@@ -3,15 +3,17 @@
 Shapes: M members, B images of a batch, S pixels a side, D embedding dimensions, N images of a view, T steps.
 """
 
+import gc
 import logging
 import time
+import traceback
 from collections.abc import Sequence
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from trainables.data.loading import load
+from trainables.data.loading import load, prefetched
 from trainables.losses.base import Used, summed
 from trainables.models.embedding import embed
 from trainables.spec import EpochRecord, derived_seed
@@ -52,14 +54,16 @@ def _run(trainings: Sequence[Training]) -> list[EpochRecord | Exception]:
     if len(trainings) == 1:
         return [_result(trainings[0], start, None)]
     try:
-        outcomes = _train(trainings)
+        with trainings[0].deterministic:
+            outcomes = _train(trainings)
     except Exception as error:  # the members are unchanged: results are written back last
         logger.warning(
             "A stack of %d trainings failed (%s: %s); it is split into halves.",
-            len(trainings), type(error).__name__, error,
+            len(trainings), type(error).__name__, str(error),
         )  # fmt: skip
+        _release(error)
         outcomes = None
-    if outcomes is None:  # outside of the handler, whose traceback keeps the tensors of the failed stack alive
+    if outcomes is None:
         middle = len(trainings) // 2
         return [*_run(trainings[:middle]), *_run(trainings[middle:])]
     embedded = _embedded([t for t, outcome in zip(trainings, outcomes) if isinstance(outcome, Trained)])
@@ -75,7 +79,17 @@ def _result(
             return training.run_epoch()
         return outcome if isinstance(outcome, Exception) else training.end_epoch(start, outcome, embedded)
     except Exception as error:
+        _release(error)
         return error
+
+
+def _release(error: BaseException) -> None:
+    """Free the tensors that the traceback of ``error`` and cycles keep alive: the trainings that follow need memory."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
+    gc.collect()
 
 
 def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
@@ -84,8 +98,9 @@ def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
     batches = [list(training.sampler.batches(epoch)) for training, epoch in zip(trainings, epochs)]
     indices_TMB = torch.stack([torch.stack(of_step) for of_step in zip(*batches, strict=True)])
     together = Together(trainings, epochs, steps=len(indices_TMB))
-    steps = zip(indices_TMB, together.labels(indices_TMB))
-    values_MT = torch.stack([together.step(indices_MB, labels_MB) for indices_MB, labels_MB in steps], dim=1).cpu()
+    images = prefetched(indices_TMB, lambda indices_MB: (together.load(indices_MB),), trainings[0].device)
+    steps = zip(images, together.labels(indices_TMB))
+    values_MT = torch.stack([together.step(images, labels_MB) for (images,), labels_MB in steps], dim=1).cpu()
     outcomes: list[Trained | Exception] = []
     for member, used in enumerate(together.used()):
         try:
@@ -140,9 +155,8 @@ class Together:
         labels = [training.labels_N[indices_TMB[:, member]] for member, training in enumerate(self._trainings)]
         return torch.stack(labels, dim=1).to(self._device)
 
-    def step(self, indices_MB: Tensor, labels_MB: Tensor) -> Tensor:
+    def step(self, images_MB3SS: Tensor, labels_MB: Tensor) -> Tensor:
         """Train each member on its images, and return the losses [M] on the device."""
-        images_MB3SS = self._load(indices_MB)
         embeddings_MBD = embeddings(self._network, self._of_network, images_MB3SS, self._config.precision)
         losses_M = self._losses(self._of_loss, embeddings_MBD, labels_MB)
         self._optimizer.step(losses_M)
@@ -150,7 +164,7 @@ class Together:
             self._averages.update()
         return losses_M.detach()
 
-    def _load(self, indices_MB: Tensor) -> Tensor:
+    def load(self, indices_MB: Tensor) -> Tensor:
         """Load a batch of each member, float32 [M, B, …], with its own generator for the augmentation."""
         images = load(
             self._images, indices_MB.flatten(), self._config.augment, self._config.frame,

@@ -1,0 +1,208 @@
+"""Every kind of fault that the simulated GPU claims to find is made here on purpose, next to the correct program."""
+
+import gc
+import threading
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from support.simulated_gpu import FREED_TOO_EARLY, HELD, RESERVED, SEEN, STATE, SimulationError
+
+pytestmark = pytest.mark.simulated_gpu
+
+
+def on_gpu(*shape: int) -> torch.Tensor:
+    return torch.ones(*shape, device="cuda")
+
+
+def test_tensors_say_that_they_are_on_the_gpu() -> None:
+    tensor = torch.arange(6.0, device="cuda").view(2, 3)
+    assert (tensor.device, tensor.is_cuda, torch.cuda.is_available()) == (torch.device("cuda", 0), True, True)
+    assert (tensor @ tensor.T).cpu().tolist() == [[5.0, 14.0], [14.0, 50.0]]
+    assert not tensor.cpu().is_cuda
+
+
+@pytest.mark.parametrize("mixed", [
+    lambda: on_gpu(3) + torch.ones(3),
+    lambda: torch.cat([on_gpu(3), torch.ones(3)]),
+    lambda: on_gpu(3, 3) @ torch.ones(3, 3),
+    lambda: torch.ones(3)[torch.tensor([0], device="cuda")],
+])  # fmt: skip
+def test_an_operation_on_two_devices_fails(mixed: Callable[[], torch.Tensor]) -> None:
+    with pytest.raises(SimulationError, match=r"same device|indices are on the GPU"):
+        mixed()
+
+
+def test_single_numbers_and_indices_may_be_on_the_cpu() -> None:
+    assert (on_gpu(3) * torch.tensor(2.0)).sum().item() == 6
+    assert on_gpu(3)[torch.tensor([0, 2])].shape == (2,)
+
+
+def test_integers_have_no_matrix_product() -> None:
+    with pytest.raises(SimulationError, match="not implemented"):
+        torch.ones(2, 2, dtype=torch.int64, device="cuda") @ torch.ones(2, 2, dtype=torch.int64, device="cuda")
+
+
+def test_memory_that_another_stream_still_writes_may_not_be_read() -> None:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        made = on_gpu(3) * 2
+    with pytest.raises(SimulationError, match="races"):
+        made + 1
+    torch.cuda.current_stream().wait_event(stream.record_event())
+    made.record_stream(torch.cuda.current_stream())
+    assert (made + 1).sum().item() == 9
+
+
+def test_memory_that_another_stream_still_reads_may_not_be_written() -> None:
+    stream, tensor = torch.cuda.Stream(), on_gpu(3)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        tensor + 1
+    with pytest.raises(SimulationError, match="races"):
+        tensor.zero_()
+    torch.cuda.current_stream().wait_stream(stream)
+    tensor.zero_()
+
+
+def test_an_event_orders_only_what_was_queued_before_it() -> None:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        event = stream.record_event()
+        made = on_gpu(3)
+    torch.cuda.current_stream().wait_event(event)
+    with pytest.raises(SimulationError, match="races"):
+        made + 1
+
+
+def test_memory_that_another_stream_uses_is_freed_too_early_unless_that_is_recorded() -> None:
+    user = torch.cuda.Stream()
+    for is_recorded, expected in ((False, 1), (True, 0)):
+        tensor = on_gpu(3)
+        user.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(user):
+            tensor + 1
+        if is_recorded:
+            tensor.record_stream(user)
+        del tensor
+        assert len(FREED_TOO_EARLY) == expected
+        FREED_TOO_EARLY.clear()
+
+
+def test_pinned_memory_may_not_be_read_while_a_copy_fills_it() -> None:
+    pinned = torch.empty(3, pin_memory=True)
+    pinned.copy_(on_gpu(3), non_blocking=True)
+    event = torch.cuda.current_stream().record_event()
+    with pytest.raises(SimulationError, match="pinned memory"):
+        pinned.sum()
+    event.synchronize()
+    assert pinned.sum() == 3
+
+
+def test_pinned_memory_may_not_be_written_while_a_copy_reads_it() -> None:
+    pinned = torch.ones(3).pin_memory()
+    pinned.to("cuda", non_blocking=True)
+    with pytest.raises(SimulationError, match="pinned memory"):
+        pinned.zero_()
+    torch.cuda.synchronize()
+    pinned.zero_()
+
+
+def test_a_thread_is_checked_too() -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            on_gpu(3) + torch.ones(3)
+        except SimulationError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
+
+
+def test_memory_ends() -> None:
+    torch.cuda.set_per_process_memory_fraction(2**20 / STATE.total)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            on_gpu(2**20)
+        assert on_gpu(2**10).sum().item() == 2**10
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_freed_memory_stays_reserved_by_its_stream_until_the_cache_is_emptied() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
+    held, reserved = HELD.total(), RESERVED.total()
+    for _ in range(3):  # blocks of one stream are reused, those of others are not
+        on_gpu(1000)
+    assert (HELD.total() - held, RESERVED.total() - reserved) == (0, 4000)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        on_gpu(1000)
+    assert RESERVED.total() - reserved == 8000
+    torch.cuda.empty_cache()
+    assert RESERVED.total() == reserved
+
+
+@pytest.mark.parametrize("waits", [
+    lambda: on_gpu(3).sum().item(),
+    lambda: on_gpu(3).tolist(),
+    lambda: on_gpu(3).nonzero(),
+    lambda: on_gpu(3)[on_gpu(3) > 0],
+    lambda: on_gpu(3)[torch.tensor([0])],
+    lambda: torch.ones(3).to("cuda"),
+    lambda: torch.ones(3).to("cuda", non_blocking=True),  # not pinned: the copy waits whatever was asked
+    lambda: on_gpu(3).cpu(),
+])  # fmt: skip
+def test_what_makes_the_host_wait_is_found(waits: Callable[[], object]) -> None:
+    with warnings.catch_warnings(action="ignore"):  # PyTorch warns that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        with pytest.raises(RuntimeError, match="synchronizing"):
+            waits()
+        torch.ones(3).pin_memory().to("cuda", non_blocking=True) * 2
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_waits_and_sums_in_no_fixed_order_are_counted_by_line() -> None:
+    code = "tensor = make()\ntensor.sum().item()\ntensor.index_add_(0, tensor.long(), tensor * 2)\n"
+    before = SEEN.copy()
+    exec(compile(code, "/somewhere/trainables/planted.py", "exec"), {"make": lambda: on_gpu(3)})
+    found = {(kind, line) for kind, _, line in SEEN - before}
+    assert {("sync", "trainables/planted.py:2"), ("unordered", "trainables/planted.py:3")} <= found
+
+
+def test_an_operation_without_a_deterministic_kernel_fails_where_one_is_required() -> None:
+    tensor, rows = on_gpu(3), torch.zeros(2, dtype=torch.int64, device="cuda")
+    tensor.put_(rows, on_gpu(2))
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="deterministic"):
+            tensor.put_(rows, on_gpu(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_the_gpu_has_its_own_random_numbers() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    first = torch.rand(4, device="cuda").cpu()
+    assert torch.equal(torch.rand(4), expected), "a draw on the GPU leaves those of the CPU alone"
+    torch.manual_seed(3)
+    state = torch.cuda.get_rng_state()
+    assert torch.equal(torch.rand(4, device="cuda").cpu(), first)
+    torch.cuda.set_rng_state(state)
+    assert torch.equal(torch.rand(4, device="cuda").cpu(), first)
+
+
+def test_autocast_computes_products_in_bfloat16() -> None:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        product = on_gpu(2, 2) @ on_gpu(2, 2)
+        assert product.dtype == torch.bfloat16
+        assert product.exp().dtype == torch.float32

@@ -1,0 +1,136 @@
+"""Whole trainings on the simulated GPU equal those on the CPU, whose kernels compute both."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.simulated_training import CPU, GPU, assert_as_on_cpu, spec_of, trained
+
+from spaces.losses import SPACES
+from trainables.data import loading
+from trainables.data.augment import AUGMENTATIONS
+from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.store import view
+from trainables.data.store.spec import StoreSpec
+from trainables.losses import LOSSES
+from trainables.models import ModelConfig
+from trainables.models.config import POOLING
+from trainables.training.attempt import Worker
+from trainables.training.config import OPTIMIZERS
+from trainables.training.cross_validation import begin
+from trainables.training.stack import run_epochs
+from trainables.training.train import Training
+
+pytestmark = pytest.mark.simulated_gpu
+
+CHOICES = [
+    (loss, name, choice)
+    for loss, space in SPACES.items()
+    for name, parameter in space.items()
+    for choice in getattr(parameter.distribution, "choices", ())
+    if choice != parameter.default
+]
+
+
+FAST = ("mpa", "margin", "pnp")
+
+
+@pytest.mark.parametrize(
+    "loss", [loss if loss in FAST else pytest.param(loss, marks=pytest.mark.slow) for loss in LOSSES]
+)
+def test_every_loss_learns_as_on_a_cpu(images: StoreSpec, tmp_path: Path, loss: str) -> None:
+    assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, training={"epochs": 1, "warmup_epochs": 0}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("loss", "name", "choice"), CHOICES)
+def test_every_choice_of_a_loss_learns_as_on_a_cpu(
+    images: StoreSpec, tmp_path: Path, loss: str, name: str, choice: Any
+) -> None:
+    training = {"epochs": 1, "warmup_epochs": 0}
+    assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, hyperparameters={name: choice}, training=training))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", BATCH_SAMPLERS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_sampler_and_optimizer(images: StoreSpec, tmp_path: Path, sampler: str, optimizer: str) -> None:
+    training = {"sampler": sampler, "optimizer": optimizer, "batch_size": 6, "clip_grad": None, "resize_square": True}
+    assert_as_on_cpu(spec_of(images, tmp_path, training=training, merge=2, gallery_seed=3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_resident", [True, False])
+@pytest.mark.parametrize("padded", [loading.PADDED, 3 * 4 * 40 * 40])
+@pytest.mark.parametrize("augment", AUGMENTATIONS)
+def test_every_augmentation_wherever_the_images_are(
+    images: StoreSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_resident: bool, padded: int, augment: str
+) -> None:
+    """A small ``padded`` splits a batch whose windows do not fit in memory at once."""
+    monkeypatch.setattr(loading, "PADDED", padded)
+    monkeypatch.setattr(view, "SHARE", 0.25 if is_resident else 0.0)
+    assert_as_on_cpu(spec_of(images, tmp_path, training={"augment": augment}))
+    assert bool(view._resident) == is_resident
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backbone", ["resnet18", "googlenet", "bninception"])
+@pytest.mark.parametrize("precision", ["float32", "auto"])
+def test_backbones_alone_and_in_a_stack(images: StoreSpec, tmp_path: Path, backbone: str, precision: str) -> None:
+    model = ModelConfig(backbone=backbone, embedding_dim=8, freeze_bn=True, layer_norm=True, pooling="gem_learned")
+    spec = spec_of(images, tmp_path, model=model, training={"epochs": 1, "warmup_epochs": 0, "precision": precision})
+    trained(spec, GPU)
+    trainings = [Training(replace(spec, seed=n, directory=str(tmp_path / str(n))), GPU) for n in range(2)]
+    assert [record["together"] for record in run_epochs(trainings)] == [2, 2]  # type: ignore[index]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", [name for name, row in POOLING.rows.items() if not row.tokens])
+def test_every_pooling_of_maps(images: StoreSpec, tmp_path: Path, pooling: str) -> None:
+    assert_as_on_cpu(spec_of(images, tmp_path, model=ModelConfig(embedding_dim=8, pooling=pooling)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"gradient_chunk": 5}, {"ema": 0.9}, {"cross_batch_memory": 0.5}])
+def test_other_ways_to_train(images: StoreSpec, tmp_path: Path, settings: dict[str, Any]) -> None:
+    loss = "contrastive" if "cross_batch_memory" in settings else "mpa"
+    model = ModelConfig(embedding_dim=8, freeze_bn=True)
+    assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, model=model, training=settings))
+
+
+@pytest.mark.parametrize(("first", "then"), [(GPU, CPU), pytest.param(CPU, GPU, marks=pytest.mark.slow)])
+def test_a_training_resumes_on_the_other_device(
+    images: StoreSpec, tmp_path: Path, first: torch.device, then: torch.device
+) -> None:
+    spec = spec_of(images, tmp_path, training={"warmup_epochs": 0})
+    begun = Training(spec, first)
+    begun.run_epoch()
+    begun.wait_for_checkpoints()
+    resumed = Training(spec, then)
+    assert len(resumed.records) == 1
+    resumed.run_epoch()
+    assert resumed.records[1]["loss"] == pytest.approx(trained(spec, CPU).records[1]["loss"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_cross_validation_trains_each_fold(images: StoreSpec, tmp_path: Path) -> None:
+    names = images.class_names
+    spec = spec_of(
+        images, tmp_path, train_classes=names, validation_classes=(), folds=(names[:2], names[2:4]),
+        training={"batch_size": 6},
+    )  # fmt: skip
+    training = begin(spec, GPU)
+    while not training.finished:
+        training.run_epoch()
+    assert [record["fold"] for record in training.records] == [1, 1, 2, 2]
+
+
+def test_a_worker_trains_a_stack_to_its_end(images: StoreSpec, tmp_path: Path) -> None:
+    worker = Worker(cpus=1, gpus=1)
+    specs = [spec_of(images, tmp_path / str(number), seed=number) for number in range(3)]
+    worker.assign((), specs)
+    for _ in range(2):
+        assert [news["records"][-1]["together"] for news in worker.step()] == [3, 3, 3]
+    worker.end()

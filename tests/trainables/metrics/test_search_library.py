@@ -1,0 +1,109 @@
+"""Which library searches neighbours, and in which precision.
+
+Shapes: Q queries, N images of the gallery, D embedding.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from trainables.metrics.ranking import SEARCH, faiss_for, full_float32, nearest
+from trainables.mistakes import Mistakes
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(("chosen", "searches"), [(None, "faiss"), ("", "faiss"), ("faiss", "faiss"), ("torch", None)])
+def test_the_environment_chooses_the_library(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, searches: str | None
+) -> None:
+    monkeypatch.delenv(SEARCH, raising=False)
+    if chosen is not None:
+        monkeypatch.setenv(SEARCH, chosen)
+    found = faiss_for(CPU)
+    assert (found.__name__ if isinstance(found, ModuleType) else None) == searches
+
+
+def test_both_libraries_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    unit_ND = torch.nn.functional.normalize(torch.randn(200, 8, generator=torch.Generator().manual_seed(0)))
+    monkeypatch.setenv(SEARCH, "faiss")
+    expected_QK, rows_QK = nearest(unit_ND[:20], unit_ND, 5)
+    monkeypatch.setenv(SEARCH, "torch")
+    found_QK, found_rows_QK = nearest(unit_ND[:20], unit_ND, 5)
+    torch.testing.assert_close(found_QK, expected_QK)
+    assert torch.equal(found_rows_QK, rows_QK)
+
+
+def test_an_unknown_library_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SEARCH, "annoy")
+    with pytest.raises(Mistakes, match="HOLDOUT_SEARCH must be faiss or torch, or unset; it is 'annoy'"):
+        faiss_for(CPU)
+
+
+def test_a_faiss_without_a_gpu_cannot_be_chosen_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SEARCH, "faiss")
+    with pytest.raises(Mistakes, match="this faiss has no GPU"):
+        faiss_for(torch.device("cuda"))
+
+
+BROKEN = """
+import sys
+import torch
+from trainables.metrics.ranking import nearest
+unit = torch.eye(3)
+print(nearest(unit, unit, 1)[1].flatten().tolist())
+"""
+
+
+@pytest.mark.parametrize(("chosen", "code", "said"), [
+    (None, 0, "faiss cannot be imported (libcudart.so.12 is missing); torch searches neighbours."),
+    ("faiss", 1, "HOLDOUT_SEARCH is faiss, which cannot be imported (libcudart.so.12 is missing)"),
+])  # fmt: skip
+def test_a_faiss_that_fails_to_load_is_told(tmp_path: Path, chosen: str | None, code: int, said: str) -> None:
+    """A faiss-gpu without CUDA's libraries raises RuntimeError at its import."""
+    (tmp_path / "faiss.py").write_text('raise RuntimeError("libcudart.so.12 is missing")\n')
+    environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}"} | ({SEARCH: chosen} if chosen else {})
+    done = subprocess.run([sys.executable, "-c", BROKEN], env=environment, capture_output=True, text=True)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert code or done.stdout == "[0, 1, 2]\n"
+
+
+SETTINGS = (
+    torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.mkldnn.matmul,
+    torch.backends.mkldnn.conv,
+)  # fmt: skip
+
+
+@pytest.fixture
+def settings_kept() -> Iterator[None]:
+    before = [setting.fp32_precision for setting in SETTINGS]
+    yield
+    for setting, precision in zip(SETTINGS, before, strict=True):
+        setting.fp32_precision = precision
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_precision_set_by_operation_is_read_and_restored(settings_kept: None, precision: str) -> None:
+    """PyTorch's older settings raise RuntimeError where its newer ones differ by operation."""
+    torch.backends.cuda.matmul.fp32_precision = precision
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    before = [setting.fp32_precision for setting in SETTINGS]
+    with full_float32():
+        assert {setting.fp32_precision for setting in SETTINGS} == {"ieee"}
+    assert [setting.fp32_precision for setting in SETTINGS] == before
+
+
+def test_precision_set_for_all_products_is_restored(settings_kept: None) -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        with full_float32():
+            assert {setting.fp32_precision for setting in SETTINGS} == {"ieee"}
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
