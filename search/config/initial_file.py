@@ -118,7 +118,8 @@ def sizes_for(facts: ImageFacts, machine: Machine, network: Pretrained | None = 
     if facts.features is not None:
         return Sizes(
             backbone=f"{FEATURES}:{facts.features}", weights=None, embedding_dim=min(facts.features, 512),
-            image_size=None, images_per_class=images_per_class, batch_size=batch_size, epochs=20, gpus_per_trial=0,
+            image_size=None, images_per_class=images_per_class, batch_size=batch_size,
+            epochs=min(max(math.ceil(340 / steps), 5), 20), gpus_per_trial=0,
         )  # fmt: skip
     assert facts.short_side is not None, "images have sides"
     sizes = Sizes(
