@@ -42,7 +42,8 @@ def test_every_key_says_what_it_does() -> None:
 
 
 RESNET = ["model.backbone=resnet50"]
-BESIDE = {"model.weights": RESNET, "model.freeze": [*RESNET, "model.weights=imagenet"]}
+PRETRAINED = [*RESNET, "model.weights=imagenet"]
+BESIDE = {"model.weights": RESNET, "model.freeze": PRETRAINED, "model.lora_rank": PRETRAINED}
 """What an example needs beside itself."""
 
 

@@ -28,6 +28,7 @@ from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
+from trainables.models.lora import merged
 from trainables.models.stages import Stage, stages
 from trainables.spec import DeviceMemory, EpochRecord, TrialSpec, derived_seed
 from trainables.storage import StorageFailure, cause_of
@@ -382,6 +383,8 @@ class Training:
         if value > self._best:
             self._best = value
             best = kept_tensors(weights["model"], weights["loss"]) if self.averages is None else self.averages.tensors
+            if self.spec.model.lora_rank:
+                best = merged(best)
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
             record["checkpoint"] = self._checkpoints.best
         self.records.append(record)
@@ -456,8 +459,9 @@ def origin_of(spec: TrialSpec) -> dict[str, Any]:
 def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
     """Return the description, stored in the checkpoint, of the network that ``spec`` has trained after ``epoch``."""
     return EmbedderSpec(
-        # The initial weights are overwritten by training; those of a frozen backbone are in ``origin``.
-        model=replace(spec.model, weights=None, freeze=None),
+        # The initial weights are overwritten by training, and LoRA is merged with them; a frozen backbone's are in
+        # ``origin``.
+        model=replace(spec.model, weights=None, freeze=None, lora_rank=0),
         decoded_side=spec.images.short_side,
         frame=spec.training.frame,
         batch_size=spec.training.embedding_batch,
