@@ -2,13 +2,19 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
-from yaml.constructor import ConstructorError
+from yaml.composer import Composer
+from yaml.constructor import ConstructorError, SafeConstructor
+from yaml.cyaml import CParser
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from yaml.reader import ReaderError
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.resolver import Resolver
+from yaml.scanner import Scanner
 
 from trainables.mistakes import Mistakes, raise_if_any
 
@@ -95,8 +101,10 @@ def _load(text: str) -> Any:
     """Return the value of a YAML text; the sentences of the mistakes it raises lack their subject."""
     if len(text) > MOST_CHARACTERS:
         raise Mistakes(f"has more than {MOST_CHARACTERS:,} characters, too many for a search file; shorten it.")
+    with suppress(Mistakes, yaml.YAMLError, ValueError, OverflowError):  # refused below, with PyYAML's own words
+        return yaml.load(text, _FastLoader)
     try:
-        return yaml.load(text, _Loader)  # a subclass of SafeLoader
+        return yaml.load(text, _Loader)
     except Mistakes:
         raise
     except ReaderError as error:
@@ -129,8 +137,8 @@ _TRUTHS = {"true": True, "false": False}
 _INFINITIES = (".inf", "+.inf", "-.inf", ".nan")
 
 
-class _Loader(yaml.SafeLoader):
-    """Loader of mappings with text keys, lists, text, numbers, booleans and null.
+class _Rules(Composer, SafeConstructor, Resolver):
+    """Mappings with text keys, lists, text, numbers, booleans and null, from the events of a parser.
 
     PyYAML follows YAML 1.1, which reads 1:30 as 90, 017 as 15, ``no`` as false and 1e-3 as text. Here the first three
     are text, which is refused where a number or a flag is wanted, and the last is a number.
@@ -139,8 +147,9 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012
     yaml_constructors: ClassVar[dict[Any, Any]] = {}
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    def __init__(self) -> None:
+        for part in (Composer, SafeConstructor, Resolver):
+            part.__init__(self)
         self._depth = 0
         self._measures: dict[Node, tuple[int, int]] = {}  # number of values in each node, and its depth
 
@@ -236,6 +245,24 @@ class _Loader(yaml.SafeLoader):
         raise ConstructorError(None, None, f"the tag {tag} is not supported", node.start_mark)
 
 
+class _Loader(_Rules, Reader, Scanner, Parser):
+    """Loader by PyYAML's own parser, whose errors are exact."""
+
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        super().__init__()
+
+
+class _FastLoader(_Rules, CParser):
+    """Loader by libyaml's parser, which is many times as fast."""
+
+    def __init__(self, text: str) -> None:
+        CParser.__init__(self, text)
+        super().__init__()
+
+
 def _refuse_excess(values: int, depth: int, line: int) -> None:
     if values > MOST_VALUES:
         raise Mistakes(f"holds more than {MOST_VALUES:,} values (line {line}), too many for a search file; shorten it.")
@@ -244,16 +271,16 @@ def _refuse_excess(values: int, depth: int, line: int) -> None:
 
 
 for _name, _construct in {
-    "map": _Loader.mapping,
-    "seq": _Loader.sequence,
-    "str": _Loader.text,
-    "int": _Loader.whole_number,
-    "float": _Loader.number,
-    "bool": _Loader.truth,
-    "null": _Loader.nothing,
+    "map": _Rules.mapping,
+    "seq": _Rules.sequence,
+    "str": _Rules.text,
+    "int": _Rules.whole_number,
+    "float": _Rules.number,
+    "bool": _Rules.truth,
+    "null": _Rules.nothing,
 }.items():
-    _Loader.add_constructor(_TAG + _name, _construct)
-_Loader.add_constructor(None, _Loader.refused)
+    _Rules.add_constructor(_TAG + _name, _construct)
+_Rules.add_constructor(None, _Rules.refused)
 for _name, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -264,4 +291,4 @@ for _name, _pattern, _first in (
         "-+.0123456789",
     ),
 ):
-    _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^({_pattern})$"), list(_first))
+    _Rules.add_implicit_resolver(_TAG + _name, re.compile(f"^({_pattern})$"), list(_first))

@@ -4,15 +4,18 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import optuna
 import sqlalchemy
 from optuna.storages import RDBStorage
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.pool import NullPool
 
 from search.secrets import without_password
 from search.stages import search_of
@@ -28,9 +31,8 @@ SQLITE_NEEDS = 100_000
 """In bytes. With less, SQLite cannot map the index of its log (32 KiB and a header) and reports no reason."""
 
 
-def sqlite_file(engine: Engine) -> Path | None:
+def sqlite_file(address: URL) -> Path | None:
     """Return the file of a SQLite database; None for other databases."""
-    address = engine.url
     return Path(address.database) if address.get_backend_name() == "sqlite" and address.database else None
 
 
@@ -38,7 +40,7 @@ def watch_space(engine: Engine) -> None:
     """Make ``engine`` raise :class:`DiskFull` from now on if its database has no space left."""
 
     def handle(context: ExceptionContext) -> None:
-        if _is_full(context.original_exception, sqlite_file(engine)):
+        if _is_full(context.original_exception, sqlite_file(engine.url)):
             raise _full(engine) from context.original_exception
 
     sqlalchemy.event.listen(engine, "handle_error", handle)
@@ -55,7 +57,7 @@ def full_disk_detected(url: str) -> Iterator[None]:
         yield
     except Exception as error:
         engine = sqlalchemy.create_engine(url)
-        if any(_is_full(getattr(cause, "orig", cause), sqlite_file(engine)) for cause in causes(error)):
+        if any(_is_full(getattr(cause, "orig", cause), sqlite_file(engine.url)) for cause in causes(error)):
             raise _full(engine) from error
         raise
 
@@ -76,7 +78,7 @@ def _is_tight(file: Path) -> bool:
 
 
 def _full(engine: Engine) -> DiskFull:
-    return DiskFull.at(sqlite_file(engine) or engine.url.render_as_string())
+    return DiskFull.at(sqlite_file(engine.url) or engine.url.render_as_string())
 
 
 # Opening and closing the database for the driver.
@@ -96,12 +98,54 @@ def open_storage(url: str) -> DriverStorage:
         DiskFull: there is no space for it, now or during a later write.
     """
     with full_disk_detected(url):
-        database = RDBStorage(url, engine_kwargs=engine_arguments(url))
-        file = sqlite_file(database.engine)
+        empty = _empty_database()
+        file = sqlite_file(sqlalchemy.make_url(url))
+        if file:
+            _create_tables(url, empty)
+        database = RDBStorage(
+            url, engine_arguments(url), skip_compatibility_check=True, skip_table_creation=file is not None
+        )
+        if database.get_current_version() != empty.version:
+            RDBStorage(url, engine_arguments(url))  # says what to do about an older or newer schema
         if file and not is_on_network(file):
             _journal(database.engine, "WAL")
     watch_space(database.engine)
     return DriverStorage(database)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EmptyDatabase:
+    """The SQL that creates Optuna's tables in SQLite, and the version of their schema."""
+
+    statements: tuple[str, ...]
+    version: str
+
+
+@cache
+def _empty_database() -> _EmptyDatabase:
+    """Create Optuna's tables in memory: for each database Optuna would import its whole history of schemas three times.
+
+    A campaign opens many databases.
+    """
+    storage = RDBStorage("sqlite://")
+    with closing(storage.engine.raw_connection()) as connection:
+        dump: Iterator[str] = connection.driver_connection.iterdump()  # type: ignore[union-attr]
+        statements = tuple(statement for statement in dump if statement not in ("BEGIN TRANSACTION;", "COMMIT;"))
+    return _EmptyDatabase(statements=statements, version=storage.get_head_version())
+
+
+def _create_tables(url: str, empty: _EmptyDatabase) -> None:
+    """Create the tables in a new SQLite database, in one transaction; one with tables stays as it is."""
+    engine = sqlalchemy.create_engine(url, **engine_arguments(url), poolclass=NullPool)
+    tables = "SELECT 1 FROM sqlite_master"
+    with engine.connect() as connection:
+        if connection.exec_driver_sql(tables).first():
+            return
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if not connection.exec_driver_sql(tables).first():  # another process may have been faster
+            for statement in empty.statements:
+                connection.exec_driver_sql(statement)
+        connection.commit()
 
 
 @retry
@@ -109,7 +153,7 @@ def close_storage(storage: DriverStorage) -> None:
     """Close the database. SQLite's becomes a single file, which can also be read from a read-only folder."""
     engine = storage.database.engine
     storage.database.remove_session()
-    if sqlite_file(engine):
+    if sqlite_file(engine.url):
         engine.dispose()  # the journal mode can only change without other connections
         with suppress(sqlalchemy.exc.OperationalError, DiskFull):  # a reader that is still connected reads the log too
             _drop_log(engine)
