@@ -129,7 +129,7 @@ def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
 
 def commented(target: type, content: Mapping[str, Any]) -> str:
     """Return the YAML of ``content``, a file of the kind ``target``, with the first sentence on each key above it."""
-    described = {key.name: key for key in keys_of(target)}
+    described = _keys_by_name(target)
 
     def parts(content: Mapping[str, Any], above: str) -> Iterator[str]:
         for name, value in content.items():
@@ -141,10 +141,15 @@ def commented(target: type, content: Mapping[str, Any]) -> str:
                 yield f"{name}:\n"
                 yield textwrap.indent("".join(parts(value, f"{above}{name}.")), "  ")
             else:
-                yield yaml.safe_dump({name: value}, sort_keys=False, allow_unicode=True)
+                yield yaml.dump({name: value}, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
             yield "" if above else "\n"
 
     return "".join(parts(content, "")).removesuffix("\n")
+
+
+@cache
+def _keys_by_name(target: type) -> Mapping[str, Key]:
+    return {key.name: key for key in keys_of(target)}
 
 
 # What a class says about its fields.

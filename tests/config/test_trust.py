@@ -51,14 +51,14 @@ def stranger(opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: p
 def rewrite(runs: Path, **changes: Any) -> None:
     """Change keys such as ``search__storage`` of the stored search file."""
     file = runs / "small" / "search.yaml"
-    content = yaml.safe_load(file.read_text())
+    content = yaml.load(file.read_text(), yaml.CSafeLoader)  # ten times as fast
     for key, value in changes.items():
         section, _, name = key.partition("__")
         if name:
             content[section][name] = value
         else:
             content[section] = value
-    file.write_text(yaml.safe_dump(content))
+    file.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
 
 
 @pytest.fixture
