@@ -4,20 +4,17 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 from yaml.composer import Composer
-from yaml.constructor import ConstructorError, SafeConstructor
-from yaml.cyaml import CParser
+from yaml.constructor import ConstructorError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from yaml.parser import Parser
-from yaml.reader import Reader, ReaderError
-from yaml.resolver import Resolver
-from yaml.scanner import Scanner
+from yaml.reader import ReaderError
 
 from trainables.mistakes import Mistakes, raise_if_any
 
+BYTE_ORDER_MARK = "\ufeff"
 MOST_CHARACTERS = 1_000_000
 MOST_VALUES = 10_000
 """Values in a file; an alias counts as often as it is used."""
@@ -101,8 +98,9 @@ def _load(text: str) -> Any:
     """Return the value of a YAML text; the sentences of the mistakes it raises lack their subject."""
     if len(text) > MOST_CHARACTERS:
         raise Mistakes(f"has more than {MOST_CHARACTERS:,} characters, too many for a search file; shorten it.")
-    with suppress(Mistakes, yaml.YAMLError, ValueError, OverflowError):  # refused below, with PyYAML's own words
-        return yaml.load(text, _FastLoader)
+    if BYTE_ORDER_MARK not in text:  # the parsers differ in where they skip it
+        with suppress(Mistakes, yaml.YAMLError, ValueError, OverflowError):  # refused below, in PyYAML's own words
+            return yaml.load(text, _FastLoader)
     try:
         return yaml.load(text, _Loader)
     except Mistakes:
@@ -137,7 +135,7 @@ _TRUTHS = {"true": True, "false": False}
 _INFINITIES = (".inf", "+.inf", "-.inf", ".nan")
 
 
-class _Rules(Composer, SafeConstructor, Resolver):
+class _Rules(yaml.SafeLoader if TYPE_CHECKING else object):  # type: ignore[misc]
     """Mappings with text keys, lists, text, numbers, booleans and null, from the events of a parser.
 
     PyYAML follows YAML 1.1, which reads 1:30 as 90, 017 as 15, ``no`` as false and 1e-3 as text. Here the first three
@@ -147,9 +145,8 @@ class _Rules(Composer, SafeConstructor, Resolver):
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012
     yaml_constructors: ClassVar[dict[Any, Any]] = {}
 
-    def __init__(self) -> None:
-        for part in (Composer, SafeConstructor, Resolver):
-            part.__init__(self)
+    def begin(self) -> None:
+        """Set the counts to zero."""
         self._depth = 0
         self._measures: dict[Node, tuple[int, int]] = {}  # number of values in each node, and its depth
 
@@ -186,7 +183,7 @@ class _Rules(Composer, SafeConstructor, Resolver):
                 raise ConstructorError(None, None, "a key must be text", key_node.start_mark)
             key = key_node.value
             _check_key(key)
-            if key == "<<" and key_node.style is None:
+            if key == "<<" and not key_node.style:
                 raise Mistakes(f"merges entries with << (line {line}), which is not supported; write them out.")
             if key in content:
                 raise Mistakes(f"has the key {key!r} twice (line {line}); keep one of them.")
@@ -245,22 +242,21 @@ class _Rules(Composer, SafeConstructor, Resolver):
         raise ConstructorError(None, None, f"the tag {tag} is not supported", node.start_mark)
 
 
-class _Loader(_Rules, Reader, Scanner, Parser):
+class _Loader(_Rules, yaml.SafeLoader):
     """Loader by PyYAML's own parser, whose errors are exact."""
 
     def __init__(self, text: str) -> None:
-        Reader.__init__(self, text)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        super().__init__()
+        super().__init__(text)
+        self.begin()
 
 
-class _FastLoader(_Rules, CParser):
-    """Loader by libyaml's parser, which is many times as fast."""
+class _FastLoader(_Rules, Composer, yaml.CSafeLoader):
+    """Loader by libyaml's parser, which is many times as fast. What both accept has the same value."""
 
     def __init__(self, text: str) -> None:
-        CParser.__init__(self, text)
-        super().__init__()
+        yaml.CSafeLoader.__init__(self, text)
+        Composer.__init__(self)
+        self.begin()
 
 
 def _refuse_excess(values: int, depth: int, line: int) -> None:
@@ -279,8 +275,8 @@ for _name, _construct in {
     "bool": _Rules.truth,
     "null": _Rules.nothing,
 }.items():
-    _Rules.add_constructor(_TAG + _name, _construct)
-_Rules.add_constructor(None, _Rules.refused)
+    _Rules.yaml_constructors[_TAG + _name] = _construct
+_Rules.yaml_constructors[None] = _Rules.refused
 for _name, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -291,4 +287,5 @@ for _name, _pattern, _first in (
         "-+.0123456789",
     ),
 ):
-    _Rules.add_implicit_resolver(_TAG + _name, re.compile(f"^({_pattern})$"), list(_first))
+    for _character in _first:
+        _Rules.yaml_implicit_resolvers.setdefault(_character, []).append((_TAG + _name, re.compile(f"^({_pattern})$")))
