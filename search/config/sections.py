@@ -328,7 +328,7 @@ class SearchSection(ConfigSection):
     origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
     """The name of another search in the runs folder whose trials this one begins with. Example: birds."""
     trials: int = Field(default=16, ge=1)
-    """The number of trials of each loss, the default among them. May be raised before the choice."""
+    """The number of trials of each loss, the default among them. May be raised at any time."""
     epochs: int | None = Field(default=None, ge=1)
     """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
     hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
