@@ -227,8 +227,8 @@ def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
 def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> None:
     """The file is read only by the process that holds the search. Otherwise the command fails for the cluster alone."""
     (copied.path / ".driver").write_bytes(b"\xff\0")
-    refused(here, ["run", "runs/small/search.yaml", "--set", "search.trials=3", "--runs", "runs"],
-            "search.trials: the configurations of small were already chosen, after 2 trials; give a search with more trials a new name.")
+    refused(here, ["run", "runs/small/search.yaml", "--set", "search.seed=5", "--runs", "runs"],
+            "search.seed: the search small began with 0 and the file now says 5; put it back, or give the search a new name.")
 
 
 @pytest.mark.parametrize("path", ["", "/report", "/health"])
