@@ -43,7 +43,7 @@ class Growth:
         return bool(self.losses if section == "losses" else self.wider and section == "space")
 
     def __str__(self) -> str:
-        return listed(
+        return " and ".join(
             [
                 *([f"{self.trials} trials"] if self.trials else []),
                 *([f"the loss{'es' * (len(self.losses) > 1)} {listed(self.losses)}"] if self.losses else []),
