@@ -128,7 +128,8 @@ def open_search(plan: Plan) -> OpenedSearch:
     folder.path.mkdir(parents=True, exist_ok=True)
     storage = open_storage(address)  # before the search file, without which there is no search
     if folder.config.exists() and growth(parse_config(stored_config(folder)), plan.config):
-        for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses, and not tested
+        assert not folder.test.exists(), "a tested search has a successor"
+        for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
             outgrown.unlink(missing_ok=True)
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
