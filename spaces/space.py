@@ -64,6 +64,27 @@ Space = Mapping[str, Parameter]
 """Parameters by name, each after those that its ``when`` names."""
 
 
+def lies_within(narrow: "BaseDistribution", wide: "BaseDistribution") -> bool:
+    """Return True if every value of ``narrow`` is one of ``wide``, a distribution of the same kind and scale."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(narrow, CategoricalDistribution) and isinstance(wide, CategoricalDistribution):
+        return all(choice in wide.choices for choice in narrow.choices)
+    if not isinstance(narrow, FloatDistribution | IntDistribution) or type(narrow) is not type(wide):
+        return False
+    assert isinstance(wide, FloatDistribution | IntDistribution), "it is of the same type"
+    steps_between = (narrow.low - wide.low) / narrow.step if narrow.step else 0.0
+    same = (narrow.log, narrow.step) == (wide.log, wide.step) and math.isclose(steps_between, round(steps_between))
+    return same and wide.low <= narrow.low <= narrow.high <= wide.high
+
+
+def has_choices(parameter: Parameter) -> bool:
+    """Return True if the parameter has a list of choices, which Optuna fixes for a study."""
+    from optuna.distributions import CategoricalDistribution
+
+    return isinstance(parameter.distribution, CategoricalDistribution)
+
+
 def steps(distribution: "BaseDistribution") -> tuple[Value, ...] | None:
     """Return every value of ``distribution`` in order; None if it is continuous."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution

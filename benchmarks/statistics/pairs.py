@@ -1,8 +1,9 @@
-"""The error rate and the power of the test of a pair.
+"""The error rate and the power of the test of a pair, and how often all intervals of a table hold.
 
 Tables of trainings are drawn from a model: each row has noise of its seeds, of its classes, and of their interaction.
 Three tests are applied to the same tables: the paired t over seeds combined with a bootstrap over classes (the larger
-p), the t test with the variance components of each row alone, and ours. These vectorised implementations are
+p), the t test with the variance components of each row alone, and ours. All are corrected for the pairs of a table as
+ours (Bonferroni). These vectorised implementations are
 independent of the product's code, with which ours is compared. Run with ``make bench-statistics``; it takes minutes.
 
 Shapes: B tables, R rows, S seeds, C classes, P pairs.
@@ -78,14 +79,20 @@ def pairs(rows: int) -> list[tuple[int, int]]:
     return list(itertools.combinations(range(rows), 2))
 
 
-def holm(p_BP: Floats) -> Floats:
-    """Return the p-values with Holm's correction in each table."""
-    order = np.argsort(p_BP, axis=1)
-    steps = p_BP.shape[1] - np.arange(p_BP.shape[1])
-    climbing = np.maximum.accumulate(np.take_along_axis(p_BP, order, 1) * steps, axis=1)
-    corrected = np.empty_like(p_BP)
-    np.put_along_axis(corrected, order, np.minimum(1, climbing), 1)
-    return corrected
+def bonferroni(p_BP: Floats) -> Floats:
+    """Return the p-values corrected for their number in each table."""
+    return np.minimum(1, p_BP * p_BP.shape[1])
+
+
+def holm_levels(p_BP: Floats) -> Floats:
+    """Return the level at which Holm's correction tests each pair last, which is that of the interval that it implies.
+
+    The pair of rank i is tested at 5 % / (m - i); those after the first that is not rejected, at the level of that one.
+    """
+    tests = p_BP.shape[1]
+    ranks = np.argsort(np.argsort(p_BP, axis=1), axis=1)
+    rejected = np.minimum.accumulate(np.sort(p_BP, axis=1) <= LEVEL / (tests - np.arange(tests)), axis=1).sum(1)
+    return LEVEL / (tests - np.minimum(ranks, np.minimum(rejected, tests - 1)[:, None]))
 
 
 def paired_t_and_bootstrap(tables: Floats, counts_C: Floats) -> Floats:
@@ -153,7 +160,7 @@ TESTS: Mapping[str, Test] = {
 
 def family_wise_error(test: Test, design: Design, tables: Floats) -> float:
     """Return the share of tables with a significant pair; a collapsing row counts only if it seems better."""
-    below = holm(test(tables, design.counts_C)) <= LEVEL
+    below = bonferroni(test(tables, design.counts_C)) <= LEVEL
     if design.collapse:
         means = tables.mean((2, 3))
         wrong = [first > 0 or means[:, 0] > means[:, second] for first, second in pairs(design.rows)]
@@ -163,7 +170,7 @@ def family_wise_error(test: Test, design: Design, tables: Floats) -> float:
 
 def power(test: Test, design: Design, tables: Floats) -> float:
     """Return the share of significant pairs with the first row."""
-    below = holm(test(tables, design.counts_C)) <= LEVEL
+    below = bonferroni(test(tables, design.counts_C)) <= LEVEL
     return float(below[:, [first == 0 for first, _ in pairs(design.rows)]].mean())
 
 
@@ -200,7 +207,7 @@ def untrained_error(design: Design, count: int, generator: np.random.Generator) 
         sums = {row: scores * counts_C for row, scores in enumerate(table)}
         tested = ScoredRows(sums, counts_C, {-1: fixed_C * counts_C})
         found = [[tested.contrast({row: 1, -1: -1}).p for row in sums]]
-        wrong += bool((holm(np.array(found)) <= LEVEL).any())
+        wrong += bool((bonferroni(np.array(found)) <= LEVEL).any())
     return wrong / count
 
 
@@ -222,12 +229,29 @@ def main() -> None:
                     worst[name] = max(worst[name], family_wise_error(test, design, tables))
             console.print(layout.format(rows, seeds, title, *(f"{share:.3f}" for share in worst.values())))
     print_untrained(console, generator)
+    print_intervals(console, generator)
     console.print("Pairs found whose difference is 4 deviations of a training (48 classes, noise of the seeds):")
     for rows, seeds in SIZES:
         design = Design(rows=rows, seeds=seeds, classes=48, shift=4.0)
         tables = design.tables(POWER_TABLES, generator)
         found = (f"{power(test, design, tables):.3f}" for test in TESTS.values())
         console.print(layout.format(rows, seeds, "", *found))
+
+
+def print_intervals(console: Console, generator: np.random.Generator) -> None:
+    """Print the power of two corrections, and how often all intervals with the same corrections hold at once."""
+    console.print("Rows 2 deviations of a training apart: pairs found, and tables in which all intervals hold (ours):")
+    console.print(f"{'rows':>5} {'seeds':>6}  {'found: Holm, Bonferroni':>26} {'all hold: Holm, Bonferroni':>28}")
+    for rows, seeds in SIZES:
+        design = Design(rows=rows, seeds=seeds, classes=48)
+        tables = design.tables(TABLES, generator)
+        apart = 2 * np.hypot(SHARES["seeds"][0], SHARES["seeds"][2]) * np.arange(rows)
+        true_p = TESTS["ours"](tables, design.counts_C)  # of the true differences, since a shift changes no variance
+        p = TESTS["ours"](tables + apart[:, None, None], design.counts_C)
+        levels = holm_levels(p), np.full_like(p, LEVEL / p.shape[1])
+        found = " ".join(f"{(p <= level).mean():.3f}" for level in levels)
+        held = " ".join(f"{(true_p > level).all(1).mean():.3f}" for level in levels)
+        console.print(f"{rows:>5} {seeds:>6}  {found:>26} {held:>28}")
 
 
 def print_untrained(console: Console, generator: np.random.Generator) -> None:

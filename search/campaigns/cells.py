@@ -73,9 +73,9 @@ class Trend(Result):
         coordinates: coordinates that the rows share.
         metric: the metric.
         change: difference between the ends of a straight line through the means of the labels in their order.
-        ci95: its 95 % interval.
-        p: its p-value.
-        p_holm: ``p`` corrected for the trends of one test set (Holm).
+        ci95: its 95 % interval, which holds for all trends of one test set at once.
+        p: its p-value, alone.
+        p_corrected: ``p`` times the number of trends of its test set (Bonferroni), at most 1.
         differ: True if the trend is significant.
     """
 
@@ -86,7 +86,7 @@ class Trend(Result):
     change: float
     ci95: tuple[float, float]
     p: float
-    p_holm: float
+    p_corrected: float
     differ: bool
 
 

@@ -31,7 +31,7 @@ from search.report.comparison import image_set_of
 from search.report.pairs import METHOD, Comparable, comparable_rows, pairs_of
 from search.report.results import LossSummary, Summary
 from search.report.rows import Row, RowKey, mean_of
-from search.report.statistics import LEVEL, Estimate, Tournament, holm, tournament
+from search.report.statistics import Estimate, Tournament, tournament
 from search.stages import BASELINES, UNTRAINED, Role
 
 Coordinates = Mapping[RowKey, Mapping[str, str]]
@@ -144,12 +144,8 @@ def trends(tested: Comparable, coordinates: Coordinates, axes: Sequence[str]) ->
 
     Labels are equidistant steps in their order, whatever their size: 1, 3 and 12 proxies are three steps.
     """
-    found = [
-        (axis, keys, _change(tested, [key for _, key in keys]))
-        for axis in axes
-        for keys in _lines(tested, coordinates, axis)
-    ]
-    corrected = holm([estimate.p for _, _, estimate in found])
+    lines = [(axis, keys) for axis in axes for keys in _lines(tested, coordinates, axis)]
+    found = [(axis, keys, _change(tested, [key for _, key in keys], len(lines))) for axis, keys in lines]
     return [
         Trend(
             axis=axis,
@@ -159,10 +155,10 @@ def trends(tested: Comparable, coordinates: Coordinates, axes: Sequence[str]) ->
             change=estimate.value,
             ci95=estimate.ci95,
             p=estimate.p,
-            p_holm=p_holm,
-            differ=p_holm <= LEVEL,
+            p_corrected=estimate.p_corrected,
+            differ=estimate.differs,
         )
-        for (axis, keys, estimate), p_holm in zip(found, corrected, strict=True)
+        for axis, keys, estimate in found
     ]
 
 
@@ -188,11 +184,11 @@ def _is_number(label: str) -> bool:
     return True
 
 
-def _change(tested: Comparable, keys: Sequence[RowKey]) -> Estimate:
-    """Return the change of the least-squares line through the rows' means, from the first to the last."""
+def _change(tested: Comparable, keys: Sequence[RowKey], tests: int) -> Estimate:
+    """Return the change of the least-squares line through the rows' means, one of ``tests``, from first to last."""
     steps = np.arange(len(keys)) - (len(keys) - 1) / 2
     weights = (len(keys) - 1) * steps / (steps**2).sum()
-    return tested.rows.contrast(dict(zip(keys, weights.tolist(), strict=True)))
+    return tested.rows.contrast(dict(zip(keys, weights.tolist(), strict=True)), tests)
 
 
 # Anytime curves of campaigns that compare ways to search.

@@ -26,7 +26,7 @@ from search.report.drawing import (
     marks_of,
     pairs_finding,
 )
-from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, p_value, ranks_beside, verdict
+from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, interval, p_value, ranks_beside, verdict
 from search.report.sections.answer import again
 from search.report.sections.effort import effort
 from search.report.sections.outcome import distinct_proxies
@@ -76,11 +76,11 @@ def _trends(result: CampaignResult) -> list[str]:
     sentences = []
     for trend in result.trends:
         scale = unit(trend.metric)
-        low, high = (scale * end for end in trend.ci95)
         word = NO_DIFFERENCE if not trend.differ else "rises" if trend.change > 0 else "falls"
         sentences.append(
             f"{' '.join(trend.coordinates.values())}: along {trend.axis} from {trend.labels[0]} to "
-            f"{trend.labels[-1]} {trend.metric} changes by {scale * trend.change:+.2f} [{low:.2f}, {high:.2f}]: {word}."
+            f"{trend.labels[-1]} {trend.metric} changes by {scale * trend.change:+.2f} "
+            f"{interval(trend.ci95, scale=scale, digits=2)}: {word}."
         )
     return sentences
 
@@ -88,16 +88,16 @@ def _trends(result: CampaignResult) -> list[str]:
 def _differences(result: CampaignResult) -> TextTable:
     return TextTable(
         title="Differences on the test classes",
-        header=("pair", "difference", "95 % interval", "p (Holm)", ""),
+        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
         rows=tuple(
             (
                 " − ".join(pair.names),
                 f"{unit(pair.metric) * pair.difference:+.2f}",
-                "[{:.2f}, {:.2f}]".format(*(unit(pair.metric) * end for end in pair.ci95)),
-                p_value(pair.p_holm),
+                interval(pair.ci95, scale=unit(pair.metric), digits=2),
+                p_value(pair.p_corrected),
                 verdict(pair),
             )
-            for pair in sorted(result.pairs, key=lambda pair: pair.p_holm)
+            for pair in sorted(result.pairs, key=lambda pair: pair.p_corrected)
         ),
         labels=1,
     )

@@ -37,6 +37,7 @@ from search.report.formats import (
     NO_DIFFERENCE,
     RANKS,
     RANKS_BESIDE,
+    interval,
     is_against_baseline,
     p_value,
     parameters,
@@ -311,7 +312,7 @@ def _differences(result: CampaignResult) -> TextTable:
     count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
     return TextTable(
         title="Differences on the test classes",
-        header=("pair", "difference", "95 % interval", "p (Holm)", ""),
+        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
         rows=tuple(_difference(pair) for pair in shown),
         labels=1,
         notes=(
@@ -323,21 +324,21 @@ def _differences(result: CampaignResult) -> TextTable:
 
 def _difference(pair: CampaignPair) -> tuple[str, ...]:
     scale = unit(pair.metric)
-    low, high = (scale * end for end in pair.ci95)
+    ends = interval(pair.ci95, scale=scale, digits=2)
     difference = f"{scale * pair.difference:+.2f}"
-    return " − ".join(pair.names), difference, f"[{low:.2f}, {high:.2f}]", p_value(pair.p_holm), verdict(pair)
+    return " − ".join(pair.names), difference, ends, p_value(pair.p_corrected), verdict(pair)
 
 
 def _trends(found: Sequence[Trend]) -> TextTable:
     same = sum(not trend.differ for trend in found)
     return TextTable(
         title="Trends on the test classes",
-        header=("along", "change", "95 % interval", "p (Holm)", ""),
+        header=("along", "change", "95 % interval", "p (corrected)", ""),
         rows=tuple(_trend(trend) for trend in found),
         labels=1,
         notes=(
-            "change of a straight line from the first label to the last; Holm: corrected over the trends of one test "
-            "set",
+            "change of a straight line from the first label to the last; intervals and p are corrected for the trends "
+            "of one test set (Bonferroni)",
             *([f"no significant change in {same} of {len(found)} trends"] if same else []),
         ),
     )
@@ -345,7 +346,7 @@ def _trends(found: Sequence[Trend]) -> TextTable:
 
 def _trend(trend: Trend) -> tuple[str, ...]:
     scale = unit(trend.metric)
-    low, high = (scale * end for end in trend.ci95)
+    ends = interval(trend.ci95, scale=scale, digits=2)
     name = f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}"
     word = "" if not trend.differ else "rises" if trend.change > 0 else "falls"
-    return name, f"{scale * trend.change:+.2f}", f"[{low:.2f}, {high:.2f}]", p_value(trend.p_holm), word
+    return name, f"{scale * trend.change:+.2f}", ends, p_value(trend.p_corrected), word

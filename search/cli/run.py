@@ -26,7 +26,10 @@ def run(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Start, resume or extend a search, or show the result of a finished one."""
+    """Start, resume or extend a search, or show the result of a finished one.
+
+    More trials, losses or wider ranges for a tested search begin its successor, such as birds-2.
+    """
     from search.driver.progress_view import phase
 
     with phase(messages(), "Reading the search …"):

@@ -255,8 +255,9 @@ MAY_CHANGE = ("resources", "tracking", "stages", "ship")
 """Sections that may change."""
 
 MAY_CHANGE_WITHIN = {"search": ("trials", "audit"), "split": ("allow_overlap",)}
-"""Keys of other sections that may change: more trials before the selection, an audit of the pruning at any time,
-and the number of test images that may be training images, too, which shows when the test is opened."""
+"""Keys of other sections that may change: more trials, an audit of the pruning at any time, and the number of test
+images that may be training images, too, which shows when the test is opened. For further losses and wider ranges see
+:mod:`search.plan.growth`."""
 
 
 def may_change(key: str) -> bool:

@@ -320,7 +320,8 @@ class SearchSection(ConfigSection):
     """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``, ``hours`` or ``gpu_hours``.
 
     Hours are those of its trials, one after the other; GPU hours are as many times ``resources.gpus_per_trial``. With
-    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``.
+    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``, with
+    ``patience_epochs`` after so many epochs of such trials.
 
     The trials of another search (``from``, here :attr:`origin`) count as its own. The selection ignores audited ones.
     """
@@ -328,7 +329,7 @@ class SearchSection(ConfigSection):
     origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
     """The name of another search in the runs folder whose trials this one begins with. Example: birds."""
     trials: int = Field(default=16, ge=1)
-    """The number of trials of each loss, the default among them. May be raised before the choice."""
+    """The number of trials of each loss, the default among them. May be raised at any time."""
     epochs: int | None = Field(default=None, ge=1)
     """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
     hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -339,8 +340,10 @@ class SearchSection(ConfigSection):
     """The number of trials without an improvement by more than `min_gain` after which a loss ends; null: none. Example:
     8.
     """
+    patience_epochs: int | None = Field(default=None, ge=1)
+    """The number of epochs of trials without such an improvement after which a loss ends; null: none. Example: 60."""
     min_gain: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """The smallest improvement of the objective that `patience` counts."""
+    """The smallest improvement of the objective that `patience` and `patience_epochs` count."""
     sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
     """The method that proposes trials."""
     pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
@@ -370,9 +373,10 @@ class SearchSection(ConfigSection):
 
     @model_validator(mode="after")
     def _gain_of_patience(self) -> "SearchSection":
-        if self.min_gain and self.patience is None:
+        if self.min_gain and self.patience is None and self.patience_epochs is None:
             raise Mistakes(
-                f"min_gain is {self.min_gain:g} and patience null, which it belongs to; set both, or neither."
+                f"min_gain is {self.min_gain:g} and patience null, which it belongs to, as is patience_epochs; set one "
+                "of them, or leave it out."
             )
         return self
 

@@ -13,7 +13,6 @@ from rich.live import Live
 from search.driver.progress_view import MovingLine, SlotLine, StudyLine, in_notebook, time_left, view
 from search.plan.search import OpenedSearch
 from search.plan.work import Pace, Work, confirmations_planned, planned_work, seconds_left
-from search.selection import confirmations, deciding_means
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, Tally, TrialListener
 from search.trials import epochs_of
@@ -59,7 +58,6 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         # The drawing thread reads these dictionaries, so they are replaced and never changed in place.
         self._works = {work.study: work for search in searches for work in planned_work(search, stages)}
         self._slots: dict[tuple[str, int], tuple[RunningTrial, tuple[float, ...]]] = {}
-        self._confirmed: dict[str, float] = {}
         self._pace = Pace(searches)
         # Redrawn at a fixed rate: hundreds of slots report every few milliseconds.
         live = Live(console=console, get_renderable=self.rendered, refresh_per_second=4, transient=True)
@@ -140,27 +138,11 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
         """Clear the trial's slot; without a terminal, print its outcome."""
         self.on_lost(running, trial)
-        if running.stage is Stage.SELECT:
-            self._confirm(running)
         line = "" if self._live else printable(self._line(running, trial))
         if self._moving:
             self._moving.show(line)
         elif not self._live:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    def _confirm(self, running: RunningTrial) -> None:
-        """Update the best confirmed mean, by the rule of the choice, over the confirmations that have ended."""
-        search = self._searches[search_of(running.study.name)]
-        ended = [trial for trial in running.study.trials() if trial.state.is_finished()]
-        numbers = sorted({trial.user_attrs["source_trial"] for trial in ended})
-        searched = search.trials(running.loss, Stage.SEARCH)
-        found = confirmations(searched, ended, numbers, search.config.objective)
-        if tried := [candidate for candidate in found.values() if candidate.values]:
-            best = max(deciding_means(search.config.selection.rule, tried).values())
-            self._confirmed = {**self._confirmed, running.study.name: best}
-
-    def _best(self, work: Work) -> float | None:
-        return self._confirmed.get(work.study) if work.stage is Stage.SELECT else work.tally.best
 
     def seconds_left(self) -> float | None:
         """Return the estimated time of all remaining stages; None before the first epoch."""
@@ -171,7 +153,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
     def _line(self, running: RunningTrial, trial: FrozenTrial) -> str:
         work = self._works[running.study.name]
-        best = self._best(work)
+        best = work.tally.best
         value = "" if trial.value is None else f"{trial.value:.4f}, "
         shown = "" if best is None else f"; best {best:.4f}"
         return (
@@ -207,7 +189,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             running=tally.running,
             pruned=tally.states[TrialState.PRUNED],
             failed=tally.states[TrialState.FAIL],
-            best=self._best(work),
+            best=tally.best,
         )
 
 

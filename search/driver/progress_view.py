@@ -106,7 +106,7 @@ SLOTS = ("trial", "epoch", "value", RUNG, CURVES)
 class StudyLine:
     """A study's row: ``ended`` trials ``of`` those planned, by state.
 
-    ``best`` is the highest value, in a confirmation the highest mean by the rule of the choice.
+    ``best`` is the highest value of a complete trial.
     """
 
     name: str

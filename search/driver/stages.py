@@ -161,7 +161,11 @@ def side_by_side(stage: Stage, stages: Sequence[QueuedStage]) -> QueuedStage:
 def _enqueued(search: OpenedSearch, loss: str, stage: Stage, wanted: Wanted) -> QueuedStudy:
     study = search.study(loss, stage)
     study.enqueue(wanted)
-    return _queued(search, study, loss, stage, Budget(trials=len(wanted)))
+    # A search that has grown may have confirmed other configurations before, whose trials come first.
+    asked = [
+        trial.number for trial in study.trials() if any(of.items() <= trial.user_attrs.items() for _, of in wanted)
+    ]
+    return _queued(search, study, loss, stage, Budget(trials=1 + max(asked, default=-1)))
 
 
 def _queued(search: OpenedSearch, study: LossStudy, loss: str, stage: Stage, budget: Budget) -> QueuedStudy:

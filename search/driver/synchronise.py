@@ -18,6 +18,7 @@ from search.report.formats import (
     NO_DIFFERENCE,
     interval,
     is_against_baseline,
+    p_value,
     parameters,
     training_sentence,
     verdict,
@@ -294,7 +295,7 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
     entry = summary.losses[loss]
     pairs = {
         _pair_tag(pair): (
-            f"{pair.difference:+.4f} {interval(pair.ci95)}, p {pair.p_holm:.4f} (Holm): "
+            f"{pair.difference:+.4f} {interval(pair.ci95)}, p {p_value(pair.p_corrected)} (corrected): "
             f"{verdict(pair) or NO_DIFFERENCE}"
         )
         for pair in comparison.pairs

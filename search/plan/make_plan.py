@@ -18,8 +18,9 @@ from search.plan.checks.data import (
 )
 from search.plan.checks.parts import check_memory, check_network, check_noise, check_parts, check_spaces, check_stack
 from search.plan.checks.services import check_addresses, check_machine, check_origin, check_runs_folder
+from search.plan.growth import Growth, growth, in_order, is_tested, successor
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, existing_run, stored_config, stored_split, trusted_config
+from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
 from search.trust import check_code, own_code, remember
 from trainables.data.split import ClassSplit
 from trainables.mistakes import Mistakes
@@ -42,7 +43,7 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
     folder = RunFolder(runs, config.name)
     if folder.campaign.exists():
         found.add([f"name: {config.name} is a campaign in {runs}; give the search another name."])
-    return _resumed(config, folder, found) if folder.config.exists() else _new(config, folder, found)
+    return _stored(config, folder, found) if folder.config.exists() else _new(config, folder, found)
 
 
 def reopened(runs: Path, name: str) -> Plan:
@@ -120,23 +121,52 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     return plan
 
 
-# A search that is resumed.
+# A search that is resumed, that grows, or that was tested and has a successor.
 
 
-def _resumed(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
+def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     content = stored_config(folder)
     check_code(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
     stored = parse_stored(content, folder.config)
-    found.add(_forbidden_changes(stored, config, found))
+    if campaign_of(folder.runs, config.name):  # whose searches are chosen and tested together
+        found.add(_late_trials(stored, config, folder))
+        return _resumed(config, stored, folder, found, Growth())
+    grown = growth(stored, config)
+    if grown and not found.sentences and (not grown.in_place or is_tested(folder)):
+        return _successor(config, folder, found, grown)
+    plan = _resumed(in_order(stored, config), stored, folder, found, grown)
+    if grown and folder.selection.exists():
+        notice = f"{config.name} was chosen and not tested, so it goes on, with {grown}, and chooses again."
+        return replace(plan, notices=(notice, *plan.notices))
+    return plan
+
+
+def _successor(config: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
+    """Return the plan of the search that goes on from the trials of the one in ``folder``."""
+    following = successor(folder)
+    section = config.search.model_copy(update={"origin": folder.name})
+    config = config.model_copy(update={"name": following.name, "search": section})
+    plan = (_stored if following.config.exists() else _new)(config, following, found)
+    if is_tested(folder):
+        notice = f"{folder.name} was tested, so {following.name} goes on from its trials, with {grown}; its test is "
+        notice += "another opening, which the ledger counts."
+    else:
+        notice = (
+            f"A study's choices are fixed, so {following.name} goes on from the trials of {folder.name}, with {grown}."
+        )
+    return replace(plan, notices=(notice, *plan.notices))
+
+
+def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
+    found.add(_forbidden_changes(stored, config, found, grown))
     config, notices = _with_stored_trials(config, stored, found)
-    found.add(_late_trials(stored, config, folder))
-    plan = make_plan(config, folder.runs, resumed=True, findings=found, is_finished=_is_finished)
+    plan = make_plan(config, folder.runs, resumed=not grown.losses, findings=found, is_finished=_is_finished)
     return replace(_with_stored_split(plan), notices=(*notices, *plan.notices))
 
 
-def _forbidden_changes(stored: SearchConfig, wanted: SearchConfig, found: Findings) -> Iterator[str]:
+def _forbidden_changes(stored: SearchConfig, wanted: SearchConfig, found: Findings, grown: Growth) -> Iterator[str]:
     for key, before, after in differences(stored.model_dump(mode="json"), wanted.model_dump(mode="json")):
-        if may_change(key) or found.left_out.touched(key):
+        if may_change(key) or grown.covers(key) or found.left_out.touched(key):
             continue
         yield (
             f"{key}: the search {wanted.name} began with {before!r} and the file now says {after!r}; put it back, or "
@@ -165,7 +195,7 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
     if after > before and folder.selection.exists():
         yield (
             f"search.trials: the configurations of {wanted.name} were already chosen, after {before} trials; give a "
-            "search with more trials a new name."
+            "campaign of searches with more trials a new name."
         )
 
 

@@ -101,6 +101,7 @@ def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget
         epochs_each=config.training.epochs * (config.split.folds or 1),
         hours=min((hours for hours in (search.hours, of_gpus) if hours is not None), default=None),
         patience=search.patience,
+        patience_epochs=search.patience_epochs,
         min_gain=search.min_gain,
         sampler=SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials),
     )

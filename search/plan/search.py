@@ -13,14 +13,16 @@ from search.config.search_config import SearchConfig, parse_config, settled_dige
 from search.config.tables import PRUNERS
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
+from search.plan.growth import growth
 from search.plan.ownership import mark_checkpoints
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, stored_split
+from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
 from search.secrets import expand
 from search.stages import Stage, study_name
 from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage, to_audit
 from search.trust import check_code, own_code
+from spaces.search_space import SearchSpace
 from trainables.files import write_json, write_text
 from trainables.mistakes import Mistakes
 
@@ -125,6 +127,10 @@ def open_search(plan: Plan) -> OpenedSearch:
     _refuse_lost_database(plan, address)
     folder.path.mkdir(parents=True, exist_ok=True)
     storage = open_storage(address)  # before the search file, without which there is no search
+    if folder.config.exists() and growth(parse_config(stored_config(folder)), plan.config):
+        assert not folder.test.exists(), "a tested search has a successor"
+        for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
+            outgrown.unlink(missing_ok=True)
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
     return OpenedSearch(plan=plan, storage=storage)
@@ -151,7 +157,8 @@ def _refuse_lost_records(plan: Plan) -> None:
             "under a new name."
         )
     with closing(StoredSearch(folder)) as stored:
-        lost = [study_name(name, loss, Stage.SEARCH) for loss in losses if not stored.tally(loss, Stage.SEARCH).trials]
+        begun = [loss for loss in losses if loss in stored.losses]  # a search that grows gets further ones
+        lost = [study_name(name, loss, Stage.SEARCH) for loss in begun if not stored.tally(loss, Stage.SEARCH).trials]
         if folder.test.exists() and not any(stored.tally(loss, Stage.TEST).trials for loss in losses):
             lost += [study_name(name, loss, Stage.TEST) for loss in losses]
     if lost:
@@ -210,7 +217,7 @@ def copy_trials(search: OpenedSearch) -> int:
     if origin is None:
         return 0
     with closing(StoredSearch(RunFolder(search.plan.folder.runs, origin))) as source:
-        return sum(_copy_study(search, source, loss) for loss in search.config.loss_names)
+        return sum(_copy_study(search, source, loss) for loss in search.config.loss_names if loss in source.losses)
 
 
 def _copy_study(search: OpenedSearch, source: StoredSearch, loss: str) -> int:
@@ -223,8 +230,8 @@ def _copy_study(search: OpenedSearch, source: StoredSearch, loss: str) -> int:
         study.set_attributes({COPIES: copies})
     if _copied(study.trials()):
         return 0
-    trials = source.trials(loss)
-    study.add(_copy(trials[number], source.name, copies["numbers"]) for number in copies["numbers"])
+    trials, space = source.trials(loss), search.plan.spaces[loss]
+    study.add(_copy(trials[number], source.name, copies["numbers"], space) for number in copies["numbers"])
     return len(copies["numbers"])
 
 
@@ -232,14 +239,18 @@ def _copied(trials: Sequence[FrozenTrial]) -> bool:
     return any(COPIED_FROM in trial.user_attrs for trial in trials)
 
 
-def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int]) -> FrozenTrial:
-    """Return the copy of ``trial`` for the new study; numbers shift if unfinished trials before it are skipped."""
+def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int], space: SearchSpace) -> FrozenTrial:
+    """Return the copy of ``trial`` for the new study; numbers shift if unfinished trials before it are skipped.
+
+    It gets the ranges of the new ``space``, which may be wider, since Optuna allows no other choices within a study.
+    """
     attributes: dict[str, Any] = {**trial.user_attrs, COPIED_FROM: {"search": origin, "number": trial.number}}
     first = attributes.pop("replicate_of", None)
     if first in numbers:
         attributes["replicate_of"] = numbers.index(first)
     result = copy.deepcopy(trial)
     result.user_attrs = attributes
+    result.distributions = {name: space.parameters[name].distribution for name in trial.distributions}
     return result
 
 

@@ -86,21 +86,26 @@ def incumbents(
 ) -> tuple[Incumbent, ...]:
     """Return each improvement of a search, in order.
 
+    A failed trial counts with its epochs and not with its values: it cannot be chosen. With every pruner the last
+    improvement of a finished search is then the leading trial's.
+
     Args:
         trials: the trials of a search study, pruned and failed ones included.
         value_of: returns a trial's value from its records so far; None while it has none.
         confirmed: confirmed means by trial.
     """
+    from optuna.trial import TrialState  # as late as its readers
+
     ended = sorted(
         (record["end"], trial.number, count)
         for trial in trials
         for count, record in enumerate(epochs_of(trial), start=1)
     )
-    records = {trial.number: epochs_of(trial) for trial in trials}
+    records = {trial.number: epochs_of(trial) for trial in trials if trial.state != TrialState.FAIL}
     found: list[Incumbent] = []
     best = -math.inf
     for epochs, (_, number, count) in enumerate(ended, start=1):
-        value = value_of(records[number][:count])
+        value = value_of(records[number][:count]) if number in records else None
         if value is not None and value > best:
             best = value
             found.append(Incumbent(epochs=epochs, value=value, trial=number, confirmed=confirmed.get(number)))

@@ -60,7 +60,7 @@ def _header(comparison: Comparison, filled: FilledColumn) -> str:
 
 HEADER = (
     "search", "loss", "role", "trial", "against_search", "against_loss", "against_role", "metric", "stage", "epochs",
-    "mean", "std", "ci95_low", "ci95_high", "seeds", "p", "p_holm",
+    "mean", "std", "expected", "ci95_low", "ci95_high", "seeds", "p", "p_corrected",
 )  # fmt: skip
 
 Record = dict[str, str | int | float | None]
@@ -96,7 +96,8 @@ def _numbers(entry: float | SeedStatistics) -> Record:
     if not isinstance(entry, SeedStatistics):
         return {"mean": entry}
     low, high = entry.ci95 or (None, None)
-    return {"mean": entry.mean, "std": entry.std, "ci95_low": low, "ci95_high": high, "seeds": entry.seeds}
+    numbers: Record = {"mean": entry.mean, "std": entry.std, "ci95_low": low, "ci95_high": high, "seeds": entry.seeds}
+    return numbers if entry.estimate is None else {**numbers, "expected": entry.estimate}
 
 
 def _pair_record(pair: Pair) -> Record:
@@ -115,7 +116,7 @@ def _pair_record(pair: Pair) -> Record:
         "ci95_high": high,
         "seeds": pair.seeds,
         "p": pair.p,
-        "p_holm": pair.p_holm,
+        "p_corrected": pair.p_corrected,
     }
 
 
@@ -190,11 +191,11 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield split.luck
     yield from comparison.warnings
     yield (
-        "search: one training, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
-        f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; shrunk: towards the mean of all "
-        "finalists, as the best of several is partly luck; test: with the 95 % interval "
-        f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}, on the logit scale for "
-        "metrics between 0 and 1)"
+        "search: the value of that trial; confirmed, final (validation of the trainings for the test): mean ± sample "
+        f"deviation over seeds{' and folds' if split.folds else ''}; expected: with other fresh seeds, the confirmed "
+        "mean shrunk towards that of all finalists, as the best of several is partly luck; test: with the 95 % "
+        f"interval of the row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
+        ", on the logit scale for metrics between 0 and 1), while rows are compared by the intervals of differences"
     )
 
 
@@ -248,17 +249,17 @@ def pairs_table(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
-        notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
+        notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
     return TextTable(
         title=_pairs_title(pairs) or "Differences on the test classes",
-        header=("pair", "difference", "95 % interval", "p", "p (Holm)", ""),
+        header=("pair", "difference", "95 % interval", "p alone", "p (corrected)", ""),
         rows=tuple(
             (
                 pair_name(comparison, pair),
                 f"{pair.difference:+.4f}",
                 interval(pair.ci95),
                 p_value(pair.p),
-                p_value(pair.p_holm),
+                p_value(pair.p_corrected),
                 verdict(pair),
             )
             for pair in pairs
@@ -323,13 +324,13 @@ def _headline_pairs(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
     return TextTable(
         title=_pairs_title(pairs),
-        header=("pair", "difference", "95 % interval", "p (Holm)", ""),
+        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
         rows=tuple(
             (
                 pair_name(comparison, pair),
                 f"{pair.difference:+.4f}",
                 interval(pair.ci95),
-                p_value(pair.p_holm),
+                p_value(pair.p_corrected),
                 verdict(pair),
             )
             for pair in pairs

@@ -306,9 +306,9 @@ def pairs_finding(pairs: Sequence[Pair]) -> str:
     metric, found = pairs[0].metric, sum(pair.differ for pair in pairs)
     if found == 0:
         where = "the only pair" if len(pairs) == 1 else f"any of the {len(pairs):,} pairs"
-        return f"No significant difference in {metric} in {where} (Holm)."
+        return f"No significant difference in {metric} in {where} (corrected for all pairs)."
     differ = "differs" if found == 1 else "differ"
-    return f"{found:,} of {counted(len(pairs), 'pair')} {differ} significantly in {metric} (Holm)."
+    return f"{found:,} of {counted(len(pairs), 'pair')} {differ} significantly in {metric} (corrected for all pairs)."
 
 
 def named_losses(searches: Sequence[StoredSearch]) -> Iterator[tuple[str, StoredSearch, str]]:

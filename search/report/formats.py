@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from search.report.results import Comparison, NoiseSummary, Pair
 from search.report.rows import Row
-from search.report.statistics import Standing
+from search.report.statistics import LEVEL, Standing
 from search.report.text_table import NOTHING
 from search.stages import Role
 from spaces.space import Value, value_text
@@ -12,9 +12,13 @@ from spaces.space import Value, value_text
 # Numbers and hyperparameters.
 
 
-def interval(ends: tuple[float, float]) -> str:
-    """Return an interval as text."""
-    return f"[{ends[0]:.4f}, {ends[1]:.4f}]"
+def interval(ends: tuple[float, float], *, scale: float = 1.0, digits: int = 4) -> str:
+    """Return an interval as text, in units of 1 / ``scale``; an end that is not 0 is not shown as 0."""
+    return f"[{', '.join(_end(scale * end, digits) for end in ends)}]"
+
+
+def _end(value: float, digits: int) -> str:
+    return f"{value:.1e}" if value and round(value, digits) == 0 else f"{value:.{digits}f}"
 
 
 def parameters(params: Mapping[str, Value]) -> str:
@@ -74,7 +78,7 @@ def training_sentences(comparison: Comparison) -> Iterator[str]:
 
 def training_sentence(pair: Pair, label: str) -> str:
     """Return whether training helped the loss called ``label``, from its pair with the untrained network."""
-    p = f"p < {SMALLEST_P}" if pair.p_holm < SMALLEST_P else f"p = {p_value(pair.p_holm)}"
+    p = f"p < {SMALLEST_P}" if pair.p_corrected < SMALLEST_P else f"p = {p_value(pair.p_corrected)}"
     change = f"{pair.metric} {pair.difference:+.4f}"
     if not pair.differ:
         return f"{label}: {NO_DIFFERENCE} from the untrained network ({change}, {p})"
@@ -86,8 +90,11 @@ SMALLEST_P = 0.0001
 
 
 def p_value(p: float) -> str:
-    """Return a p-value with four digits; no p-value is 0."""
-    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.4f}"
+    """Return a p-value with four digits, more if it is above the level of the tests and would be rounded to it."""
+    digits = 4
+    while p > LEVEL and round(p, digits) == LEVEL:
+        digits += 1
+    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.{digits}f}"
 
 
 def verdict(pair: Pair) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from search.plan.runs import RunFolder
 from search.report.results import Pair, ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.rows import Row, RowKey
-from search.report.statistics import LEVEL, MIN_CLASSES, ScoredRows, holm
+from search.report.statistics import MIN_CLASSES, ScoredRows
 from search.stages import UNTRAINED, Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
@@ -195,15 +195,14 @@ def _on_the_same_images(
 
 METHOD = (
     "t-test over test classes and final seeds, with variances shrunk towards those of all rows; it covers neither the "
-    "choice of hyperparameters nor the validation split; Holm: corrected over"
+    "choice of hyperparameters nor the validation split; intervals and p are corrected for all"
 )
 
 
 def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> list[Pair]:
-    """Return the differences of the ``wanted`` pairs whose rows were tested, with Holm's correction."""
+    """Return the differences of the ``wanted`` pairs whose rows were tested, corrected for their number."""
     pairs = [pair for pair in wanted if tested.seeds.keys() >= set(pair)]
-    estimates = [tested.rows.contrast({first: 1.0, second: -1.0}) for first, second in pairs]
-    corrected = holm([estimate.p for estimate in estimates])
+    estimates = [tested.rows.contrast({first: 1.0, second: -1.0}, len(pairs)) for first, second in pairs]
     return [
         Pair(
             first=first,
@@ -213,11 +212,34 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> lis
             difference=estimate.value,
             ci95=estimate.ci95,
             p=estimate.p,
-            p_holm=p_holm,
-            differ=p_holm <= LEVEL,
+            p_corrected=estimate.p_corrected,
+            differ=estimate.differs,
         )
-        for (first, second), estimate, p_holm in zip(pairs, estimates, corrected, strict=True)
+        for (first, second), estimate in zip(pairs, estimates, strict=True)
     ]
+
+
+def comparable_halves(pairs: Sequence[Pair]) -> dict[RowKey, float] | None:
+    """Return half the width of an interval for each row of ``pairs`` such that two rows overlap unless they differ.
+
+    The half-widths of two rows add up to that of their difference's interval as nearly as possible (least squares),
+    since that interval excludes 0 exactly if the rows differ. Where this leaves a pair that contradicts its verdict,
+    the half-widths are changed least, in sum, so that none does (a linear program). None if there are no such
+    intervals: then some pairs have much less noise than others.
+    """
+    keys = list(dict.fromkeys(key for pair in pairs for key in (pair.first, pair.second)))
+    design_PR = np.array([[key in (pair.first, pair.second) for key in keys] for pair in pairs], dtype=float)
+    wanted_P = np.array([(pair.ci95[1] - pair.ci95[0]) / 2 for pair in pairs])
+    halves_R = np.maximum(np.linalg.lstsq(design_PR, wanted_P)[0], 0)
+    apart_P = np.abs([pair.difference for pair in pairs])
+    sign_P = np.array([1.0 if pair.differ else -1.0 for pair in pairs])
+    margin_P = 0.02 * wanted_P  # a gap or an overlap that can be seen
+    if ((sign_P * (design_PR @ halves_R - apart_P)) > -margin_P).any():
+        found = _nearest(halves_R, sign_P[:, None] * design_PR, sign_P * apart_P - margin_P)
+        if found is None:
+            return None
+        halves_R = found
+    return dict(zip(keys, halves_R.tolist(), strict=True))
 
 
 def tested_pairs(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
@@ -231,3 +253,19 @@ def tested_pairs(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
         if row.search in untrained:
             yield row.key, untrained[row.search]
     yield from itertools.combinations((row.key for row in tuned), 2)
+
+
+def _nearest(
+    halves_R: NDArray[np.float64], factors_PR: NDArray[np.float64], most_P: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """Return the nearest values that are 0 or more, with ``factors_PR`` times them at most ``most_P``; None if none."""
+    from scipy.optimize import linprog  # takes 0.3 s to import
+
+    count = len(halves_R)
+    unit, none_PR = np.eye(count), np.zeros_like(factors_PR)
+    found = linprog(
+        np.concatenate([np.zeros(count), np.ones(count)]),  # the values, and how much each changes
+        A_ub=np.block([[factors_PR, none_PR], [unit, -unit], [-unit, -unit]]),
+        b_ub=np.concatenate([most_P, halves_R, -halves_R]),
+    )
+    return np.asarray(found.x[:count]) if found.success else None

@@ -41,7 +41,7 @@ class TrialCounts(Result):
 
 
 class BestTrial(Result):
-    """The configuration with the highest objective in the search: its first trial, and the mean of its trials."""
+    """The leading trial: the complete trial of a search with the highest objective, the first of equal ones."""
 
     params: Mapping[str, Value]
     value: float
@@ -358,7 +358,7 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Changes whenever the keys of the file or their meaning change."""
 
 
@@ -378,7 +378,7 @@ class Summary(Shown):
         time: durations.
     """
 
-    format: Literal[4] = FORMAT
+    format: Literal[5] = FORMAT
     name: str
     split: SplitSummary
     objective: str
@@ -486,10 +486,10 @@ class Pair(Result):
         metric: the metric; ``difference`` and ``ci95`` are in its unit.
         seeds: smaller number of seeds of the two rows; a baseline has none.
         difference: difference of the means.
-        ci95: its 95 % interval.
-        p: two-sided p-value, against other test classes and other seeds.
-        p_holm: ``p`` corrected for the number of pairs (Holm).
-        differ: True if ``p_holm`` is at most 5 %.
+        ci95: its 95 % interval, which holds for all pairs of the table at once; without 0 if they ``differ``.
+        p: two-sided p-value of the pair alone, against other test classes and other seeds.
+        p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1.
+        differ: True if ``p_corrected`` is at most 5 %.
     """
 
     first: RowKey
@@ -499,7 +499,7 @@ class Pair(Result):
     difference: float
     ci95: tuple[float, float]
     p: float
-    p_holm: float
+    p_corrected: float
     differ: bool
 
 

@@ -36,7 +36,7 @@ class SeedStatistics(Result):
         seeds: number of seeds; 0 for a network without training, which has one value.
         values: one number per trained model; a seed has several if folds are trained.
         ci95: 95 % interval of the mean, for test scores; None with one seed.
-        estimate: expected value with other fresh seeds, for confirmed values: the mean shrunk towards that of all
+        estimate: the expected value with other fresh seeds, for confirmed values: the mean shrunk towards that of all
             finalists, since the best mean of several is partly luck. None before the choice.
     """
 
@@ -139,9 +139,9 @@ class Row(Result):
         search: name of the search.
         loss: name of the loss, or of the baseline (``BASELINES``).
         role: default, tuned or baseline.
-        number: number of the configuration's first trial; None if no trial finished.
+        number: number of the trial of the search that has the configuration; None if no trial finished.
         params: hyperparameters; None if no trial finished.
-        search_value: objective in the search, the mean of equal trials.
+        search_value: objective of that trial in the search; None unless it is complete.
         confirmed: objective on the validation classes with fresh seeds; a tuned row has it once it is chosen.
         final: objective of the trainings for the test, on the validation classes.
         test: each metric on the test classes.
@@ -235,14 +235,14 @@ class Column:
         return {"objective": (objective,), "test": test_metrics, "none": ("",)}[self.metrics]
 
     def text(self, entry: Entry, *, long: bool = False) -> str:
-        """Return an entry as mean ± sample deviation; if ``long``, with its interval or shrunken mean below."""
+        """Return an entry as mean ± sample deviation; if ``long``, with its interval or expected value below."""
         if entry is None:
             return NOTHING
         if not isinstance(entry, SeedStatistics):
             return self.number(entry)
         text = self.number(entry.mean) + ("" if entry.std is None else f" ± {self.number(entry.std)}")
         if long and entry.estimate is not None:
-            return f"{text}\nshrunk {self.number(entry.estimate)}"
+            return f"{text}\nexpected {self.number(entry.estimate)}"
         if long and entry.ci95:
             low, high = map(self.number, entry.ci95)
             return f"{text}\n[{low}, {high}]"

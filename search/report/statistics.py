@@ -42,11 +42,27 @@ CLASSES_LENT = 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A contrast's value, its 95 % interval, and the two-sided p-value of the value 0, uncorrected."""
+    """A contrast's value, its 95 % interval, and the two-sided p-value of the value 0, among ``tests`` contrasts.
+
+    The interval and ``p_corrected`` have the same correction (Bonferroni's, for intervals by Dunn 1961: "Multiple
+    comparisons among means"), so the interval excludes 0 exactly if the contrast ``differs``. All intervals of a table
+    contain their true values at once with a probability of 95 %. ``p`` is that of the contrast alone.
+    """
 
     value: float
     ci95: tuple[float, float]
     p: float
+    tests: int
+
+    @property
+    def p_corrected(self) -> float:
+        """The p-value times the number of tests, at most 1."""
+        return min(1.0, self.tests * self.p)
+
+    @property
+    def differs(self) -> bool:
+        """True if the value differs significantly from 0, at 5 % for all tests together."""
+        return self.p_corrected <= LEVEL
 
 
 class ScoredRows(Generic[Key]):
@@ -102,8 +118,8 @@ class ScoredRows(Generic[Key]):
             self._seed_variance[row] = float(variance) / seeds[row]
             self._seed_freedom[row] = min(float(freedom), self._total_freedom)
 
-    def contrast(self, weights: Mapping[Key, float]) -> Estimate:
-        """Return the sum of ``weights`` times the rows' mean scores; the weights add up to 0.
+    def contrast(self, weights: Mapping[Key, float], tests: int = 1) -> Estimate:
+        """Return the sum of ``weights`` times the rows' mean scores, one of ``tests`` contrasts; the weights sum to 0.
 
         Its variance is that of the classes plus that of the seeds, minus the part that both contain (the models' noise
         within a class), and never below either. The test is Student's t with Satterthwaite's degrees of freedom.
@@ -118,16 +134,16 @@ class ScoredRows(Generic[Key]):
         both = sum(weight**2 * self._residual[row] for row, weight in trained.items())
         variance = max(classes, seeds, classes + seeds - both)
         if variance == 0:
-            return Estimate(value=value, ci95=(value, value), p=float(value == 0))
+            return Estimate(value=value, ci95=(value, value), p=float(value == 0), tests=tests)
         seed_parts = sum(part**2 / self._seed_freedom[row] for row, part in by_row.items())
         seed_freedom = min(seeds**2 / seed_parts, self._total_freedom) if seeds else 1.0
         if self._trained > 1:
             freedom = (classes + seeds) ** 2 / (classes**2 / class_freedom + seeds**2 / seed_freedom)
         else:  # a single row without the others' loan; Satterthwaite's would be wrong in 12 % of nulls with two seeds
             freedom = (classes + seeds) / (classes / class_freedom + seeds / seed_freedom)
-        half = float(stdtrit(freedom, 1 - LEVEL / 2)) * variance**0.5
+        half = float(stdtrit(freedom, 1 - LEVEL / (2 * tests))) * variance**0.5
         p = float(2 * stdtr(freedom, -abs(value) / variance**0.5))
-        return Estimate(value=value, ci95=(value - half, value + half), p=p)
+        return Estimate(value=value, ci95=(value - half, value + half), p=p, tests=tests)
 
     def _of_classes(self, weights: Mapping[Key, float]) -> tuple[float, float]:
         """Return the variance of a contrast over other classes, and its degrees of freedom."""
@@ -193,26 +209,6 @@ def minimum_detectable_difference(std: float, *, seeds: int, rows: int, pairs: i
     freedom_B = variance_B**2 / (first_two_B2**2 / np.minimum(freedom_BR[:, :2], most)).sum(1)
     needed_B = stdtrit(np.minimum(freedom_B, most), 1 - LEVEL / (2 * pairs)) * np.sqrt(variance_B)
     return float(np.quantile(needed_B - std * (2 / seeds) ** 0.5 * generator.standard_normal(TABLES), POWER))
-
-
-# Several tests at once: Holm's correction.
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return ``p_values`` corrected for their number, in their order (Holm 1979).
-
-    The i-th smallest of m becomes the largest of (m − j + 1) · p_(j) over j ≤ i, and at most 1. Rejecting those of at
-    most 5 % wrongly rejects any true hypothesis in at most 5 % of tables, whatever their dependence.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, position in enumerate(sorted(range(len(p_values)), key=lambda position: p_values[position])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[position]))
-        corrected[position] = largest
-    return corrected
 
 
 # Mean, deviation and interval of a few seeds.

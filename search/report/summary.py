@@ -30,9 +30,9 @@ from search.report.results import (
 )
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds
-from search.selection import Baselines, Confirmation, Ledger, Selection, best_on_splits, confirmations, finalists
+from search.selection import Baselines, Confirmation, Ledger, Selection, best_on_splits, confirmations
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
-from search.trials import by_params, epochs_of, mean_value
+from search.trials import by_params, epochs_of
 from spaces.space import Value
 from trainables.files import write_text
 from trainables.metrics.table import is_bounded
@@ -159,7 +159,7 @@ def _loss_summary(
     searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
     states = [trial.state for trial in searched]
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
-    best = _best(searched) if complete else None
+    best = _best(complete)
     chosen = selection.chosen.get(loss) if selection else None
     default = selection.defaults.get(loss) if selection else None
     if selection is None and complete and confirmed:
@@ -180,14 +180,14 @@ def _loss_summary(
             default,
             number=0,
             params=dict(space.default),
-            search_value=mean_value(searched, searched[0].params) if complete else None,
+            search_value=_search_value(searched, 0),
         ),
         tuned=row(
             Role.TUNED,
             chosen,
             number=tuned.number if tuned else None,
             params=tuned.params if tuned else None,
-            search_value=chosen.search_value if chosen else best.value if best else None,
+            search_value=_search_value(searched, tuned.number) if tuned else None,
         ),
         best=best,
         other_splits=_split_agreement(plan, searched, confirmed, chosen) if chosen else None,
@@ -299,13 +299,18 @@ def _tested_small(models: Sequence[ScoredModel]) -> SeedStatistics | None:
     return SeedStatistics.over(values, [model.seed for model in models]) if values else None
 
 
-def _best(searched: Sequence[FrozenTrial]) -> BestTrial:
-    """Return the best trial of a search, one of which is complete."""
-    best = finalists(searched, 1)[0]
-    params = dict(best.params)
-    value = mean_value(searched, params)
-    assert value is not None, "it is among them"
-    return BestTrial(params=params, value=value, number=best.number)
+def _search_value(searched: Sequence[FrozenTrial], number: int) -> float | None:
+    """Return the value of trial ``number``; None unless it is complete."""
+    found = [trial for trial in searched if trial.number == number and trial.state == TrialState.COMPLETE]
+    return found[0].value if found else None
+
+
+def _best(complete: Sequence[FrozenTrial]) -> BestTrial | None:
+    """Return the complete trial of highest value, the first of equal ones; None without any."""
+    best = max(complete, key=lambda trial: -math.inf if trial.value is None else trial.value, default=None)
+    if best is None or best.value is None:
+        return None
+    return BestTrial(params=dict(best.params), value=best.value, number=best.number)
 
 
 def _split_agreement(

@@ -12,7 +12,6 @@ from .choice import (
     best_on_splits as best_on_splits,
     choose as choose,
     confirmations as confirmations,
-    deciding_means as deciding_means,
     finalists as finalists,
     rounds as rounds,
     rule_in_words as rule_in_words,

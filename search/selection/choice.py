@@ -87,11 +87,6 @@ class Confirmation:
         return statistics.fmean(self.values)
 
     @property
-    def search_value(self) -> float | None:
-        """The value in the search, averaged over replicates."""
-        return statistics.fmean(self.searched) if self.searched else None
-
-    @property
     def median_best_epoch(self) -> int | None:
         """The median, rounded up, of the best epochs: how long to train without validation."""
         return math.ceil(statistics.median(self.best_epochs)) if self.best_epochs else None
@@ -231,7 +226,7 @@ def _first_rank(candidate: Confirmation) -> tuple[int, float, int]:
     return candidate.failed, -sum(known) / len(known) if known else float("inf"), candidate.number
 
 
-def deciding_means(rule: Rule, tried: Sequence[Confirmation]) -> dict[int, float]:
+def _deciding_means(rule: Rule, tried: Sequence[Confirmation]) -> dict[int, float]:
     """Return the means that ``rule`` compares, by number; each of ``tried`` has a finished fresh seed."""
     if rule == "mean":
         return {candidate.number: candidate.mean for candidate in tried}
@@ -252,7 +247,7 @@ def choose(
     if not tried:
         return None
     fresh = shrunk_means([candidate.values for candidate in tried], _noise(tried))
-    value = deciding_means(rule, tried)
+    value = _deciding_means(rule, tried)
     ranked = sorted(tried, key=lambda candidate: (candidate.failed, -value[candidate.number], candidate.number))
     best = ranked[0]
     what = "shrunken mean of fresh seeds and search" if rule == "halving" else "confirmed mean"

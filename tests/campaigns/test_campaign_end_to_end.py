@@ -208,7 +208,7 @@ def test_the_rows_are_compared_and_written_to_files(ran: CampaignRun, tmp_path: 
     (pair,) = result["pairs"]
     assert set(pair["names"]) == {"gp", "cmaes"}
     assert pair["seeds"] == SEEDS
-    assert 0 < pair["p"] <= pair["p_holm"] <= 1
+    assert 0 < pair["p"] <= pair["p_corrected"] <= 1
     records = list(csv.DictReader(files[0].read_text().splitlines()))
     assert [float(record["mean"]) for record in records] == [cell["mean"] for cell in result["cells"]]
     for file in files[1:]:

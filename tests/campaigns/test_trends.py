@@ -56,7 +56,7 @@ def test_what_rises_is_found_and_what_does_not_is_not(
     assert found[0].change == pytest.approx(3 * linregress(range(4), means).slope)
     low, high = found[0].ci95
     assert low < 0.051 < high
-    assert all(trend.p_holm >= trend.p for trend in found)
+    assert all(trend.p_corrected >= trend.p for trend in found)
 
 
 def test_two_labels_have_no_trend(tested: Comparable, coordinates: dict[RowKey, dict[str, str]]) -> None:

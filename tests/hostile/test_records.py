@@ -110,8 +110,8 @@ ROWS = [
     ("selection.json", in_json(rule="mine"), COMPARE, "selection.json was changed after it was frozen (its digest does not match); restore it"),
     ("summary.json", written(b"garbage"), COMPARE, "summary.json is damaged (Expecting value: line 1 column 1 (char 0)); `holdout run` with the search's file writes it again"),
     ("summary.json", written(DEEP), COMPARE, "summary.json is damaged ("),
-    ("summary.json", written(b"[]"), COMPARE, "its format is null and this version reads 4"),
-    ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 4"),
+    ("summary.json", written(b"[]"), COMPARE, "its format is null and this version reads 5"),
+    ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 5"),
     ("summary.json", in_json(losses=3), COMPARE, "summary.json is damaged (losses: "),
     ("test.json", written(b""), COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
     ("test.json", written(b'{"openings": 3}'), COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
@@ -227,8 +227,8 @@ def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
 def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> None:
     """The file is read only by the process that holds the search. Otherwise the command fails for the cluster alone."""
     (copied.path / ".driver").write_bytes(b"\xff\0")
-    refused(here, ["run", "runs/small/search.yaml", "--set", "search.trials=3", "--runs", "runs"],
-            "search.trials: the configurations of small were already chosen, after 2 trials; give a search with more trials a new name.")
+    refused(here, ["run", "runs/small/search.yaml", "--set", "search.seed=5", "--runs", "runs"],
+            "search.seed: the search small began with 0 and the file now says 5; put it back, or give the search a new name.")
 
 
 @pytest.mark.parametrize("path", ["", "/report", "/health"])

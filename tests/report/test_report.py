@@ -18,6 +18,7 @@ from support.finished_search import run_here
 
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
+from search.report.formats import p_value
 
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -174,7 +175,7 @@ def test_without_a_complete_trial(opened: Callable[..., OpenedSearch], tmp_path:
 def test_an_older_summary_is_made_anew(runs: Path) -> None:
     whole = Page(reported(runs, "small")).text
     path = RunFolder(runs, "small").summary
-    path.write_text(path.read_text().replace('"format": 4', '"format": 1'))
+    path.write_text(path.read_text().replace('"format": 5', '"format": 1'))
     assert Page(reported(runs, "small")).text == whole
 
 
@@ -216,4 +217,4 @@ def test_every_number_of_the_pairs_is_in_it(runs: Path) -> None:
     text = Page(reported(runs, "small")).text
     for pair in told["pairs"]:
         assert f"{pair['difference']:+.4f}" in text
-        assert f"{pair['p_holm']:.4f}" in text
+        assert p_value(pair["p_corrected"]) in text

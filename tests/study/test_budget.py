@@ -187,8 +187,40 @@ def test_patience_ends_after_trials_without_a_gain(
 
 
 @pytest.mark.parametrize(
+    ("lengths", "patience_epochs", "trained"),
+    [
+        ([3, 1, 1, 1, 3], 3, 4),
+        ([3, 1, 1, 1, 3], 4, 5),
+        ([3, 3, 3, 3], 2, 2),
+    ],
+)
+def test_patience_counts_the_epochs_of_trials_without_a_gain(
+    opened: Opened, lengths: list[int], patience_epochs: int, trained: int
+) -> None:
+    """The first trial is the best; the others end after so many of 3 epochs."""
+    search = opened(
+        losses=["pnp"],
+        search={"trials": 5, "pruner": "none", "patience_epochs": patience_epochs, "sampler": "random"},
+    )
+    queue = TrialQueue(only(search_stage(search)))
+    while job := queue.next_trial():
+        value, length = 0.5 if job.number == 0 else 0.4, lengths[job.number]
+        for epoch in range(1, length + 1):
+            queue.on_trial_result(job, {"records": [record(epoch, value)], "finished": epoch == 3})
+        if length < 3:
+            queue.on_trial_result(job, {"failure": {"cause": "DIVERGED", "reason": "x"}})
+    assert len(search.trials("pnp", Stage.SEARCH)) == trained
+    ended = write_summary(search).losses["pnp"].ended_early
+    if trained < 5:
+        epochs = sum(lengths[1:trained])
+        trials = f"{trained - 1} trial{'s' * (trained > 2)}"
+        assert ended == f"the last {trials}, of {epochs} epochs, did not improve its best value"
+
+
+@pytest.mark.parametrize(
     ("search", "resources", "said"),
     [
+        ({"patience_epochs": 48}, {}, "search.patience_epochs is 48 and 16 trials train at most 48 epochs, so that"),
         ({"patience": 16}, {}, "search.patience is 16 and search.trials 16, so that it could never end"),
         ({"min_gain": 0.1}, {}, "min_gain is 0.1 and patience null"),
         ({"gpu_hours": 2}, {}, "search.gpu_hours is 2 and resources.gpus_per_trial 0, so no trial uses a GPU"),

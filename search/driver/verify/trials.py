@@ -15,7 +15,7 @@ from search.plan.search import COPIED_FROM
 from search.stages import Stage
 from search.study import pruning_sentence
 from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys, whole_training
-from spaces.space import Params
+from spaces.space import Params, lies_within
 from trainables.files import as_path
 from trainables.inference.model_files import LOSS, frozen_backbone, is_whole, parsed_tensors
 from trainables.metrics import metric_name
@@ -128,7 +128,7 @@ def _proposal_problems(records: Records, loss: str, trial: FrozenTrial, what: st
     space = records.plan.spaces[loss]
     yield from differing(f"{what} params", trial.params, dict(space.complete(trial.params)))
     for parameter, distribution in trial.distributions.items():
-        if distribution != space.parameters[parameter].distribution:
+        if not lies_within(distribution, space.parameters[parameter].distribution):  # it may have become wider
             yield (
                 f"{what}: {parameter} was drawn from {distribution}, but the range of the search is "
                 f"{space.parameters[parameter].distribution}."

@@ -176,10 +176,14 @@ def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
 def _check_budget(found: Findings, config: SearchConfig, loss: str, space: SearchSpace) -> None:
     """Check that the sampler can search the space, and that the budget is enough for one training."""
     budget = search_budget(config, loss, space)
-    of_sampler, of_limits = replace(budget, epochs=None, patience=None), replace(budget, sampler=None)
+    of_sampler = replace(budget, epochs=None, patience=None, patience_epochs=None)
+    of_limits = replace(budget, sampler=None)
     found.add(of_sampler.problems(), "search.sampler", "search.trials", "space")
     found.add(
-        of_limits.problems(), "search.epochs", "search.patience", "search.trials", "training.epochs", "split.folds"
+        of_limits.problems(),
+        *(f"search.{name}" for name in ("epochs", "patience", "patience_epochs", "trials")),
+        "training.epochs",
+        "split.folds",
     )
     found.add(_hours_that_are_not_known(config), "search.hours", "search.gpu_hours", "resources")
 

@@ -281,7 +281,12 @@ def check_origin(found: Findings, config: SearchConfig, runs: Path) -> None:
 
 
 def _different(found: Findings, origin: str, stored: SearchConfig, config: SearchConfig) -> Iterator[str]:
+    from search.plan.growth import growth  # imports these checks
+
+    grown = growth(stored, config)
     for key, before, after in differences(stored.model_dump(mode="json"), config.model_dump(mode="json")):
+        if grown.covers(key):
+            continue
         compared = any(f"{key}.".startswith(f"{section}.") for section in EQUAL) and key not in MAY_DIFFER
         if compared and not found.left_out.touched(key):
             yield (

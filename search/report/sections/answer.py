@@ -8,7 +8,7 @@ from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.report.comparison_tables import baselines_told, protocol_sentences
 from search.report.drawing import Section, counted
-from search.report.formats import is_against_baseline, loss_label, training_sentences
+from search.report.formats import interval, is_against_baseline, loss_label, training_sentences
 from search.report.results import Comparison, Pair, scored_openings
 from search.report.rows import Row
 from search.report.text_table import TextTable
@@ -60,7 +60,7 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
     if len(tested) > 2 and not all(pair.differ for pair in pairs):
         yield "Losses that are not compared below do not differ significantly."
     if (count := len(comparison.pairs)) > 1:
-        yield f"Each 95 % interval is for its pair alone; verdicts are corrected for all {count} pairs (Holm)."
+        yield f"Intervals and verdicts are corrected for all {count} pairs (Bonferroni)."
 
 
 def _incomplete(comparison: Comparison) -> Iterator[str]:
@@ -103,12 +103,11 @@ def _is_own(pair: Pair, row: Row) -> bool:
 
 
 def _against_default(pair: Pair) -> str:
-    low, high = pair.ci95
-    points = f"{100 * pair.difference:+.1f} points of {pair.metric} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    change = f"{pair.metric} {pair.difference:+.4f} {interval(pair.ci95)}"
     verb = "beats" if pair.difference > 0 else "is worse than"
     if not pair.differ:
         verb = "is not significantly different from"
-    return f"tuned {verb} its default ({points})"
+    return f"tuned {verb} its default ({change})"
 
 
 def _better(row: Row, pairs: Sequence[Pair]) -> list[Pair]:

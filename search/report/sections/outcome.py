@@ -19,8 +19,9 @@ from search.report.drawing import (
     row_label,
 )
 from search.report.formats import interval, loss_label, shown_rows
+from search.report.pairs import comparable_halves
 from search.report.results import Comparison, Pair
-from search.report.rows import Row, SeedStatistics
+from search.report.rows import Row, RowKey, SeedStatistics
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
 
@@ -32,41 +33,46 @@ if TYPE_CHECKING:
 
 
 def dots(comparison: Comparison, metric: str) -> Figure | None:
-    """Draw each row's ``metric`` on the test classes, tuned rows filled and others hollow; None while sealed."""
+    """Draw each row's ``metric`` on the test classes, tuned rows filled and others hollow; None while sealed.
+
+    The intervals of a metric whose differences are tested can be compared by eye (:func:`comparable_halves`). Those of
+    another metric are the rows' own.
+    """
     tested = [(row, row.test[metric]) for row in comparison.rows if row.test and metric in row.test]
     if not tested:
         return None
     losses = [loss_label(comparison, row.search, row.loss) for row, _ in tested]
     colours, _ = loss_styles(comparison)
-    ends = [end for _, entry in tested for end in entry.ci95 or (entry.mean,)]
+    intervals, words, caption = _intervals(comparison, tested, metric)
+    ends = [end for row, entry in tested for end in intervals.get(row.key, (entry.mean,))]
     name = f"test-{metric}"
     with drawn(name, 60 + 22 * len(tested)) as canvas:
         axes = canvas.axes
         for place, ((row, entry), loss) in enumerate(zip(tested, losses, strict=True)):
             colour, tuned = colours[loss], row.role is Role.TUNED
-            if entry.ci95:
-                axes.plot(entry.ci95, [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
+            if row.key in intervals:
+                axes.plot(intervals[row.key], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
             axes.plot(entry.values, [place] * len(entry.values), "|", color=colour, markersize=7, alpha=0.6)
             face = colour if tuned else "none"
             axes.plot([entry.mean], [place], "o", color=colour, markerfacecolor=face, markersize=7)
         labels = [row_label(comparison, row) for row, _ in tested]
-        label_rows(axes, labels, f"{metric}: mean, 95 % interval, and seeds as ticks")
+        label_rows(axes, labels, f"{metric}: mean, {words}, and seeds as ticks")
         margin = 0.06 * (max(ends) - min(ends)) or 0.05
         axes.set_xlim(min(ends) - margin, max(ends) + margin)
     return Figure(
         name=name,
         title=f"{metric} on the test classes",
-        finding=_finding(comparison, tested, metric),
+        finding=f"{_finding(comparison, tested, metric)} {caption}",
         picture=canvas.drawing,
         table=TextTable(
             title="",
-            header=("configuration", metric, "deviation", "95 % interval", "seeds"),
+            header=("configuration", metric, "deviation", words, "seeds"),
             rows=tuple(
                 (
                     row_label(comparison, row),
                     f"{entry.mean:.4f}",
                     NOTHING if entry.std is None else f"{entry.std:.4f}",
-                    interval(entry.ci95) if entry.ci95 else NOTHING,
+                    interval(intervals[row.key]) if row.key in intervals else NOTHING,
                     str(entry.seeds),
                 )
                 for row, entry in tested
@@ -74,6 +80,25 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
             labels=1,
         ),
     )
+
+
+def _intervals(
+    comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]], metric: str
+) -> tuple[dict[RowKey, tuple[float, float]], str, str]:
+    """Return the interval of each row that has one, what it is called, and a sentence on how to read it."""
+    if not any(pair.metric == metric for pair in comparison.pairs):
+        own = {row.key: entry.ci95 for row, entry in tested if entry.ci95}
+        return own, "95 % interval", f"Each interval is that of its own mean; differences in {metric} are not tested."
+    halves = comparable_halves(comparison.pairs)
+    if halves is None:
+        return {}, "comparable interval", "Only the table of differences shows which rows differ: no intervals could."
+    found = {
+        row.key: (entry.mean - half, entry.mean + half)
+        for row, entry in tested
+        if (half := halves.get(row.key)) is not None
+    }
+    shown = "of a loss and its default, of two tuned losses, or of a loss and the untrained network"
+    return found, "comparable interval", f"Intervals {shown} overlap unless they differ significantly."
 
 
 def _finding(comparison: Comparison, tested: list[tuple[Row, SeedStatistics]], metric: str) -> str:

@@ -29,7 +29,7 @@ def test_the_best_loss_comes_first_with_those_not_significantly_different(tmp_pa
     assert rest == "Losses that are not compared below do not differ significantly."
     assert "corrected for all 10 pairs" in corrected
     by_loss = {sentence.partition(":")[0]: sentence for sentence in of_losses}
-    assert by_loss["mpa"].startswith("mpa: tuned beats its default (+")
+    assert by_loss["mpa"].startswith("mpa: tuned beats its default (map_at_r +")
     assert by_loss["mpa"].endswith("; beats pnp and triplet.")
     assert by_loss["margin"].startswith("margin: tuned is not significantly different from its default (")
     assert by_loss["pnp"].endswith("; is worse than mpa and margin.")

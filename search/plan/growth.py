@@ -1,0 +1,145 @@
+"""Growth of a stored search: more trials, further losses, wider ranges; and the successor of one that was tested."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+
+from search.config.search_config import SearchConfig, differences
+from search.config.validation import Findings
+from search.plan.checks.parts import check_spaces
+from search.plan.runs import RunFolder, stored_config
+from search.stages import Stage
+from spaces.search_space import SearchSpace
+from spaces.space import has_choices, lies_within
+from trainables.mistakes import listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """What a search file asks for beyond what its search began with.
+
+    Attributes:
+        trials: the number of trials; None unless it is larger.
+        losses: the further losses.
+        wider: the hyperparameters whose range is wider or whose list of choices is longer.
+        in_place: False if a list of choices is longer, which Optuna fixes for a study.
+    """
+
+    trials: int | None = None
+    losses: tuple[str, ...] = ()
+    wider: tuple[str, ...] = ()
+    in_place: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.trials or self.losses or self.wider)
+
+    def covers(self, key: str) -> bool:
+        """Return True if the entry ``key`` may differ because of the further losses or the wider ranges."""
+        section, _, rest = key.partition(".")
+        if section in ("space", "training_by_loss") and rest.partition(".")[0] in self.losses:
+            return True
+        return bool(self.losses if section == "losses" else self.wider and section == "space")
+
+    def __str__(self) -> str:
+        return " and ".join(
+            [
+                *([f"{self.trials} trials"] if self.trials else []),
+                *([f"the loss{'es' * (len(self.losses) > 1)} {listed(self.losses)}"] if self.losses else []),
+                *([f"a wider range of {listed(self.wider)}"] if self.wider else []),
+            ]
+        )
+
+
+def growth(before: SearchConfig, after: SearchConfig) -> Growth:
+    """Return what ``after`` has beyond ``before``; a space that is not wider everywhere it differs is no growth.
+
+    A wider range that moves a default is none either: trial 0 would no longer be the default.
+    """
+    kept = all(loss in after.losses for loss in before.losses)
+    more = after.search.trials > before.search.trials
+    spaces = _wider(before, after) if kept else None
+    wider, in_place = spaces or ((), True)
+    return Growth(
+        trials=after.search.trials if more else None,
+        losses=tuple(loss.name for loss in after.losses if loss not in before.losses) if kept else (),
+        wider=wider,
+        in_place=in_place,
+    )
+
+
+def _wider(before: SearchConfig, after: SearchConfig) -> tuple[tuple[str, ...], bool] | None:
+    """Return the hyperparameters that are wider in ``after``, and whether their studies can go on."""
+    if not any(key.startswith("space") for key, _, _ in differences(_content(before), _content(after))):
+        return None
+    found = Findings()
+    old, new = (check_spaces(found, config, accepted=True) for config in (before, after))
+    if found.sentences or not all(_is_as_wide(old[loss], new[loss]) for loss in before.loss_names):
+        return None
+    changed = [
+        (name, parameter)
+        for loss in before.loss_names
+        for name, parameter in new[loss].parameters.items()
+        if parameter.distribution != old[loss].parameters[name].distribution
+    ]
+    return tuple(dict.fromkeys(name for name, _ in changed)), not any(has_choices(entry) for _, entry in changed)
+
+
+def _content(config: SearchConfig) -> Mapping[str, object]:
+    content: Mapping[str, object] = config.model_dump(mode="json", include={"space"})
+    return content
+
+
+def _is_as_wide(old: SearchSpace, new: SearchSpace) -> bool:
+    return (
+        old.default == new.default
+        and old.parameters.keys() == new.parameters.keys()
+        and all(
+            entry.when == new.parameters[name].when
+            and lies_within(entry.distribution, new.parameters[name].distribution)
+            for name, entry in old.parameters.items()
+        )
+    )
+
+
+def in_order(before: SearchConfig, after: SearchConfig) -> SearchConfig:
+    """Return ``after`` with the losses of ``before`` first and in its order: the first study holds the sessions.
+
+    It is unchanged if it lacks one of them.
+    """
+    if not all(loss in after.losses for loss in before.losses):
+        return after
+    further = tuple(loss for loss in after.losses if loss not in before.losses)
+    return after.model_copy(update={"losses": (*before.losses, *further)})
+
+
+# The successor of a search.
+
+
+def is_tested(folder: RunFolder) -> bool:
+    """Return True if the trainings for the test of a stored search have begun, so that its choice is final."""
+    from search.plan.stored import StoredSearch  # imports sqlalchemy
+
+    with closing(StoredSearch(folder)) as stored:
+        return folder.test.exists() or any(stored.tally(loss, Stage.TEST).trials for loss in stored.losses)
+
+
+def successor(folder: RunFolder) -> RunFolder:
+    """Return the folder of the search that goes on from that in ``folder``, which may exist: ``birds-2``.
+
+    The successor of ``birds-2`` is ``birds-3``. Names of other searches and campaigns are skipped.
+    """
+    found = re.fullmatch(r"(.+)-(\d+)", folder.name) if stored_config(folder)["search"].get("from") else None
+    base, first = (found[1], int(found[2]) + 1) if found else (folder.name, 2)
+    return next(other for other in _numbered(folder, base, first) if _may_follow(folder, other))
+
+
+def _numbered(folder: RunFolder, base: str, first: int) -> Iterator[RunFolder]:
+    return (RunFolder(folder.runs, f"{base}-{number}") for number in count(first))
+
+
+def _may_follow(folder: RunFolder, other: RunFolder) -> bool:
+    if other.config.exists():
+        return bool(stored_config(other)["search"].get("from") == folder.name)
+    return not other.path.exists()

@@ -1,0 +1,149 @@
+"""Searches that grow: they go on before their test, and have a successor after it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState
+from support.driving import train
+
+from search.config.search_config import parse_config
+from search.driver.stages import confirm_stages, final_stage, freeze, search_stage
+from search.plan.growth import growth
+from search.plan.make_plan import read_plan
+from search.plan.plan import Plan
+from search.plan.search import OpenedSearch, copy_trials, open_search
+from search.selection.selection import Selection
+from search.stages import Stage
+from search.study.queued import QueuedStage, RunningTrial
+from search.study.trial_queue import TrialQueue
+from trainables.mistakes import Mistakes
+
+SearchFile = Callable[..., dict[str, Any]]
+RANGE = {"temperature": {"low": 0.01, "high": 0.2, "log": True}, "variant": ["Ds", "Dq"]}
+
+
+@pytest.fixture
+def file(search_file: SearchFile) -> SearchFile:
+    """A search of one loss with a range and a list of choices."""
+
+    def make(**changes: Any) -> dict[str, Any]:
+        return search_file(**{"losses": ["pnp"], "space": {"pnp": RANGE}, "search": {"trials": 4}, **changes})
+
+    return make
+
+
+def value(job: RunningTrial, epoch: int) -> float:
+    return 0.3 + job.spec.seed % 97 / 200 + epoch / 100
+
+
+def go_on(plan: Plan, *, tested: bool = False) -> OpenedSearch:
+    """Train a search up to its choice, and with ``tested`` its trainings for the test."""
+    search = open_search(plan)
+    copy_trials(search)
+    _train(search, _until_the_choice(search))
+    if not plan.folder.selection.exists():
+        freeze(search)
+    if tested:
+        _train(search, iter([final_stage(search, Selection.load(plan.folder.selection))]))
+    return search
+
+
+def _until_the_choice(search: OpenedSearch) -> Iterator[QueuedStage]:
+    yield search_stage(search)
+    yield from confirm_stages([search])
+
+
+def _train(search: OpenedSearch, stages: Iterator[QueuedStage]) -> None:
+    queue = TrialQueue(stages)
+    while job := queue.next_trial():
+        train(queue, job, value)
+    assert queue.done
+
+
+GROWN = {
+    "more trials": ({"search": {"trials": 7}}, "7 trials"),
+    "another loss": ({"losses": ["proxy_anchor", "pnp"]}, "the loss proxy_anchor"),
+    "a wider range": (
+        {"space": {"pnp": {**RANGE, "temperature": {"low": 0.005, "high": 0.5, "log": True}}}},
+        "a wider range of temperature",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", GROWN)
+def test_before_the_test_a_search_goes_on_and_chooses_again(file: SearchFile, tmp_path: Path, change: str) -> None:
+    go_on(read_plan(file(), tmp_path))
+    changes, words = GROWN[change]
+    plan = read_plan(file(**changes), tmp_path)
+    assert plan.folder.name == "small"
+    assert plan.notices == (f"small was chosen and not tested, so it goes on, with {words}, and chooses again.",)
+    search = go_on(plan)
+    assert search.config.loss_names[0] == "pnp", "its first study holds the sessions"
+    chosen = Selection.load(plan.folder.selection).chosen
+    assert set(chosen) == set(search.config.loss_names)
+    for loss in search.config.loss_names:
+        assert len(search.trials(loss, Stage.SEARCH)) == search.config.search.trials
+        wanted = {trial.number for trial in search.trials(loss, Stage.SEARCH)}
+        assert {trial.user_attrs["source_trial"] for trial in search.trials(loss, Stage.SELECT)} <= wanted
+        assert all(trial.state is TrialState.COMPLETE for trial in search.trials(loss, Stage.SELECT))
+    assert not read_plan(file(**changes), tmp_path).notices, "it is what the search is now"
+
+
+@pytest.mark.parametrize("change", GROWN)
+def test_after_the_test_a_successor_goes_on(file: SearchFile, tmp_path: Path, change: str) -> None:
+    before = go_on(read_plan(file(), tmp_path), tested=True)
+    changes, words = GROWN[change]
+    plan = read_plan(file(**changes), tmp_path)
+    said = (
+        f"small was tested, so small-2 goes on from its trials, with {words}; its test is another opening, which the "
+        "ledger counts."
+    )
+    assert plan.notices[0] == said
+    assert (plan.config.name, plan.config.search.origin) == ("small-2", "small")
+    search = go_on(plan)
+    for loss in before.config.loss_names:
+        copies = [trial for trial in search.trials(loss, Stage.SEARCH) if "copied_from" in trial.user_attrs]
+        assert [copy.values for copy in copies] == [trial.values for trial in before.trials(loss, Stage.SEARCH)]
+    again = read_plan(file(**changes), tmp_path)
+    assert again.notices[0] == said
+    assert again.folder.name == "small-2", "the same file resumes the successor"
+    assert read_plan(file(), tmp_path).folder.name == "small", "its own file still shows its result"
+
+
+def test_a_tested_successor_has_one_too(file: SearchFile, tmp_path: Path) -> None:
+    (tmp_path / "small-3").mkdir()
+    go_on(read_plan(file(), tmp_path), tested=True)
+    go_on(read_plan(file(search={"trials": 5}), tmp_path), tested=True)
+    plan = read_plan(file(search={"trials": 6}), tmp_path)
+    assert (plan.config.name, plan.config.search.origin) == ("small-4", "small-2"), "a name that is taken is skipped"
+    assert [notice.split(",")[0] for notice in plan.notices] == ["small was tested", "small-2 was tested"]
+
+
+@pytest.mark.parametrize("tested", [False, True])
+def test_a_longer_list_of_choices_is_a_successor_at_any_time(file: SearchFile, tmp_path: Path, tested: bool) -> None:
+    go_on(read_plan(file(), tmp_path), tested=tested)
+    plan = read_plan(file(space={"pnp": {**RANGE, "variant": ["Ds", "Dq", "Ib"]}}, search={"trials": 8}), tmp_path)
+    assert plan.folder.name == "small-2"
+    assert ("A study's choices are fixed, so small-2 goes on" in plan.notices[0]) != tested
+    assert len(go_on(plan).trials("pnp", Stage.SEARCH)) == 8
+
+
+def test_other_changes_are_still_refused(file: SearchFile, tmp_path: Path) -> None:
+    go_on(read_plan(file(), tmp_path), tested=True)
+    narrower = {"pnp": {**RANGE, "temperature": {"low": 0.03, "high": 0.5, "log": True}}}
+    for changes, key in (
+        ({"space": narrower}, "space.pnp.temperature"),
+        ({"losses": ["proxy_anchor"], "space": {}}, "losses"),
+        ({"search": {"trials": 9, "objective": "recall_at_1"}}, "search.objective"),
+    ):
+        with pytest.raises(Mistakes, match=key):
+            read_plan(file(**changes), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small"], "nothing is created"
+
+
+def test_a_range_that_moves_the_default_is_no_growth(file: SearchFile) -> None:
+    clipped = file(space={"pnp": {"temperature": {"low": 0.2, "high": 0.3}}})
+    wider = file(space={"pnp": {"temperature": {"low": 0.001, "high": 0.3}}})
+    assert not growth(parse_config(clipped), parse_config(wider))

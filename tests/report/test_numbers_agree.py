@@ -1,0 +1,262 @@
+"""One name, one number: results drawn at random are the same wherever they are shown, and no verdict contradicts its
+interval."""
+
+import csv
+import io
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pytest
+from support.driving import record
+from support.made_search import made_search
+
+from search.driver.stages import confirm_stages, freeze, search_stage
+from search.driver.synchronise import loss_run
+from search.plan.runs import RunFolder
+from search.plan.search import OpenedSearch
+from search.plan.stored import StoredSearch, status_of, trial_rows
+from search.report.comparison import compare, compare_stored
+from search.report.comparison_tables import as_csv, headline_tables, text_tables
+from search.report.drawing import Section
+from search.report.formats import interval, p_value, verdict
+from search.report.pairs import comparable_halves
+from search.report.results import Comparison, Pair, stored_summary
+from search.report.rows import RowKey
+from search.report.sections.answer import answer
+from search.report.sections.effort import best_by_cost
+from search.report.sections.loss import loss_section
+from search.report.sections.outcome import outcome
+from search.report.summary import write_summary
+from search.stages import Role, Stage
+from search.study.queued import QueuedStage, RunningTrial
+from search.study.trial_queue import TrialQueue
+
+# The search and its confirmations, driven with drawn values; few params, so some are proposed more than once.
+
+
+def train_at_random(queue: TrialQueue, generator: random.Random) -> None:
+    """Train three trials at a time; a tenth of the epochs of a search end with a failure."""
+    live: list[RunningTrial] = []
+    while True:
+        while len(live) < 3 and (job := queue.next_trial()):
+            live.append(job)
+        if not live:
+            return
+        job = generator.choice(live)
+        epoch = job.spec.epochs - left(job)
+        if job.stage is Stage.SEARCH and job.number and generator.random() < 0.1:
+            failed = {"cause": "DIVERGED", "reason": "the loss is nan", "traceback": ""}
+            goes_on = queue.on_trial_result(job, {"records": [], "finished": False, "failure": failed})
+        else:
+            news = {"records": [record(epoch + 1, round(generator.random(), 3))], "finished": left(job) == 1}
+            goes_on = queue.on_trial_result(job, news)
+        if not goes_on:
+            live.remove(job)
+
+
+def left(job: RunningTrial) -> int:
+    """The epochs that a trial has not reported yet."""
+    trial = job.study.trial(job.number)
+    return job.spec.epochs - sum(name.startswith("epoch:") for name in trial.user_attrs)
+
+
+def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
+    yield search_stage(search)
+    yield from confirm_stages([search])
+
+
+@pytest.mark.parametrize("draw", range(3))
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_values_of_a_search_are_the_same_everywhere(
+    opened: Callable[..., OpenedSearch], draw: int, chosen: bool
+) -> None:
+    search = opened(
+        losses=["pnp"],
+        space={"pnp": {"variant": "Ds", "temperature": [0.01, 0.02, 0.05, 0.1]}},
+        search={"trials": 12, "sampler": "random"},
+        training={"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        selection={"finalists": 2, "seeds": 2},
+    )
+    stages = stages_of(search) if chosen else iter([search_stage(search)])
+    train_at_random(TrialQueue(stages), random.Random(crc32(f"{draw}{chosen}".encode())))
+    if chosen:
+        freeze(search)
+    summary = write_summary(search)
+    folder, trials = search.plan.folder, search.trials("pnp", Stage.SEARCH)
+    stored = StoredSearch(folder)
+    comparison = compare_stored([folder])
+    entry = summary.losses["pnp"]
+    assert entry.best is not None
+    assert len({str(trial.params) for trial in trials}) < len(trials), "no configuration was proposed twice"
+
+    # the leading trial
+    best = entry.best.value
+    (status,) = [row for row in status_of(stored).studies if row.stage is Stage.SEARCH]
+    assert best == status.best == max(trial.value for trial in trials if trial.state.name == "COMPLETE")
+    assert best == entry.anytime[-1].value == comparison.anytime[0].points[-1].value
+    cost = best_by_cost([stored], [summary])
+    assert cost is not None
+    assert cost.table is not None
+    assert cost.table.rows[-1][3] == f"{best:.4f}"
+
+    # the search value of a row is the value of the trial that it names
+    rows = {row.role: row for row in comparison.rows}
+    listed = {row.number: row.value for row in trial_rows(trials)}
+    for row in rows.values():
+        if row.search_value is None:
+            assert row.number is not None
+            assert trials[row.number].state.name != "COMPLETE"
+        else:
+            assert row.search_value == listed[row.number]
+    if not chosen:
+        assert (rows[Role.TUNED].number, rows[Role.TUNED].search_value) == (entry.best.number, best)
+    run = loss_run(comparison, "pnp")
+    assert run.metrics.get("search/map_at_r") == rows[Role.TUNED].search_value
+    assert run.metrics.get("default/search_map_at_r") == rows[Role.DEFAULT].search_value
+    frame = comparison.to_frame().set_index("role")
+    for record_ in csv.DictReader(io.StringIO(as_csv(comparison))):
+        if record_["stage"] == "search":
+            assert float(record_["mean"]) == rows[Role(record_["role"])].search_value
+            assert float(record_["mean"]) == frame.loc[record_["role"], "search_value"]
+
+    # confirmed and expected values
+    if chosen:
+        confirmed = rows[Role.TUNED].confirmed
+        assert confirmed is not None
+        assert confirmed.estimate is not None
+        table = text_tables(comparison)[0]
+        cell = next(row for row in table.rows if row[1] == rows[Role.TUNED].name)[3]
+        assert cell == f"{confirmed.mean:.4f} ± {confirmed.std:.4f}\nexpected {confirmed.estimate:.4f}"
+        assert run.metrics["confirmed/map_at_r"] == confirmed.mean == frame.loc["tuned", "confirmed"]
+        text = sentences(loss_section(stored, summary, "pnp"))
+        assert "expected" not in text, "the value that decides has another name"
+    headline = headline_tables(comparison)[0]
+    value = rows[Role.TUNED].confirmed.mean if chosen else best
+    assert any(f"{value:.4f}" in cell for row in headline.rows for cell in row)
+    assert f"{value:.4f}" in sentences(answer(comparison, [folder]))
+
+
+def sentences(section: Section) -> str:
+    return " ".join(section.sentences)
+
+
+# The test: scores drawn at random, with differences around what can be detected.
+
+
+def drawn(runs: Path, draw: int) -> Comparison:
+    generator = np.random.default_rng(draw)
+    spread = generator.choice([0.005, 0.02, 0.1])
+    losses = ["pnp", "mpa", "triplet", "margin"][: generator.integers(1, 5)]
+    means = {loss: tuple(0.5 + generator.normal(0, spread, 2)) for loss in losses}
+    made_search(runs, "drawn", means, seeds=tuple(range(11, 11 + int(generator.integers(2, 5)))))
+    folder = RunFolder(runs, "drawn")
+    return compare([folder], [stored_summary(folder)])
+
+
+@pytest.mark.parametrize("draw", range(6))
+def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> None:
+    comparison = drawn(tmp_path, draw)
+    rows = {row.key: row for row in comparison.rows}
+    whole = {row[0]: row[1:] for row in text_tables(comparison)[1].rows}
+    short = {row[0]: row[1:] for row in headline_tables(comparison)[1].rows}
+    section = outcome(comparison)
+    figures = {figure.name: figure for figure in section.figures}
+    matrix = figures["pairs-map_at_r"].table
+    assert matrix is not None
+    told = sentences(answer(comparison, [RunFolder(tmp_path, "drawn")]))
+    assert len(comparison.pairs) == len(whole)
+    assert {name: cells for name, *cells in matrix.rows} == {name: list(cells) for name, cells in whole.items()}
+    records = [entry for entry in csv.DictReader(io.StringIO(as_csv(comparison))) if entry["against_loss"]]
+    for pair, cells, found in zip(comparison.pairs, whole.values(), records, strict=True):
+        first, second = rows[pair.first].test, rows[pair.second].test
+        assert first is not None
+        assert second is not None
+        assert pair.difference == pytest.approx(first["map_at_r"].mean - second["map_at_r"].mean, abs=1e-12)
+        low, high = pair.ci95
+        assert pair.differ == (not low <= 0 <= high) == (pair.p_corrected <= 0.05), "a verdict contradicts its interval"
+        assert cells == (
+            f"{pair.difference:+.4f}", interval(pair.ci95), p_value(pair.p), p_value(pair.p_corrected), verdict(pair),
+        )  # fmt: skip
+        assert bool(cells[-1]) == (not contains_zero(cells[1])) == (not exceeds_level(cells[3]))
+        assert (float(found["ci95_low"]), float(found["ci95_high"])) == pair.ci95
+        assert float(found["p_corrected"]) == pair.p_corrected
+        tag = loss_run(comparison, pair.first.loss).tags[tag_of(pair)]
+        assert tag.startswith(f"{cells[0]} {cells[1]}, p {cells[3]} ")
+        assert tag.endswith(verdict(pair) or "no significant difference")
+        if pair.second.role is Role.DEFAULT:
+            assert f"({pair.metric} {cells[0]} {cells[1]})" in told
+    assert {name: cells[1] for name, cells in short.items()} == {
+        name: cells[1] for name, cells in whole.items() if cells[-1]
+    }
+
+
+def contains_zero(shown: str) -> bool:
+    low, high = map(float, shown.strip("[]").split(", "))
+    return low <= 0 <= high
+
+
+def exceeds_level(shown: str) -> bool:
+    return float(shown.removeprefix("< ")) > 0.05
+
+
+def tag_of(pair: Pair) -> str:
+    return f"holdout.pair.{pair.first.loss}.{pair.first.role}.{pair.second.loss}.{pair.second.role}"
+
+
+@pytest.mark.parametrize("draw", range(6))
+def test_the_intervals_of_the_dots_overlap_unless_a_pair_differs(tmp_path: Path, draw: int) -> None:
+    comparison = drawn(tmp_path, draw)
+    (dots,) = [figure for figure in outcome(comparison).figures if figure.name == "test-map_at_r"]
+    assert dots.table is not None
+    assert "overlap unless they differ significantly" in dots.finding
+    shown = {row[0]: tuple(map(float, row[3].strip("[]").split(", "))) for row in dots.table.rows}
+    for pair in comparison.pairs:
+        (low, high), (other_low, other_high) = (shown[label(key)] for key in (pair.first, pair.second))
+        assert pair.differ == (high < other_low or other_high < low), pair
+
+
+def label(key: RowKey) -> str:
+    return f"{key.loss}, {key.role}"
+
+
+def made_pair(first: str, second: str, difference: float, half: float) -> Pair:
+    differ = abs(difference) > half
+    return Pair(
+        first=RowKey("s", first, Role.TUNED),
+        second=RowKey("s", second, Role.TUNED),
+        metric="map_at_r",
+        seeds=3,
+        difference=difference,
+        ci95=(difference - half, difference + half),
+        p=0.01 if differ else 0.5,
+        p_corrected=0.01 if differ else 0.5,
+        differ=differ,
+    )
+
+
+def test_unequal_noise_moves_the_intervals_as_little_as_it_takes() -> None:
+    """With least squares alone the intervals of a and b would overlap: that of a, which cannot be negative, is 0."""
+    pairs = [made_pair("a", "b", 0.3, 0.29), made_pair("a", "c", 0.1, 0.12), made_pair("b", "c", 0.4, 0.5)]
+    halves = comparable_halves(pairs)
+    assert halves is not None
+    for pair in pairs:
+        overlap = halves[pair.first] + halves[pair.second] >= abs(pair.difference)
+        assert overlap != pair.differ
+
+
+def test_there_are_no_such_intervals_if_verdicts_contradict_each_other() -> None:
+    """Close pairs differ and far ones do not: no half-widths can show both."""
+    pairs = [
+        made_pair("a", "b", 0.01, 0.001), made_pair("c", "d", 0.01, 0.001),
+        made_pair("a", "c", 0.5, 0.6), made_pair("b", "d", 0.5, 0.6),
+    ]  # fmt: skip
+    assert comparable_halves(pairs) is None
+
+
+def test_rows_without_noise_have_intervals_without_width() -> None:
+    halves = comparable_halves([made_pair("a", "b", 0.5, 0.0)])
+    assert halves is not None
+    assert [*halves.values()] == [0, 0]
