@@ -119,6 +119,9 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         axes.set_ylim(len(losses) - 0.5, -0.5)
         axes.set_xticks(range(len(columns)), columns, rotation=30, ha="left", rotation_mode="anchor")
         axes.xaxis.tick_top()
+        for other, name_above in zip(columns, axes.get_xticklabels(), strict=True):
+            if other != _DEFAULT:
+                mark_loss(other, name_above)
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)

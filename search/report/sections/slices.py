@@ -44,9 +44,9 @@ def slices(searched: SearchedLoss) -> Figure | None:
                 **_grid(searched, columns),
                 "shapes": shapes,
                 "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
-                "margin": {"l": 56, "r": 12, "t": 44, "b": 4},
+                "margin": {"l": 56, "r": 12, "t": 64, "b": 4},  # the icons are above the legend
             },
-            height=48 + _ROW * -(-len(searched.axes) // columns),
+            height=68 + _ROW * -(-len(searched.axes) // columns),
             phone=_grid(searched, 1),
             phone_height=100 + 190 * len(searched.axes),
         ),
