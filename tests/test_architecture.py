@@ -28,8 +28,8 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"base", "capacity", "ray_session"},
     "report": {
         "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs",
-        "results", "rows", "sections.answer", "sections.effort", "sections.mosaic", "sections.outcome", "shown",
-        "statistics", "summary", "text_table", "trial_page",
+        "results", "rows", "sections.answer", "sections.anytime_curves", "sections.effort", "sections.mosaic",
+        "sections.outcome", "shown", "statistics", "summary", "text_table", "trial_page",
     },
     "driver": {
         "doctor", "enqueue", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",

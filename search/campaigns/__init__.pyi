@@ -6,6 +6,7 @@ from .prepare import (
     stored_campaign as stored_campaign,
 )
 from .report import (
+    campaign_report as campaign_report,
     stored_result as stored_result,
     write_report as write_report,
 )

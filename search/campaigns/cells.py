@@ -375,7 +375,7 @@ def campaign_table(
     return TextTable(
         title=title,
         header=(*rows, *("\n".join(column) or cells[0].coordinates[METRIC] for column in across)),
-        rows=tuple((*row, *(_text(found.get((*row, *column))) for column in across)) for row in down),
+        rows=tuple((*row, *(cell_text(found.get((*row, *column))) for column in across)) for row in down),
         labels=len(rows),
         notes=(*((same,) if same else ()), *notes),
         best=frozenset(_best(found, down, across, len(rows)) if _has_a_best(campaign, rows) else ()),
@@ -406,7 +406,8 @@ def _best(found: Cells, down: Sequence[Key], across: Sequence[Key], labels: int)
             yield from best_of(labels + position, metrics.pop(), [cell.mean if cell else None for cell in cells])
 
 
-def _text(cell: Cell | None) -> str:
+def cell_text(cell: Cell | None) -> str:
+    """Return mean and deviation, with the paper's number in brackets."""
     if cell is None or cell.mean is None:
         return NOTHING
     metric = cell.coordinates[METRIC]

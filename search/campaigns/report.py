@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
-from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, by_data_set, unit
+from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, by_data_set, cell_text, unit
 from search.campaigns.tables import folds_table, over_data_sets, quoted_tables
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
@@ -28,6 +28,7 @@ from search.report.drawing import (
 )
 from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, interval, p_value, ranks_beside, verdict
 from search.report.sections.answer import again
+from search.report.sections.anytime_curves import anytime_curves
 from search.report.sections.effort import effort
 from search.report.sections.outcome import distinct_proxies
 from search.report.statistics import LEVEL, Tournament
@@ -54,9 +55,10 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
     return Section(
         name="study",
         title=result.study,
-        sentences=(
+        results=(_cells(result),),
+        sentences=(pairs_finding(result.pairs),) if result.pairs else (),
+        remarks=(
             *_trends(result),
-            *([pairs_finding(result.pairs)] if result.pairs else []),
             *(f"{told[0].upper()}{told[1:]}." for told in result.openings.values()),
             *result.warnings,
             f"Epochs: {spent.search:,} search, {spent.confirm:,} confirmation, {spent.final:,} final trainings.",
@@ -69,6 +71,22 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
         ),
         figures=tuple(figure for figure in figures if figure),
         missing=result.left_out,
+    )
+
+
+def _cells(result: CampaignResult) -> TextTable:
+    """Return a row per configuration of the campaign and a column per metric, with the paper's numbers in brackets."""
+    rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+    for cell in result.cells:
+        place = tuple(value for key, value in cell.coordinates.items() if key != METRIC)
+        rows.setdefault(place, {})[cell.coordinates[METRIC]] = cell
+    names = [key for key in result.cells[0].coordinates if key != METRIC]
+    metrics = list(dict.fromkeys(cell.coordinates[METRIC] for cell in result.cells))
+    return TextTable(
+        title="Mean and deviation over seeds",
+        header=(*names, *metrics),
+        rows=tuple((*place, *(cell_text(found.get(metric)) for metric in metrics)) for place, found in rows.items()),
+        labels=len(names),
     )
 
 
@@ -113,14 +131,17 @@ def campaign_report(folder: CampaignFolder) -> Report:
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).storage]
     summaries = [summary_so_far(search) for search in searches]
+    curves = anytime_curves(searches, summaries) if searches else None
+    figures = (curves,) if curves else ()
     if folder.result.exists():
         told = study(config, stored_result(folder))
         rows = [row for summary in summaries for row in summary.rows if row.role in config.table.roles]
         if proxies := distinct_proxies([(f"{row.search}/{row.loss}, {row.role}", row) for row in rows]):
-            told = replace(told, figures=(*told.figures, proxies))
+            figures = (*figures, proxies)
+        told = replace(told, figures=(*told.figures, *figures))
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
-        told = Section(name="study", title=config.study, missing=(why,))
+        told = Section(name="study", title=config.study, figures=figures, pending=(why,))
     return Report(
         title=config.name,
         subtitle=f"{config.study}: {len(folder.searches())} searches, tested together",

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from search.driver.doctor import CheckResult
     from search.driver.verify.records import Check
-    from search.plan.runs import RunFolder
+    from search.plan.runs import CampaignFolder, RunFolder
     from search.plan.stored import StoredSearch
+    from search.report.document import Report
     from search.report.text_table import TextTable
 
 
@@ -218,10 +219,16 @@ def serve(
     ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8650,
 ) -> None:
-    """Serve a live page of all searches in the runs folder. It is read-only."""
+    """Serve a live page of all searches and campaigns in the runs folder. It is read-only."""
     from search.report.live.app import serve as serve_page
 
-    serve_page(runs, host, port, show_line)
+    serve_page(runs, host, port, show_line, report_of_campaign=_campaign_report)
+
+
+def _campaign_report(folder: "CampaignFolder") -> "Report":
+    from search.campaigns import campaign_report  # only if somebody opens a campaign
+
+    return campaign_report(folder)
 
 
 # holdout doctor

@@ -223,6 +223,12 @@ def register(
             "--as", metavar="MODEL_NAME", help="The name of the registered model; by default that of the search."
         ),
     ] = None,
+    champion: Annotated[
+        bool,
+        typer.Option(
+            "--champion", help="Call the best one champion, even if it is not significantly better than the others."
+        ),
+    ] = False,
     runs: Runs = RUNS,
     trust: Trust = None,
     trust_code: TrustSearch = False,
@@ -245,7 +251,10 @@ def register(
         ) from None
     plan = reopened(runs, name)
     with hold([plan]), closing(open_search(plan)) as search:
-        found = register_models(recorded_outcome(search), make_projection(search.plan), wanted)
+        projection = make_projection(search.plan)
+        found = register_models(recorded_outcome(search), projection, wanted, is_champion=champion)
     versions = ", ".join(f"{loss} is version {version}" for loss, version in found.versions.items())
     sentence = f"models:/{found.name}@{found.alias} is the model of {found.best}. In {found.name}, {versions}."
+    if found.alias != "champion":
+        sentence += " It is not significantly better than the others; --champion calls it champion anyway."
     show(asdict(found), as_json, lambda: sentence)

@@ -287,5 +287,6 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
         beside = f"; beside it {', '.join(models[1:])}" if models[1:] else ""
         yield f'Models: holdout.load("{folder.model(models[0])}"){beside}'
     where = "" if folder.runs == RUNS else f" --runs {folder.runs}"
-    if not search.is_done(Stage.TEST):
-        yield f"Next: holdout {'test' if search.is_done(Stage.SELECT) else 'select'} {search.name}{where}"
+    follow = {Stage.SELECT: "select", Stage.TEST: "test"}
+    command = next((command for stage, command in follow.items() if not search.is_done(stage)), "compare")
+    yield f"Next: holdout {command} {search.name}{where}"

@@ -4,6 +4,7 @@ import logging
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -117,8 +118,10 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
     return len(everything)
 
 
-def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
+def register(outcome: Outcome, projection: Projection, name: str, *, is_champion: bool = False) -> Registered:
     """Update MLflow and register the chosen models of a search in it under ``name``.
+
+    The best one becomes the champion if it is significantly better than the others, or anyway if ``is_champion``.
 
     Raises:
         Mistakes: a model is missing, or another registered model has this name.
@@ -126,7 +129,7 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
     """
     with mlflow_errors():
         synchronise(outcome, projection)
-        return _register(outcome, projection, name, _log_models(outcome, projection))
+        return _register(outcome, projection, name, _log_models(outcome, projection), is_champion=is_champion)
 
 
 @contextmanager
@@ -150,9 +153,14 @@ def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str
 
 
 def _register(
-    outcome: Outcome, projection: Projection, name: str, models: Mapping[str, tuple[str, DescribedModel]]
+    outcome: Outcome,
+    projection: Projection,
+    name: str,
+    models: Mapping[str, tuple[str, DescribedModel]],
+    *,
+    is_champion: bool = False,
 ) -> Registered:
-    wanted = registration(outcome.comparison, name)
+    wanted = replace(registration(outcome.comparison, name), is_champion=is_champion)
     chosen = [loss for loss, entry in outcome.summary.losses.items() if entry.chosen]
     if missing := [loss for loss in chosen if loss not in models]:
         search = outcome.search.name
@@ -405,7 +413,7 @@ def registration(comparison: Comparison, name: str) -> Registration:
         description=(
             f"The chosen models of the search {summary.name}, one version per loss. The best on the test classes has "
             "the alias `champion` if it differs significantly from those of all other losses (a single loss: from its "
-            "default), else `candidate`."
+            "default) or was registered with `--champion`, else `candidate`."
         ),
         best=best.loss,
         distinguishable=best.distinguishable,

@@ -352,10 +352,29 @@ class CampaignFolder:
         return read_config(self.content()).search_names
 
 
+def find_campaigns(runs: Path) -> list[CampaignFolder]:
+    """Return all campaigns in the folder ``runs``, by name."""
+    return [CampaignFolder(runs, path.parent.name) for path in sorted(runs.glob("*/campaign.yaml"))]
+
+
+def existing_campaign(runs: Path, name: str) -> CampaignFolder:
+    """Return the stored campaign ``name``.
+
+    Raises:
+        Mistakes: it does not exist.
+    """
+    if not RunFolder(runs, name).is_campaign:
+        there = [campaign.name for campaign in find_campaigns(runs)]
+        raise Mistakes(
+            f"There is no campaign {name!r} in {runs}{suggestion(name, there)}; "
+            f"there is: {', '.join(there) or 'none yet'}. `holdout campaign` starts one."
+        )
+    return CampaignFolder(runs, name)
+
+
 def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
     """Return the campaign that the search ``name`` belongs to, if any."""
-    for file in sorted(runs.glob("*/campaign.yaml")):
-        campaign = CampaignFolder(runs, file.parent.name)
+    for campaign in find_campaigns(runs):
         if name.startswith(f"{campaign.name}-") and name in campaign.searches():
             return campaign
     return None

@@ -16,6 +16,7 @@ from search.report.comparison import compare
 from search.report.drawing import Drawing, Photograph, Plot, Section
 from search.report.results import Comparison, Summary
 from search.report.sections.answer import again, answer
+from search.report.sections.anytime_curves import anytime_curves
 from search.report.sections.effort import effort
 from search.report.sections.loss import loss_section
 from search.report.sections.models import models_section
@@ -61,6 +62,7 @@ def environment() -> "Environment":
     found = Environment(loader=FileSystemLoader(_ASSETS), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     found.filters |= {
         "as_json": _as_json,
+        "breakable": _breakable,
         "data_url": _data_url,
         "drawn_in": _drawn_in,
         "hash_source": _hash_source,
@@ -74,6 +76,13 @@ def _as_json(value: Mapping[str, Any]) -> str:
     from markupsafe import Markup
 
     return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _breakable(text: str) -> str:
+    """Return an escaped text that may continue on the next line after an underscore or slash."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([_/])(?=\w)", r"\1<wbr>", str(escape(text))))
 
 
 def _drawn_in(drawing: Drawing, figure: str) -> str:
@@ -135,7 +144,7 @@ def search_report(searches: Sequence[StoredSearch]) -> Report:
         title=", ".join(search.name for search in searches),
         subtitle=f"{', '.join(losses)}: tuned by {comparison.objective} on validation classes, tested on others",
         sections=(
-            answer(comparison, folders),
+            answer(comparison, folders, anytime_curves(searches, summaries)),
             outcome(comparison),
             *_of_each(searches, summaries, comparison),
             effort(searches, summaries),

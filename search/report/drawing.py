@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from search.report.text_table import TextTable
 from search.stages import Role
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 
@@ -65,18 +67,24 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report.
+    """A part of a report, in the order in which the page shows its fields.
 
-    ``sentences`` are its text, ``missing`` says what is not shown and why, ``files`` are pairs of name and content.
+    ``results`` are the tables above its text, of which at most three ``sentences`` precede the ``figures``; the other
+    ones are ``remarks``. ``pending`` says what is not there yet, ``missing`` what a fault removed, ``files`` are pairs
+    of name and content. A section on one ``loss`` is hidden with it.
     """
 
     name: str
     title: str
+    results: tuple[TextTable, ...] = ()
     sentences: tuple[str, ...] = ()
-    tables: tuple[TextTable, ...] = ()
     figures: tuple[Figure, ...] = ()
+    remarks: tuple[str, ...] = ()
+    tables: tuple[TextTable, ...] = ()
+    pending: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    loss: str | None = None
 
 
 # Colours and marks, distinguishable on light and dark pages and by colour-blind readers.
@@ -196,23 +204,45 @@ def _for_pages(svg: str) -> str:
     """Strip the parts that only a separate SVG file needs, and replace text and line colours with CSS variables."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(rf'(<g) id="{_OF_LOSS}([^"]*)"', r'\1 data-loss="\2"', svg)
     svg = re.sub(r'(<(?:g|text)) id="[^"]*"', r"\1", svg)  # Matplotlib repeats group ids in every picture
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable}, {colour})")
     return svg
 
 
-def label_rows(axes: "Axes", labels: Sequence[str], xlabel: str) -> None:
-    """Label the rows of a chart at y = 0, 1, …, the first one on top, and its x axis."""
+LABEL_LENGTH: Final = 52
+"""Characters of a line below the x axis, which is narrower than the drawing where rows have names."""
+_OF_LOSS: Final = "loss:"
+
+
+def mark_loss(loss: str, *artists: "Artist") -> None:
+    """Mark what is drawn for a loss, or for several separated by spaces; the page hides it with any of them."""
+    for artist in artists:
+        artist.set_gid(f"{_OF_LOSS}{loss}")
+
+
+def label_rows(axes: "Axes", labels: Sequence[str], xlabel: str, losses: Sequence[str] | None = None) -> None:
+    """Label the rows of a chart at y = 0, 1, …, the first one on top, and its x axis.
+
+    ``losses`` has the loss of each row.
+    """
     axes.set_yticks(range(len(labels)), labels)
+    for loss, text in zip(losses or (), axes.get_yticklabels()):
+        mark_loss(loss, text)
     axes.invert_yaxis()
-    axes.set_xlabel(xlabel, color=FAINT)
+    axes.set_xlabel(textwrap.fill(xlabel, LABEL_LENGTH), color=FAINT)
     axes.grid(visible=True, axis="x")
 
 
-def legend_below(axes: "Axes", columns: int, y: float = -0.16) -> None:
-    """Put the legend below the x axis; ``y`` is a fraction of the height of the axes."""
-    axes.legend(loc="upper left", bbox_to_anchor=(0, y), ncols=columns)
+def legend_below(axes: "Axes", columns: int, y: float = -0.16, losses: Sequence[str] = ()) -> None:
+    """Put the legend below the x axis; ``y`` is a fraction of the height of the axes.
+
+    ``losses`` has the loss of each of its first entries.
+    """
+    legend = axes.legend(loc="upper left", bbox_to_anchor=(0, y), ncols=columns)
+    for loss, handle, text in zip(losses, legend.legend_handles, legend.get_texts()):
+        mark_loss(loss, text, *([handle] if handle else []))
 
 
 # Interactive pictures: Plotly.
@@ -222,8 +252,18 @@ LEGEND_BELOW: Mapping[str, Any] = {"x": 0, "xanchor": "left", "y": -0.2, "yancho
 _CLEAR = "rgba(0,0,0,0)"
 
 
-def plotted(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], *, height: int = 380) -> Plot:
-    """Return a plot of ``traces`` with a transparent background; the page sets fonts and grid colours."""
+def plotted(
+    traces: Sequence[Mapping[str, Any]],
+    layout: Mapping[str, Any],
+    *,
+    height: int = 380,
+    phone: Mapping[str, Any] | None = None,
+    phone_height: int = 430,
+) -> Plot:
+    """Return a plot of ``traces`` with a transparent background; the page sets fonts and grid colours.
+
+    ``phone`` replaces entries of the layout on a narrow page, where the plot is ``phone_height`` pixels high.
+    """
     import plotly.graph_objects as go  # half a second
 
     figure = go.Figure(
@@ -233,6 +273,7 @@ def plotted(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], *, h
             "paper_bgcolor": _CLEAR,
             "plot_bgcolor": _CLEAR,
             "hovermode": "closest",
+            **({"meta": {"phone": {"layout": phone, "height": phone_height}}} if phone else {}),
             **layout,
         },
     )
@@ -261,6 +302,11 @@ def buttons(*entries: tuple[str, str, Sequence[Mapping[str, Any]]]) -> list[dict
 def scatter(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
     """Return a scatter trace; ``mode`` is Plotly's, such as "lines" or "markers"."""
     return {"type": "scatter", "name": name, "mode": mode, "x": x, "y": y, **more}
+
+
+def of_loss(loss: str) -> dict[str, Any]:
+    """Return the trace entries that hide it with ``loss`` on the whole page."""
+    return {"legendgroup": loss, "meta": {"loss": loss}}
 
 
 def hover_text(texts: Sequence[str]) -> dict[str, Any]:

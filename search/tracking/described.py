@@ -70,14 +70,15 @@ class DescribedModel:
 class Registration:
     """A registered model ``name`` whose versions are the chosen models of a search.
 
-    The model of the loss ``best`` has an alias, which depends on whether it is significantly better than the others
-    (``distinguishable``).
+    The model of the loss ``best`` has an alias: "champion" if it is significantly better than the others
+    (``distinguishable``) or the user calls it so (``is_champion``), else "candidate".
     """
 
     name: str
     description: str
     best: str
     distinguishable: bool
+    is_champion: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

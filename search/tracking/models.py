@@ -189,6 +189,8 @@ def _tags(wanted: DescribedModel) -> dict[str, str]:
 # Versions of a registered model, whose alias marks the best one.
 
 CHAMPION, CANDIDATE = "champion", "candidate"
+CALLED_CHAMPION = "holdout.champion"
+"""The tag of a registered model whose best version was called champion by a user, so that a later update keeps it."""
 
 
 def keep_versions(
@@ -263,7 +265,10 @@ def _link_version(client: "MlflowClient", model_id: str, version: "ModelVersion"
 
 def _keep_alias(client: "MlflowClient", registered: "RegisteredModel", wanted: Registration, version: str) -> str:
     """Set one of the two aliases and delete the other; aliases set by users stay."""
-    alias, other = (CHAMPION, CANDIDATE) if wanted.distinguishable else (CANDIDATE, CHAMPION)
+    if wanted.is_champion and CALLED_CHAMPION not in registered.tags:
+        client.set_registered_model_tag(wanted.name, CALLED_CHAMPION, "true")
+    is_champion = wanted.distinguishable or wanted.is_champion or CALLED_CHAMPION in registered.tags
+    alias, other = (CHAMPION, CANDIDATE) if is_champion else (CANDIDATE, CHAMPION)
     if str(registered.aliases.get(alias)) != version:
         client.set_registered_model_alias(wanted.name, alias, version)
     if other in registered.aliases:

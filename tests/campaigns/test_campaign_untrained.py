@@ -1,5 +1,6 @@
 """The networks without training in a campaign's table, pairs and sentences."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import torch
 import torchvision
 from support.commands import holdout_here
 from support.finished_search import run_here
+from support.serving import asked
 
+from search.campaigns import campaign_report
 from search.campaigns.cells import CampaignResult
 from search.campaigns.result import campaign_family, campaign_result
 from search.campaigns.tables import campaign_csv, campaign_tables
@@ -16,6 +19,7 @@ from search.config.campaign import Campaign, parse_campaign
 from search.plan.runs import CampaignFolder
 from search.plan.search import search_so_far
 from search.plan.stored import stored_search
+from search.report.live.app import live_app
 from search.report.results import Summary
 from search.report.summary import write_summary
 from search.stages import Role
@@ -90,6 +94,32 @@ def test_a_sentence_for_each_row_says_whether_training_helped(finished: Finished
     notes = campaign_tables(campaign, result, [])[0].notes
     told = [note for note in notes if "the untrained network (" in note or "from the untrained network" in note]
     assert len(told) == 4
+
+
+def test_the_live_page_shows_the_campaign(finished: Finished) -> None:
+    """Its searches, and the sections of its report: the result table first, with every mean over seeds."""
+    runs, campaign, result, _ = finished
+    app = live_app(runs, None, report_of_campaign=campaign_report)
+
+    def told(path: str) -> tuple[int, str]:
+        status, _, body = asked(app, path, "", (b"host", b"localhost"))
+        return status, body
+
+    (found,) = json.loads(told("/api/campaigns")[1])
+    assert found == {"name": "sizes", "searches": [member.config.name for member in campaign.members], "problem": None}
+    status, body = told("/api/campaigns/sizes/report")
+    assert status == 200, body
+    sections = json.loads(body)
+    assert [section["name"] for section in sections] == ["study", "effort", "again"]
+    first, _, _ = sections[0]["html"].partition("<figure")
+    assert first.index("<table>") < first.index("<p>")
+    for cell in result.cells:
+        assert cell.mean is not None
+        assert f"{100 * cell.mean:.2f}" in first
+    assert 'id="anytime"' in sections[0]["html"]
+    assert told("/campaigns/sizes")[0] == 200
+    status, body = told("/api/campaigns/size/report")
+    assert (status, body.startswith("There is no campaign 'size' in ")) == (404, True)
 
 
 def test_a_campaign_from_weights_is_verified_and_drawn(finished: Finished) -> None:

@@ -100,15 +100,10 @@ def test_a_reader_hovers_hides_sorts_and_opens(address: str) -> None:
     with browser_page(1400) as page:
         page.goto(address)
         seen(page)
-        page.locator("#best-by-cost").scroll_into_view_if_needed()
-        points = page.locator("#plot-best-by-cost .point")
+        page.locator("#anytime").scroll_into_view_if_needed()
+        points = page.locator("#plot-anytime .point")
         points.last.hover(force=True)
-        page.wait_for_selector("#plot-best-by-cost .hoverlayer .hovertext")
-        before = page.locator("#plot-best-by-cost .scatterlayer .trace").count()
-        page.locator("#plot-best-by-cost .legendtoggle").first.click()
-        page.wait_for_function(
-            "count => document.querySelectorAll('#plot-best-by-cost .scatterlayer .trace').length < count", arg=before
-        )
+        page.wait_for_selector("#plot-anytime .hoverlayer .hovertext")
         numbers = page.locator("#test-map_at_r details")
         numbers.locator("summary").focus()
         page.keyboard.press("Enter")
@@ -117,6 +112,57 @@ def test_a_reader_hovers_hides_sorts_and_opens(address: str) -> None:
         column = [float(text) for text in numbers.locator("tbody tr td:nth-child(2)").all_inner_texts()]
         assert column == sorted(column, reverse=True)
         assert heading.get_attribute("aria-sort") == "descending"
+
+
+def test_a_legend_hides_a_loss_on_the_whole_page(address: str) -> None:
+    """Its lines, its marks in drawings, its section; a second click shows them again."""
+    with browser_page(1400) as page:
+        page.goto(address)
+        seen(page)
+
+        def shown() -> dict[str, int]:
+            counts: dict[str, int] = page.evaluate(
+                "Object.fromEntries(['proxy_anchor', 'pnp'].map(loss => [loss, ["
+                "  ...document.querySelectorAll(`[data-loss='${loss}']`)"
+                "].filter(found => found.getClientRects().length).length]))"
+            )
+            return counts
+
+        before, traces = shown(), page.locator("#plot-anytime .scatterlayer .trace").count()
+        assert min(before.values()) > 5
+        page.locator("#plot-anytime .legendtoggle").first.click()
+        page.wait_for_function("document.querySelector('#loss-proxy-anchor').classList.contains('off')")
+        assert shown() == {"proxy_anchor": 0, "pnp": before["pnp"]}
+        assert page.locator("#plot-anytime .scatterlayer .trace").count() < traces
+        page.wait_for_timeout(500)  # two clicks in a third of a second are a double click
+        page.locator("#plot-anytime .legendtoggle").first.click()
+        page.wait_for_function("!document.querySelector('#loss-proxy-anchor').classList.contains('off')")
+        assert shown() == before
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_no_icon_lies_over_a_button_or_a_legend(address: str, width: int) -> None:
+    with browser_page(width) as page:
+        page.goto(address)
+        seen(page)
+        overlapping = page.evaluate(
+            "[...document.querySelectorAll('.plot')].filter(plot => {"
+            " const boxes = name => [...plot.querySelectorAll(name)].map(found => found.getBoundingClientRect());"
+            " return boxes('.modebar-btn').some(one => boxes('.updatemenu-button, .legend .traces').some(other =>"
+            "   one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom));"
+            "}).map(plot => plot.id)"
+        )
+        assert overlapping == []
+
+
+def test_tables_of_results_are_not_cut_on_a_phone(address: str) -> None:
+    with browser_page(400) as page:
+        page.goto(address)
+        cut = page.evaluate(
+            "[...document.querySelectorAll('section > .scroll')].filter(table => table.scrollWidth > table.clientWidth)"
+            ".map(table => table.getAttribute('aria-label'))"
+        )
+        assert cut == []
 
 
 def test_it_prints_with_every_picture(address: str, tmp_path: Path) -> None:
@@ -177,11 +223,16 @@ def test_mlflow_shows_the_test_values_on_its_first_page(runs: Path, tmp_path: Pa
         assert server.stdout is not None
         try:
             assert any(f"MLflow answers at http://127.0.0.1:{port}" in line for line in server.stdout)
-            with browser_page(1700, ours=False) as page:
+            with browser_page(1400, ours=False) as page:
                 page.goto(f"http://127.0.0.1:{port}/{link[1]}")
                 for loss, mean in test.items():
                     page.wait_for_selector(f"text={loss}", timeout=60_000)
                     assert f"{mean:.6f}"[:7] in page.inner_text("body")
+                columns = page.locator("text=/^(confirmed|test|default)/")
+                right = page.evaluate("document.querySelector('.ag-body-viewport').getBoundingClientRect().right")
+                places = [box["x"] for column in columns.all() if (box := column.bounding_box())]
+                assert len(places) >= 4
+                assert max(places) + 60 < right, "the fourth column and its digits are on the page"
                 page.screenshot(path=tmp_path / "mlflow.png")
         finally:
             end(server, group=True)

@@ -21,7 +21,7 @@ from search.plan.search import OpenedSearch
 from search.report.formats import p_value
 
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-VOID = {"meta", "link", "img", "br", "hr", "input"}
+VOID = {"meta", "link", "img", "br", "hr", "input", "wbr"}
 
 
 class Page(HTMLParser):
@@ -127,6 +127,23 @@ def test_a_finished_search_has_every_section(runs: Path) -> None:
     assert "1 opening by 1 search" in page.text
 
 
+def test_each_section_begins_with_its_table_and_few_sentences(runs: Path) -> None:
+    page = reported(runs, "small")
+    sections = re.findall(r"<section .*?</section>", page, flags=re.DOTALL)
+    assert len(sections) == 7
+    for section in sections:
+        before, picture, _ = section.partition('<div class="figures">')
+        if picture:
+            assert before.count("<p>") <= 3
+            assert "<p>" not in before.partition("<table>")[0] or "<table>" not in before, "the table is first"
+    first = sections[0].partition('<figure id="anytime"')
+    assert "<table>" in first[0]
+    assert first[1]
+    pictures = re.findall(r"<h3>(.*?)</h3>", page)
+    titles = [title for title in pictures if title.startswith(("Best value", "map_at_r on", "recall_at_1 on"))]
+    assert len(titles) == len(set(titles)) == 3
+
+
 def test_names_are_never_markup(runs: Path) -> None:
     text = reported(runs, "small")
     assert "<b onclick" not in text
@@ -162,9 +179,10 @@ def test_a_search_that_has_just_begun(images: Path, tmp_path: Path, epochs: int)
     for search in run_here(tmp_path, [content], epochs=epochs):
         search.close()
     page = checked(reported(tmp_path, "small"))
-    assert "Not shown:" in page.text
+    assert "Not yet:" in page.text
+    assert not [entry for entry in page.of("p") if entry.get("class") == "missing"], "nothing is wrong"
     if epochs == 0:
-        assert "No epoch has been trained yet." in page.text
+        assert "No epoch has been trained." in page.text
 
 
 def test_without_a_complete_trial(opened: Callable[..., OpenedSearch], tmp_path: Path) -> None:

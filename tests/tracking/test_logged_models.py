@@ -244,6 +244,8 @@ def test_one_of_two_aliases_is_there_at_a_time(search: OpenedSearch, client: Mlf
     client.set_registered_model_alias(wanted.name, "production", "1")
     keep_versions(client, "small", wanted, models)
     assert client.get_registered_model(wanted.name).aliases == {"candidate": found.versions["pnp"], "production": "1"}
+    for called in (replace(wanted, is_champion=True), wanted):  # a later update keeps what the user called it
+        assert keep_versions(client, "small", called, models).alias == "champion"
 
 
 def nothing_said(model: LoggedModel) -> DescribedModel:

@@ -150,7 +150,9 @@ def test_the_printed_link_opens_a_view_that_is_there(search: OpenedSearch) -> No
     assert f"/#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey=" in said
     view = views_of(search)[said.rpartition("=")[2]]
     assert view["name"] == "Results"
-    assert columns(view)[:3] == [f"metrics.`{stage}/map_at_r`" for stage in ("search", "confirmed", "test")]
+    stages = ("confirmed/map_at_r", "test/map_at_r", "default/confirmed_map_at_r", "default/test_map_at_r")
+    assert columns(view)[:4] == [f"metrics.`{stage}`" for stage in stages]
+    assert json.loads(view["state"])["orderByKey"] == columns(view)[0], "the best of many trials sorts nothing"
     found = client.search_runs([experiment], json.loads(view["state"])["searchFilter"])
     assert {run.info.run_name for run in found} == {*LOSSES}
 

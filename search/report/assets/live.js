@@ -1,7 +1,9 @@
 "use strict";
 (() => {
   const EVERY = 2000, REPORT_EVERY = 10000;
-  const name = decodeURIComponent((location.pathname.match(/^\/searches\/(.+)$/) || [])[1] || "");
+  const path = location.pathname.match(/^\/(searches|campaigns)\/(.+)$/) || [];
+  const name = decodeURIComponent(path[2] || ""), isCampaign = path[1] === "campaigns";
+  const address = (page, of) => `/${page}/${encodeURIComponent(of)}`;
   const byId = (id) => document.getElementById(id);
 
   // Text from the records is inserted as text, never as markup.
@@ -105,15 +107,29 @@
     }
     byId("now").replaceChildren(...parts);
   };
-  const showAll = (lines) => {
-    byId("status").textContent = `${lines.filter((line) => line.driver !== null).length} of ${lines.length} running`;
-    byId("now").replaceChildren(table("All searches", ["search", "state", "progress", "running", "best"], lines.map((line) => {
-      const sum = (key) => line.studies.reduce((total, study) => total + study[key], 0);
-      const all = Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) => [key, sum(key)]));
-      const best = Math.max(...line.studies.filter((study) => study.stage === "search" && study.best !== null).map((study) => study.best));
-      return [element("a", { href: `/searches/${encodeURIComponent(line.name)}` }, line.name), line.problem || line.state, bar(all),
-        String(all.running), isFinite(best) ? number(best) : "–"];
-    })));
+  const total = (lines) => Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) =>
+    [key, lines.reduce((sum, line) => sum + line.studies.reduce((of, study) => of + study[key], 0), 0)]));
+  const busy = (lines) => `${lines.filter((line) => line.driver !== null).length} of ${lines.length} running`;
+  const searches = (lines) => table("Searches", ["search", "state", "progress", "running", "best"], lines.map((line) => {
+    const best = Math.max(...line.studies.filter((study) => study.stage === "search" && study.best !== null).map((study) => study.best));
+    return [element("a", { href: address("searches", line.name) }, line.name), line.problem || line.state, bar(total([line])),
+      String(total([line]).running), isFinite(best) ? number(best) : "–"];
+  }));
+  const campaigns = (found, lines) => table("Campaigns", ["campaign", "searches finished", "progress", "running"], found.map((campaign) => {
+    const own = lines.filter((line) => campaign.searches.includes(line.name));
+    const state = campaign.problem || `${own.filter((line) => line.finished).length} of ${campaign.searches.length}`;
+    return [element("a", { href: address("campaigns", campaign.name) }, campaign.name), state, bar(total(own)), String(total(own).running)];
+  }));
+  const showAll = (lines, found) => {
+    byId("status").textContent = busy(lines);
+    byId("now").replaceChildren(...(found.length ? [campaigns(found, lines)] : []), searches(lines));
+  };
+  const showCampaign = (lines, found) => {
+    const campaign = found.find((entry) => entry.name === name);
+    if (!campaign) throw new Error(`there is no campaign ${name}`);
+    const own = lines.filter((line) => campaign.searches.includes(line.name));
+    byId("status").textContent = campaign.problem || `${own.length} of ${campaign.searches.length} searches have started, ${busy(own)}`;
+    byId("now").replaceChildren(campaigns([campaign], lines), searches(own));
   };
 
   // Replace changed sections, and keep what the reader has opened and zoomed.
@@ -123,6 +139,7 @@
     const before = document.getElementById(section.name);
     if (!before) {
       byId("report").append(made);
+      holdout.hide(made.parentElement);
       holdout.watch(made);
       return;
     }
@@ -136,26 +153,30 @@
     }
     for (const summary of made.querySelectorAll("details > summary")) summary.parentElement.open = opened.has(summary.textContent);
     before.replaceWith(made);
+    holdout.hide(made.parentElement);
     for (const plot of made.querySelectorAll(".plot")) {
       if (holdout.drawn.has(plot)) holdout.draw(plot);
       else holdout.watch(plot.parentElement);
     }
   };
   const report = async () => {
-    const sections = await ask(`/api/searches/${encodeURIComponent(name)}/report`);
+    const sections = await ask(`/api${address(path[1], name)}/report`);
     for (const section of sections) {
       if (shown.get(section.name) === section.digest) continue;
       if (!shown.has(section.name)) {
-        byId("sections").append(element("li", {}, element("a", { href: `#${section.name}` }, section.title)));
+        const of = section.loss ? { "data-loss": section.loss } : {};
+        byId("sections").append(element("li", of, element("a", { href: `#${section.name}` }, section.title)));
       }
       shown.set(section.name, section.digest);
       merge(section);
     }
   };
   const now = async () => {
-    if (!name) return showAll(await ask("/api/searches"));
-    const path = `/api/searches/${encodeURIComponent(name)}`;
-    const [found, services] = await Promise.all([ask(path), ask(`${path}/health`)]);
+    if (!name || isCampaign) {
+      return (name ? showCampaign : showAll)(...(await Promise.all([ask("/api/searches"), ask("/api/campaigns")])));
+    }
+    const of = `/api${address("searches", name)}`;
+    const [found, services] = await Promise.all([ask(of), ask(`${of}/health`)]);
     showSearch(found, services);
   };
   const again = async (what, pause) => {

@@ -4,7 +4,7 @@
   const drawn = new Set();
 
   // Add the page's colours, light or dark, to the layout of a figure.
-  const themed = (layout, narrow) => {
+  const themed = (layout, narrow, height) => {
     const ink = colour("--ink"), line = colour("--line");
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
     const merged = {
@@ -18,7 +18,7 @@
       hoverlabel: { bgcolor: colour("--panel"), font: { color: ink }, bordercolor: line },
       margin: { l: 50, r: 15, t: 60, b: 45, ...layout.margin },
       legend: narrow
-        ? { orientation: "h", x: 0, y: -0.3, yanchor: "top" }  // no room next to the buttons
+        ? { orientation: "h", x: 0, y: -75 / Math.max(height - 150, 100), yanchor: "top" }  // no room next to the buttons
         : { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom", ...layout.legend },
     };
     for (const key of new Set([...Object.keys(layout), "xaxis", "yaxis"])) {
@@ -30,13 +30,56 @@
     return merged;
   };
 
+  // A click on a loss in any legend hides it on the whole page; a double click hides all others.
+  const hidden = new Set();
+  const lossOf = (trace) => trace.meta && trace.meta.loss;
+  const lossesOf = (element) => element.dataset.loss.split(" ");
+  const hide = (root) => {
+    for (const element of root.querySelectorAll("[data-loss]")) {
+      element.classList.toggle("off", lossesOf(element).some((loss) => hidden.has(loss)));
+    }
+  };
+  const redraw = () => {
+    hide(document);
+    drawn.forEach((element) => element.clientWidth && draw(element));  // not those of a hidden section
+  };
+  const listen = (element) => {
+    element.on("plotly_legendclick", (event) => {
+      const loss = lossOf(event.data[event.curveNumber]);
+      if (!loss) return true;
+      if (!hidden.delete(loss)) hidden.add(loss);
+      redraw();
+      return false;
+    });
+    element.on("plotly_legenddoubleclick", (event) => {
+      const loss = lossOf(event.data[event.curveNumber]);
+      if (!loss) return true;
+      const others = event.data.map(lossOf).filter((other) => other && other !== loss);
+      const alone = !hidden.has(loss) && others.every((other) => hidden.has(other));
+      hidden.clear();
+      if (!alone) others.forEach((other) => hidden.add(other));
+      redraw();
+      return false;
+    });
+  };
+
   const draw = (element) => {
     const source = document.querySelector(`script[data-plot="${element.id}"]`);
     const figure = JSON.parse(source.textContent);
     const narrow = element.clientWidth < 600;
-    element.style.minHeight = narrow ? "430px" : "";
+    // A picture may have another layout and height for phones.
+    const phone = (narrow && figure.layout.meta && figure.layout.meta.phone) || {};
+    const layout = { ...figure.layout, ...phone.layout };
+    const traces = figure.data.map((trace) => (hidden.has(lossOf(trace)) ? { ...trace, visible: "legendonly" } : trace));
+    const least = phone.height || (parseFloat(element.style.height) < 300 ? 0 : 430);
+    element.style.minHeight = narrow ? `${least}px` : "";
+    const first = !drawn.has(element);
     drawn.add(element);
-    return Plotly.react(element, figure.data, themed(figure.layout, narrow), { responsive: true, displaylogo: false });
+    // On a phone the icons would lie over buttons and legends.
+    const config = { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover" };
+    const done = Plotly.react(element, traces, themed(layout, narrow, element.clientHeight), config);
+    if (first) listen(element);
+    return done;
   };
 
   const plots = () => document.querySelectorAll(".plot");
@@ -73,5 +116,5 @@
   watch(document);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
   addEventListener("beforeprint", () => plots().forEach((element) => drawn.has(element) || draw(element)));
-  window.holdout = { watch, draw, drawn };
+  window.holdout = { watch, draw, drawn, hide };
 })();

@@ -16,10 +16,19 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from search import __version__
-from search.plan.runs import existing_run, find_runs
+from search.plan.runs import existing_campaign, existing_run, find_campaigns, find_runs
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.report.document import plotly_script, shared_file
-from search.report.live.live_search import Health, LiveSearch, ReportsSoFar, SectionSoFar, live_search
+from search.report.live.live_search import (
+    Health,
+    LiveCampaign,
+    LiveSearch,
+    ReportOfCampaign,
+    ReportsSoFar,
+    SectionSoFar,
+    live_campaign,
+    live_search,
+)
 from search.secrets import expand, health_page, without_password
 from search.trust import TRACKING, check_address
 from trainables.files import reading
@@ -90,14 +99,17 @@ _HEADERS = {
 """Headers of every response: other sites cannot embed it, and no text in it runs as a script."""
 
 
-def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
-    """Create the app for all searches in ``runs``.
+def live_app(
+    runs: Path, token: str | None, host: str = "localhost", *, report_of_campaign: ReportOfCampaign | None = None
+) -> FastAPI:
+    """Create the app for all searches and campaigns in ``runs``.
 
     Args:
         runs: the runs folder; nothing in it is changed.
         token: the secret that clients send once as ``?token=`` or in an Authorization header; None: only requests to
             this machine's own names are served.
         host: the address that the app listens on.
+        report_of_campaign: makes the report of a campaign; None: the app has no reports of campaigns.
     """
     app = FastAPI(title="Holdout", version=__version__, docs_url=None, redoc_url=None)
     reports = ReportsSoFar()
@@ -147,8 +159,20 @@ def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
         with _opened(runs, name) as stored:
             return health(stored)
 
+    @app.get("/api/campaigns", summary="The campaigns in the runs folder, with their searches")
+    def campaigns() -> tuple[LiveCampaign, ...]:
+        return tuple(map(live_campaign, find_campaigns(runs)))
+
+    if report_of_campaign is not None:
+
+        @app.get("/api/campaigns/{name}/report", summary="Sections of a campaign's report so far, as HTML")
+        def campaign_report(name: str) -> tuple[SectionSoFar, ...]:
+            with reading(f"A record of {name}"):
+                return reports.of_campaign(existing_campaign(runs, name), report_of_campaign)
+
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/searches/{name}", response_class=HTMLResponse, include_in_schema=False)
+    @app.get("/campaigns/{name}", response_class=HTMLResponse, include_in_schema=False)
     def page() -> HTMLResponse:
         return HTMLResponse(shared_file("live.html"))
 
@@ -209,7 +233,9 @@ def _token_check(token: str) -> Callable[[Request, Callable[[Request], Awaitable
 # The server.
 
 
-def serve(runs: Path, host: str, port: int, say: Callable[[str], None]) -> None:
+def serve(
+    runs: Path, host: str, port: int, say: Callable[[str], None], *, report_of_campaign: ReportOfCampaign
+) -> None:
     """Serve the page of ``runs`` until the process is interrupted; ``say`` receives its address.
 
     On a loopback address no token is needed; on any other, the address contains a new token.
@@ -224,7 +250,8 @@ def serve(runs: Path, host: str, port: int, say: Callable[[str], None]) -> None:
     token = None if _is_loopback(host) else secrets.token_urlsafe(32)
     listening = _listening(host, port)
     shown = f"[{host}]" if ":" in host else host
-    server = uvicorn.Server(uvicorn.Config(live_app(runs, token, host), log_level="warning"))
+    app = live_app(runs, token, host, report_of_campaign=report_of_campaign)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     # The socket already listens, so a request at once is answered as soon as the server runs.
     say(f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else ""))
     server.run([listening])

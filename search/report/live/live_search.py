@@ -3,20 +3,27 @@
 import hashlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
-from search.report.document import environment, search_report
+from search.report.document import Report, environment, search_report
 from search.report.rows import Result
+from search.secrets import without_password
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of
+from trainables.mistakes import Mistakes
+
+ReportOfCampaign = Callable[[CampaignFolder], Report]
+"""A function of the room above that makes the report of a campaign."""
 
 # Responses of the API.
 
@@ -65,12 +72,21 @@ class LiveSearch(Result):
 
 
 class SectionSoFar(Result):
-    """A section of a search's report as HTML; ``digest`` changes with it."""
+    """A section of a report as HTML; ``digest`` changes with it, and ``loss`` is the only one that it is about."""
 
     name: str
     title: str
     digest: str
     html: str
+    loss: str | None
+
+
+class LiveCampaign(Result):
+    """A campaign with the names of its searches; ``problem`` is None if its file can be read."""
+
+    name: str
+    searches: tuple[str, ...]
+    problem: str | None = None
 
 
 class Health(Result):
@@ -154,11 +170,22 @@ def _failures(study: str, trials: Sequence[FrozenTrial]) -> Iterator[FailedTrial
             yield FailedTrial(study=study, number=trial.number, reason=reason)
 
 
+# A campaign.
+
+
+def live_campaign(folder: CampaignFolder) -> LiveCampaign:
+    """Read the names of a campaign's searches; one that cannot be read gets a ``problem`` instead of an error."""
+    try:
+        return LiveCampaign(name=folder.name, searches=tuple(folder.searches()))
+    except Mistakes as error:
+        return LiveCampaign(name=folder.name, searches=(), problem=without_password(error.sentences[0]))
+
+
 # The report so far.
 
 
 class ReportsSoFar:
-    """A cache of the sections of each search's report, valid until its records change.
+    """A cache of the sections of each search's or campaign's report, valid until its records change.
 
     A lock renders one report at a time, since Matplotlib's settings are global.
     """
@@ -173,12 +200,34 @@ class ReportsSoFar:
         Raises:
             Mistakes: the search has no studies yet, or its records cannot be read.
         """
+        return self._sections(stored.name, lambda: _state(stored), lambda: search_report([stored]))
+
+    def of_campaign(self, folder: CampaignFolder, report: ReportOfCampaign) -> tuple[SectionSoFar, ...]:
+        """Return the sections of the campaign in ``folder``.
+
+        Raises:
+            Mistakes: its records cannot be read.
+        """
+        return self._sections(folder.name, lambda: _state_of_campaign(folder), lambda: report(folder))
+
+    def _sections(self, name: str, state: Callable[[], Any], report: Callable[[], Report]) -> tuple[SectionSoFar, ...]:
         with self._lock:
-            state = _state(stored)
-            before = self._kept.get(stored.name)
-            if before is None or before[0] != state:
-                before = self._kept[stored.name] = (state, _sections(stored))
+            now = state()
+            before = self._kept.get(name)
+            if before is None or before[0] != now:
+                before = self._kept[name] = (now, _rendered(report()))
             return before[1]
+
+
+def _state_of_campaign(folder: CampaignFolder) -> Any:
+    """Return a value that changes with every finished trial of its searches, and with its result."""
+    begun = [RunFolder(folder.runs, name) for name in folder.searches()]
+    states = []
+    for search in begun:
+        if search.config.exists():
+            with closing(StoredSearch(search)) as stored:
+                states.append(_state(stored))
+    return states, _written(folder.result)
 
 
 def _state(stored: StoredSearch) -> Any:
@@ -192,11 +241,11 @@ def _written(file: Path) -> float | None:
     return file.stat().st_mtime if file.exists() else None
 
 
-def _sections(stored: StoredSearch) -> tuple[SectionSoFar, ...]:
+def _rendered(report: Report) -> tuple[SectionSoFar, ...]:
     macro = environment().get_template("section.html").module.section  # type: ignore[attr-defined]
     found = []
-    for part in search_report([stored]).sections:
+    for part in report.sections:
         html = str(macro(part))
         digest = hashlib.sha256(html.encode()).hexdigest()
-        found.append(SectionSoFar(name=part.name, title=part.title, digest=digest, html=html))
+        found.append(SectionSoFar(name=part.name, title=part.title, digest=digest, html=html, loss=part.loss))
     return tuple(found)

@@ -6,8 +6,8 @@ from pathlib import Path
 from search import __version__
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
-from search.report.comparison_tables import baselines_told, protocol_sentences
-from search.report.drawing import Section, counted
+from search.report.comparison_tables import baselines_told, headline_tables, protocol_sentences
+from search.report.drawing import Figure, Section, counted
 from search.report.formats import interval, is_against_baseline, loss_label, training_sentences
 from search.report.results import Comparison, Pair, scored_openings
 from search.report.rows import Row
@@ -15,27 +15,39 @@ from search.report.text_table import TextTable
 from search.selection import Ledger, Selection
 from search.stages import Role
 
+MOST_WARNINGS = 2
+"""Number of warnings above the picture; others are below it."""
 SMALL_VALIDATION = 10
 """With fewer validation classes, the choice depends more on these classes than on the configuration."""
 
 
-def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
-    """Return the best loss, a sentence per loss, the split, and the openings of the test classes."""
+def answer(comparison: Comparison, folders: Sequence[RunFolder], picture: Figure | None = None) -> Section:
+    """Return the result table, the best loss, a ``picture`` of all losses, and remarks.
+
+    The remarks have a sentence per loss, the split, and the openings of the test classes.
+    """
     tuned = [row for row in comparison.rows if row.role is Role.TUNED]
     openings = _openings(folders)
+    tested = [row for row in tuned if row.test]
+    # the table has the values of the validation classes, so only the highest one has a sentence
+    told = tuned if tested else [max(tuned, key=_validated)]
+    best, *others = [*_best(comparison, tested), *(_of_loss(comparison, row) for row in told)]
     return Section(
         name="answer",
         title="The answer",
-        sentences=(
-            *_best(comparison, [row for row in tuned if row.test]),
-            *(_of_loss(comparison, row) for row in tuned),
+        results=tuple(headline_tables(comparison)[:1]),
+        sentences=(best, *comparison.warnings[:MOST_WARNINGS]),
+        figures=(picture,) if picture else (),
+        remarks=(
+            *others,
             *(f"{sentence}." for sentence in training_sentences(comparison)),
             *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in baselines_told(comparison)),
             *_incomplete(comparison),
             *_setting(comparison),
+            *comparison.warnings[MOST_WARNINGS:],
         ),
         tables=(openings,) if openings.rows else (),
-        missing=tuple(_missing(comparison)),
+        pending=tuple(_pending(comparison)),
     )
 
 
@@ -61,6 +73,11 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
         yield "Losses that are not compared below do not differ significantly."
     if (count := len(comparison.pairs)) > 1:
         yield f"Intervals and verdicts are corrected for all {count} pairs (Bonferroni)."
+
+
+def _validated(row: Row) -> tuple[bool, float]:
+    """Return a key that sorts values of the validation classes, confirmed ones above those of the search."""
+    return row.confirmed is not None, row.confirmed.mean if row.confirmed else row.search_value or 0.0
 
 
 def _incomplete(comparison: Comparison) -> Iterator[str]:
@@ -143,7 +160,6 @@ def _setting(comparison: Comparison) -> Iterator[str]:
         few = counted(split.gallery, "validation class", "validation classes")
         yield f"Only {few} at a time: the choice is largely chance."
     yield f"{comparison.openings[0].upper()}{comparison.openings[1:]}."
-    yield from comparison.warnings
 
 
 def _openings(folders: Sequence[RunFolder]) -> TextTable:
@@ -160,10 +176,9 @@ def _openings(folders: Sequence[RunFolder]) -> TextTable:
     )
 
 
-def _missing(comparison: Comparison) -> Iterator[str]:
+def _pending(comparison: Comparison) -> Iterator[str]:
     if not any(row.test for row in comparison.rows):
         yield "Test results: the test classes are sealed until the choice is frozen. `holdout run` resumes it."
-    yield from comparison.left_out
 
 
 # Reproduction: the commands, the search file, the digests, the seeds, and the version.
@@ -186,7 +201,7 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
             + (f"`holdout campaign {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
         ),
-        tables=(
+        results=(
             TextTable(
                 title="Searches",
                 header=("search", "command", "split", "frozen choice", "seed"),

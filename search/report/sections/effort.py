@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import accumulate
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -13,18 +12,13 @@ from search.report.drawing import (
     BAD,
     COLOURS,
     FAINT,
-    LEGEND_BELOW,
-    PLOT_MARKS,
     Figure,
     Section,
-    buttons,
-    colours_of,
     counted,
     drawn,
     label_rows,
     named_losses,
     plotted,
-    scatter,
 )
 from search.report.results import Summary
 from search.report.sections.searched import LOOKS, MOST_ROWS, left_out_note
@@ -32,79 +26,6 @@ from search.report.sections.value_by_used import value_by_used
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of, epochs_trained
-
-# The best value of each loss against the cost of its search.
-
-
-def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Figure | None:
-    """Plot the best value so far of every loss by epochs or, on a button, by training hours; None before a value."""
-    by_name = {summary.name: summary for summary in summaries}
-    curves = [
-        (label, by_name[search.name].losses[loss].anytime, _hours(search, loss))
-        for label, search, loss in named_losses(searches)
-        if by_name[search.name].losses[loss].anytime
-    ]
-    if not curves:
-        return None
-    colours = colours_of([label for label, _, _ in curves])
-    traces: list[dict[str, Any]] = []
-    by_epochs, by_hours = [], []
-    for position, (label, incumbents, hours) in enumerate(curves):
-        epochs = [step.epochs for step in incumbents]
-        values = [round(step.value, 6) for step in incumbents]
-        by_epochs.append([*epochs, len(hours)])
-        by_hours.append([round(hours[min(count, len(hours)) - 1], 4) for count in by_epochs[-1]])
-        traces.append(
-            scatter(
-                escape(label),
-                "lines+markers",
-                by_epochs[-1],
-                [*values, values[-1]],
-                line={"shape": "hv", "color": colours[label]},
-                marker={"symbol": PLOT_MARKS[position % len(PLOT_MARKS)], "size": 7},
-            )
-        )
-    titles = ("epochs of the search", "training hours, summed over slots")
-
-    def shown(text: str, xs: Sequence[Sequence[float]], title: str) -> tuple[str, str, list[dict[str, Any]]]:
-        return text, "update", [{"x": xs}, {"xaxis.title.text": title}]
-
-    layout = {
-        "xaxis": {"title": {"text": titles[0]}},
-        "yaxis": {"title": {"text": f"best {escape(summaries[0].objective)} so far"}},
-        "legend": LEGEND_BELOW,
-        "updatemenus": buttons(shown("epochs", by_epochs, titles[0]), shown("hours", by_hours, titles[1])),
-    }
-    label, incumbents, hours = max(curves, key=lambda curve: curve[1][-1].value)
-    last = incumbents[-1]
-    return Figure(
-        name="best-by-cost",
-        title="Best value by cost",
-        finding=(
-            f"{label} has the highest value, {last.value:.4f}, reached after {last.epochs} of its "
-            f"{counted(len(hours), 'epoch')}. The best value of a search is optimistic, more so with more trials."
-        ),
-        picture=plotted(traces, layout),
-        table=TextTable(
-            title="",
-            header=("loss", "epochs", "hours", "best value", "trial"),
-            rows=tuple(
-                (label, str(step.epochs), f"{hours[step.epochs - 1]:.3f}", f"{step.value:.4f}", str(step.trial))
-                for label, incumbents, hours in curves
-                for step in incumbents
-            ),
-            labels=1,
-        ),
-        wide=True,
-    )
-
-
-def _hours(search: StoredSearch, loss: str) -> list[float]:
-    """Return the cumulative training hours of a loss's search after each epoch, in the order of their ends."""
-    records = [record for trial in search.trials(loss) for record in epochs_of(trial)]
-    ended = sorted(records, key=lambda record: record["end"])
-    return list(accumulate((record["end"] - record["start"]) / 3600 for record in ended))
-
 
 # The epochs of complete, pruned and failed trials, and of the later stages.
 
@@ -285,19 +206,18 @@ def _table(trainings: Sequence[_Training], begin: float) -> TextTable:
 
 
 def effort(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Section:
-    """Return the timeline of the slots, epochs by outcome, and values by cost and by sampled pairs or triplets."""
+    """Return the timeline of the slots, epochs by outcome, and values by sampled pairs or triplets."""
     figures = (
         timeline(searches),
         epochs_by_outcome(searches),
-        best_by_cost(searches, summaries),
         value_by_used(searches, summaries),
     )
     return Section(
         name="effort",
         title="Time and epochs",
-        tables=(_times(summaries),),
+        results=(_times(summaries),),
         figures=tuple(figure for figure in figures if figure),
-        missing=() if any(figures) else ("No epoch has been trained yet.",),
+        pending=() if any(figures) else ("No epoch has been trained.",),
     )
 
 

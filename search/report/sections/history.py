@@ -1,7 +1,6 @@
 """Figures: the history of a search, and the outcomes of its trials."""
 
-import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,9 +43,9 @@ _AXES = [
 
 
 def history(searched: SearchedLoss) -> Figure | None:
-    """Plot each finished trial at its last epoch, and the best value so far as steps; None before a trial finished.
+    """Plot each finished trial at its last epoch; None before a trial finished.
 
-    Failed trials without a value are drawn at the lowest value. Confirmations are drawn above their source trial.
+    Failed trials without a value are drawn at the lowest value. The best value so far is in the picture of all losses.
     """
     ended = [trial for trial in searched.trials if trial.state.is_finished()]
     if not ended:
@@ -59,18 +58,6 @@ def history(searched: SearchedLoss) -> Figure | None:
         if (of_state := in_state(ended, state))
     ]
     total = sum(map(len, searched.records.values()))
-    if steps := searched.summary.anytime:
-        traces.append(
-            scatter(
-                "best so far",
-                "lines",
-                [*(step.epochs for step in steps), total],
-                [*(rounded(step.value) for step in steps), rounded(steps[-1].value)],
-                line={"shape": "hv", "color": COLOURS[0], "width": 1.5},
-                hoverinfo="skip",
-            )
-        )
-    traces += _confirmed(searched, spent)
     if (default := searched.summary.default.search_value) is not None:
         traces.append(
             scatter(
@@ -85,7 +72,7 @@ def history(searched: SearchedLoss) -> Figure | None:
     by_epochs = sorted(ended, key=lambda trial: (spent[trial.number], trial.number))
     return Figure(
         name=f"{searched.name}-history",
-        title="History",
+        title="Trials in order",
         finding=_finding(searched, len(ended), total),
         picture=plotted(
             traces,
@@ -130,35 +117,6 @@ def _points(
         marker={"color": look.colour, "symbol": look.mark, "size": 7},
         **hover_text([hover(searched, trial) for trial in trials]),
     )
-
-
-def _confirmed(searched: SearchedLoss, spent: Mapping[int, int]) -> list[dict[str, Any]]:
-    """Return a trace with the confirmations above their source trials, one point per seed."""
-    found = [
-        (trial, trial.user_attrs["source_trial"])
-        for trial in in_state(searched.confirmations, TrialState.COMPLETE)
-        if trial.user_attrs["source_trial"] in spent
-    ]
-    if not found:
-        return []
-    by_number = defaultdict(list)
-    for trial, number in found:
-        by_number[number].append(value_of(trial))
-    texts = [
-        f"trial {number} with seed {trial.user_attrs['seed']}: {value_of(trial):.4f}<br>"
-        f"mean of {len(by_number[number])}: {statistics.fmean(by_number[number]):.4f}"
-        for trial, number in found
-    ]
-    return [
-        scatter(
-            "confirmed with fresh seeds",
-            "markers",
-            [spent[number] for _, number in found],
-            [rounded(value_of(trial)) for trial, _ in found],
-            marker={"color": COLOURS[2], "symbol": "diamond-open", "size": 8},
-            **hover_text(texts),
-        )
-    ]
 
 
 def _finding(searched: SearchedLoss, ended: int, total: int) -> str:

@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.stored import StoredSearch
 from search.report.drawing import (
@@ -27,8 +27,18 @@ from search.report.results import Summary
 from search.report.rows import SeedStatistics
 from search.report.sections.history import ends, history
 from search.report.sections.learning_curves import learning_curves
-from search.report.sections.searched import DEFAULT, Axis, SearchedLoss, hover, searched_loss, trials_table, value_of
-from search.report.sections.slices import MIN_TRIALS as CONTOUR_TRIALS, contours, slices
+from search.report.sections.searched import (
+    DEFAULT,
+    Axis,
+    SearchedLoss,
+    hover,
+    in_state,
+    is_complete,
+    searched_loss,
+    trials_table,
+    value_of,
+)
+from search.report.sections.slices import contours, slices
 from search.report.text_table import NOTHING, TextTable
 from search.selection import Selection
 from spaces.space import Value, value_text
@@ -44,15 +54,18 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
     path = stored.folder.selection
     reason = Selection.load(path).reasons.get(loss) if path.exists() else None
     if not searched.trials:
-        return Section(name=searched.name, title=loss, missing=("No trial has started yet.",))
+        return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)
     figures = [draw(searched) for draw in FIGURES]
+    without_axes = "There are no figures by hyperparameter: this loss has none that varies."
     return Section(
         name=searched.name,
         title=loss,
+        results=(_table(searched),) if searched.axes else (),
         sentences=tuple(_sentences(searched, reason)),
-        tables=(_table(searched),) if searched.axes else (),
         figures=tuple(figure for figure in figures if figure),
-        missing=tuple(_missing(searched, {figure.name for figure in figures if figure})),
+        remarks=(*_remarks(searched), *([] if searched.axes else [without_axes])),
+        pending=tuple(_pending(searched)),
+        loss=loss,
     )
 
 
@@ -70,6 +83,10 @@ def _sentences(searched: SearchedLoss, reason: str | None) -> Iterator[str]:
         f"{counted(counts.complete, 'trial')} completed, {counts.pruned} pruned and {counts.failed} failed in "
         f"{counted(entry.epochs, 'epoch')}; {searched.pruning}."
     )
+
+
+def _remarks(searched: SearchedLoss) -> Iterator[str]:
+    entry = searched.summary
     yield from map(_sentence, entry.incomplete_seeds)
     if entry.ended_early:
         yield _sentence(entry.ended_early)
@@ -126,23 +143,23 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
-def _missing(searched: SearchedLoss, drawn: set[str]) -> Iterator[str]:
-    """Yield what cannot be shown, and why."""
-    if not searched.axes:
-        yield "Figures by hyperparameter: this loss has none that varies."
-        return
+def _pending(searched: SearchedLoss) -> Iterator[str]:
+    """Yield what cannot be shown yet, and why."""
     if not searched.valued:
-        yield f"Learning curves: no trial has a value of {searched.objective} yet."
+        yield f"Learning curves: no trial has a value of {searched.objective}."
         return
-    if len(searched.axes) > 1 and searched.importances is None:
+    several = len(searched.axes) > 1
+    if several and searched.importances is None:
         yield (
             f"Importances: they need {MIN_TRIALS} trials at the same rung, and "
             f"{counted(len(searched.valued), 'trial')} {'has' if len(searched.valued) == 1 else 'have'} a value."
         )
-    if len(searched.numeric) > 1 and f"{searched.name}-contours" not in drawn:
-        yield f"Contours: they need {CONTOUR_TRIALS} trials with both hyperparameters, not all on one line."
+    if several and (complete := len(in_state(searched.trials, TrialState.COMPLETE))) <= MIN_LINES:
+        yield f"The best configurations: they need more than {MIN_LINES} complete trials, and there are {complete}."
 
 
+MIN_LINES = 10
+"""With at most so many complete trials, the table says as much as lines."""
 TOP = 30
 
 
@@ -157,14 +174,15 @@ _MISSING = -0.12
 
 
 def parallel(searched: SearchedLoss) -> Figure | None:
-    """Draw a line for each of the 30 best trials; None with fewer than two trials or two varying hyperparameters.
+    """Draw a line for each of the 30 best complete trials; None with at most ten, or fewer than two hyperparameters.
 
-    Complete trials come first, then those with the most steps, each by value. Plotly's parallel coordinates need WebGL,
-    which browsers limit to a few pictures per page and lack on some machines; these are plain lines.
+    Plotly's parallel coordinates need WebGL, which browsers limit to a few pictures per page and lack on some machines;
+    these are plain lines.
     """
-    trials = searched.valued[:TOP]
-    if len(trials) < 2 or len(searched.axes) < 2:
+    complete = [trial for trial in searched.valued if is_complete(trial)]
+    if len(complete) <= MIN_LINES or len(searched.axes) < 2:
         return None
+    trials = complete[:TOP]
     from plotly.colors import sample_colorscale
 
     axes = list(searched.axes.values())
@@ -183,7 +201,7 @@ def parallel(searched: SearchedLoss) -> Figure | None:
         for trial, share in reversed(list(zip(trials, shares, strict=True)))  # the best is drawn last
     ]
     names = [*(html.escape(axis.name) for axis in axes), html.escape(searched.objective)]
-    layout = {
+    layout: dict[str, Any] = {
         "showlegend": False,
         "shapes": [vertical(place, yref="y") for place in range(len(names))],
         "annotations": [
@@ -201,11 +219,17 @@ def parallel(searched: SearchedLoss) -> Figure | None:
         "yaxis": {"visible": False, "range": [_MISSING - 0.05, 1.05]},
         "margin": {"l": 20, "r": 20, "t": 60, "b": 20},
     }
+    # There is room for the ends of the ranges alone, and for names that are turned.
+    phone = {
+        "annotations": [entry for entry in layout["annotations"] if entry["y"] in (0.0, 1.0)],
+        "xaxis": {**layout["xaxis"], "tickangle": -60},
+        "margin": {**layout["margin"], "t": 110},
+    }
     return Figure(
         name=f"{searched.name}-parallel",
         title="The best configurations",
-        finding=_finding(searched, trials),
-        picture=plotted(traces, layout),
+        finding=_finding(searched, trials, len(complete)),
+        picture=plotted(traces, layout, phone=phone),
         table=trials_table(searched, trials),
         wide=True,
     )
@@ -225,8 +249,8 @@ def _tick(place: int, at: float, text: str) -> dict[str, Any]:
     return {"x": place, "y": at, "text": html.escape(text), "showarrow": False, "xanchor": "right", "xshift": -4}
 
 
-def _finding(searched: SearchedLoss, trials: Sequence[FrozenTrial]) -> str:
-    best = trials[: min(BEST, len(trials) - 1)]
+def _finding(searched: SearchedLoss, trials: Sequence[FrozenTrial], complete: int) -> str:
+    best = trials[:BEST]
     parts = []
     for name, axis in searched.axes.items():
         values = [trial.params[name] for trial in best if name in trial.params]
@@ -239,8 +263,7 @@ def _finding(searched: SearchedLoss, trials: Sequence[FrozenTrial]) -> str:
             text = low if low == high else f"{low} to {high}"
         having = "" if len(values) == len(best) else f" (in {len(values)} of them)"
         parts.append(f"{name} {text}{having}")
-    which = f"The {len(best)} best of {len(searched.valued)} trials have" if len(best) > 1 else "The best trial has"
-    return f"{which} {', '.join(parts)}."
+    return f"The {len(best)} best of {complete} complete trials have {', '.join(parts)}."
 
 
 def importances(searched: SearchedLoss) -> Figure | None:

@@ -21,6 +21,8 @@ from search.report.drawing import (
     label_rows,
     legend_below,
     loss_styles,
+    mark_loss,
+    of_loss,
     plotted,
     rounded,
     scatter,
@@ -141,6 +143,7 @@ def _plot(
                 "size": 7,
                 "opacity": 0.75,
             },
+            **of_loss(labels[key]),
             hovertemplate="%{text}<br>default %{x:.4f}, tuned %{y:.4f}",
         )
         for key, (default_C, tuned_C) in pairs.items()
@@ -188,7 +191,8 @@ def hardest(
         axes = canvas.axes
         for label, found in zip(labels, tuned.values(), strict=True):
             colour, mark = colours[label], marks[label]
-            axes.plot(found[worst], range(len(worst)), mark, color=colour, markersize=5, alpha=0.8, label=label)
+            dots = axes.plot(found[worst], range(len(worst)), mark, color=colour, markersize=5, alpha=0.8, label=label)
+            mark_loss(label, *dots)
         axes.plot(mean_C[worst], range(len(worst)), "|", color=INK, markersize=13, label="mean")
         names = [
             "\n→ ".join(
@@ -199,7 +203,7 @@ def hardest(
         label_rows(axes, names, f"{metric}, tuned (→ most frequent confusion)")
         axes.set_ylim(len(worst) - 0.5, -0.5)
         axes.grid(axis="y")
-        legend_below(axes, 3, -0.42 / len(worst) * 3)
+        legend_below(axes, 3, -0.42 / len(worst) * 3, labels)
     first = worst[0]
     confused_with = ""
     if confusions[first]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from search.report.drawing import FAINT, Figure, drawn, label_rows, legend_below, loss_styles, row_label
+from search.report.drawing import FAINT, Figure, drawn, label_rows, legend_below, loss_styles, mark_loss, row_label
 from search.report.formats import interval, loss_label
 from search.report.ranked_test import (
     RankedConfiguration,
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 
 # Lines of configurations.
+
+
+def configuration_losses(comparison: Comparison, shown: Sequence[RankedConfiguration]) -> list[str]:
+    """Return the losses of the configurations, as legends name them."""
+    return [loss_label(comparison, entry.row.search, entry.row.loss) for entry in shown]
 
 
 def configuration_labels(comparison: Comparison, shown: Sequence[RankedConfiguration]) -> list[str]:
@@ -55,8 +60,8 @@ def draw_seed_lines(
     ):
         loss, tuned = loss_label(comparison, entry.row.search, entry.row.loss), entry.row.role is Role.TUNED
         colour = colours[loss]
-        axes.fill_between(x_P, np.min(found, axis=0), np.max(found, axis=0), color=colour, alpha=0.15, linewidth=0)
-        axes.plot(
+        band = axes.fill_between(x_P, np.min(found, axis=0), np.max(found, axis=0), color=colour, alpha=0.15, lw=0)
+        line = axes.plot(
             x_P,
             np.mean(found, axis=0),
             "-" if tuned else "--",
@@ -68,6 +73,7 @@ def draw_seed_lines(
             markerfacecolor=colour if tuned else "none",
             markevery=(3 * place % 20, 20),
         )
+        mark_loss(loss, band, *line)
 
 
 # Distances within and between classes.
@@ -83,26 +89,29 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
     if not shown:
         return None
     counts = [_counts(entry) for entry in shown]
-    labels = configuration_labels(comparison, shown)
+    labels, losses = configuration_labels(comparison, shown), configuration_losses(comparison, shown)
     edges = 1 - EDGES[:: (len(EDGES) - 1) // BARS]
     middles = (edges[1:] + edges[:-1]) / 2
     colours, _ = loss_styles(comparison)
     with drawn(DISTANCES, 70 + 44 * len(shown)) as canvas:
         axes = canvas.axes
-        for place, (entry, both) in enumerate(zip(shown, counts, strict=True)):
-            colour = colours[loss_label(comparison, entry.row.search, entry.row.loss)]
+        for place, (entry, both, loss) in enumerate(zip(shown, counts, losses, strict=True)):
+            colour = colours[loss]
             tuned = entry.row.role is Role.TUNED
             heights = [_density(found) for found in both]
             seen = np.flatnonzero(np.max(heights, axis=0) > 0.002 * np.max(heights))
             drawn_in = slice(max(seen[0] - 1, 0), seen[-1] + 2)
             for height, sign, alpha in zip(heights, (-1, 1), (0.75, 0.25), strict=True):
                 end = place + sign * 0.42 * height / np.max(heights)
-                axes.fill_between(middles[drawn_in], place, end[drawn_in], color=colour, alpha=alpha, linewidth=0)
-            axes.axhline(place, color=colour, linewidth=0.8, linestyle="-" if tuned else "--")
+                body = axes.fill_between(
+                    middles[drawn_in], place, end[drawn_in], color=colour, alpha=alpha, linewidth=0
+                )
+                mark_loss(loss, body)
+            mark_loss(loss, axes.axhline(place, color=colour, linewidth=0.8, linestyle="-" if tuned else "--"))
         low = min(distance_quantile(same_B, 0.001) for same_B, _ in counts)
         high = max(distance_quantile(other_B, 0.999) for _, other_B in counts)
         axes.set_xlim(max(low - 0.05, 0), min(high + 0.05, 2))
-        label_rows(axes, labels, "cosine distance; dark: within a class, light: between classes")
+        label_rows(axes, labels, "cosine distance; dark: within a class, light: between classes", losses)
         axes.set_ylim(len(shown) - 0.5, -0.5)
     shared = [float(np.mean([overlap(model.same_B, model.other_B) for model in entry.models])) for entry in shown]
     best, worst = int(np.argmin(shared)), int(np.argmax(shared))
@@ -162,7 +171,7 @@ def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.02)
         axes.grid()
-        legend_below(axes, 2)
+        legend_below(axes, 2, losses=configuration_losses(comparison, shown))
     labels = configuration_labels(comparison, shown)
     areas = [over_seeds([float(model.precision_L.mean()) for model in entry.models], entry.seeds) for entry in shown]
     best, worst = _extremes(areas)
@@ -225,7 +234,7 @@ def roc(comparison: Comparison, test: RankedTest) -> Figure | None:
         axes.set_xlim(RATES[0], 1)
         axes.set_ylim(0, 1.02)
         axes.grid()
-        legend_below(axes, 2)
+        legend_below(axes, 2, losses=configuration_losses(comparison, shown))
     labels = configuration_labels(comparison, shown)
     areas = [over_seeds([auc(model.same_B, model.other_B) for model in entry.models], entry.seeds) for entry in shown]
     rates = np.array(TABLE_RATES)

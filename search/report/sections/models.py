@@ -28,7 +28,7 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
         return Section(
             name=name,
             title=_TITLE,
-            missing=("The test classes are sealed; `holdout test` opens them after the choice.",),
+            pending=("The test classes are sealed; `holdout test` opens them after the choice.",),
         )
     try:
         test = ranked_test(stored.folder, rows)
@@ -36,19 +36,21 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
         return Section(name=name, title=_TITLE, missing=(_removed(error),))
     assert test is not None, "a test without an opening"
     missing: list[str] = []
+    remarks: list[str] = []
     curves = [precision_recall(comparison, test), roc(comparison, test), distances(comparison, test)]
     if not all(curves):
-        missing.append("Some curves: they need two test classes, one of them with two images.")
+        remarks.append("Some curves are not drawn: they need two test classes, one of them with two images.")
     found = (
-        *_of_pictures(comparison, test, missing),
+        *_of_pictures(comparison, test, missing, remarks),
         *filter(None, curves),
-        *_of_classes(stored, comparison, test, missing),
+        *_of_classes(stored, comparison, test, missing, remarks),
     )
     return Section(
         name=name,
         title=_TITLE,
         sentences=(_introduction(test),),
         figures=tuple(replace(figure, name=figure.name + suffix) for figure in found),
+        remarks=tuple(remarks),
         missing=tuple(missing),
     )
 
@@ -72,17 +74,17 @@ def _removed(error: FileNotFoundError) -> str:
     )
 
 
-def _of_pictures(comparison: Comparison, test: RankedTest, missing: list[str]) -> Iterator[Figure]:
-    """Yield the figures made of test images; append to ``missing`` what cannot be shown."""
+def _of_pictures(comparison: Comparison, test: RankedTest, missing: list[str], remarks: list[str]) -> Iterator[Figure]:
+    """Yield the figures of test images; append what was removed to ``missing``, what cannot be to ``remarks``."""
     try:
         thumbnails = Thumbnails.read(test.folder / NAME)
     except FileNotFoundError as error:
         missing.append(_removed(error))
         return
     if thumbnails.metric is None:
-        missing.append("Queries: no metric of the test has a score per image (metrics.test).")
+        remarks.append("Queries are not shown: no metric of the test has a score per image (metrics.test).")
     elif not thumbnails.queries:
-        missing.append("Queries: no test class has two images.")
+        remarks.append("Queries are not shown: no test class has two images.")
     for kind in Kind:
         if gallery := retrieval_gallery(comparison, test, thumbnails, kind):
             yield gallery
@@ -92,8 +94,10 @@ def _of_pictures(comparison: Comparison, test: RankedTest, missing: list[str]) -
                 yield found
 
 
-def _of_classes(stored: StoredSearch, comparison: Comparison, test: RankedTest, missing: list[str]) -> Iterator[Figure]:
-    """Yield the figures by class; append to ``missing`` what cannot be shown."""
+def _of_classes(
+    stored: StoredSearch, comparison: Comparison, test: RankedTest, missing: list[str], remarks: list[str]
+) -> Iterator[Figure]:
+    """Yield the figures by class; append as :func:`_of_pictures`."""
     try:
         known = per_image_metrics([stored.folder])
         metric = next(
@@ -105,13 +109,15 @@ def _of_classes(stored: StoredSearch, comparison: Comparison, test: RankedTest, 
         missing.append(_removed(error))
         return
     if metric is None:
-        missing.append("Classes: no metric of the test has a score per image (metrics.test).")
+        remarks.append("Classes are not shown: no metric of the test has a score per image (metrics.test).")
         return
     values = class_values([entry.row for entry in test.configurations], scores)
     asked = scores[0].labels_C.tolist() if scores else []
     if found := class_dots(comparison, metric, [test.class_names[at] for at in asked], values):
         yield found
     else:
-        missing.append("Default against tuned by class: the search kept the default of every loss.")
+        remarks.append(
+            "There is no picture of default against tuned by class: the search kept the default of every loss."
+        )
     if found := hardest(comparison, metric, test, asked, values):
         yield found

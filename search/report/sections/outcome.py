@@ -1,6 +1,6 @@
 """The section on default and tuned configurations on the test classes, and on their proxies."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from search.report.comparison_tables import pairs_table
@@ -15,12 +15,13 @@ from search.report.drawing import (
     label_rows,
     legend_below,
     loss_styles,
+    mark_loss,
     pairs_finding,
     row_label,
 )
 from search.report.formats import interval, loss_label, shown_rows
 from search.report.pairs import comparable_halves
-from search.report.results import Comparison, Pair
+from search.report.results import Comparison
 from search.report.rows import Row, RowKey, SeedStatistics
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
@@ -51,12 +52,14 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         for place, ((row, entry), loss) in enumerate(zip(tested, losses, strict=True)):
             colour, tuned = colours[loss], row.role is Role.TUNED
             if row.key in intervals:
-                axes.plot(intervals[row.key], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
-            axes.plot(entry.values, [place] * len(entry.values), "|", color=colour, markersize=7, alpha=0.6)
+                ends_of_line = intervals[row.key]
+                mark_loss(loss, *axes.plot(ends_of_line, [place, place], color=colour, lw=1.6, solid_capstyle="butt"))
+            ticks = axes.plot(entry.values, [place] * len(entry.values), "|", color=colour, markersize=7, alpha=0.6)
             face = colour if tuned else "none"
-            axes.plot([entry.mean], [place], "o", color=colour, markerfacecolor=face, markersize=7)
+            mean = axes.plot([entry.mean], [place], "o", color=colour, markerfacecolor=face, markersize=7)
+            mark_loss(loss, *ticks, *mean)
         labels = [row_label(comparison, row) for row, _ in tested]
-        label_rows(axes, labels, f"{metric}: mean, {words}, and seeds as ticks")
+        label_rows(axes, labels, f"{metric}: mean, {words}, and seeds as ticks", losses)
         margin = 0.06 * (max(ends) - min(ends)) or 0.05
         axes.set_xlim(min(ends) - margin, max(ends) + margin)
     return Figure(
@@ -114,31 +117,40 @@ def _finding(comparison: Comparison, tested: list[tuple[Row, SeedStatistics]], m
 
 
 def pair_matrix(comparison: Comparison) -> Figure | None:
-    """Draw the tuned losses against each other and the untrained network, and against their defaults on the diagonal.
+    """Draw the difference of each tuned loss, a row, from its default, the other losses and the networks as they are.
 
-    None without a pair.
+    A pair of losses is drawn in the rows of both, with opposite signs. None without a pair.
     """
     pairs = comparison.pairs
     if not pairs:
         return None
-    paired = {key for pair in pairs for key in (pair.first, pair.second)}
-    rows = [row for row in comparison.rows if row.key in paired]
-    labels = list(dict.fromkeys(loss_label(comparison, row.search, row.loss) for row in rows))
+    cells = dict(_cells(comparison))
+    found = [loss_label(comparison, row.search, row.loss) for row in comparison.rows if row.role is Role.TUNED]
+    losses = [loss for loss in dict.fromkeys(found) if any(row == loss for row, _ in cells)]
+    columns = [name for name in (_DEFAULT, *losses, *_baselines(comparison)) if any(name == to for _, to in cells)]
     name = f"pairs-{pairs[0].metric}"
-    size = min(8, 92 / len(labels))  # "higher" fits into its square
-    with drawn(name, 110 + 42 * len(labels)) as canvas:
+    with drawn(name, 96 + 32 * len(losses)) as canvas:
         axes = canvas.axes
-        for pair in pairs:
-            row, column = _cell(comparison, pair, labels)
-            colour = FAINT if not pair.differ else GOOD if pair.difference > 0 else BAD
-            axes.add_patch(_square(column, row, colour, filled=pair.differ))
-            text = f"{100 * pair.difference:+.1f}\n{_sign(pair)}"
-            axes.text(column, row, text, ha="center", va="center", color=INK, fontsize=size)
-        axes.set_xlim(-0.5, len(labels) - 0.5)
-        axes.set_ylim(len(labels) - 0.5, -0.5)
-        axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
-        axes.set_yticks(range(len(labels)), labels)
-        axes.set_xlabel("row minus column, in points; diagonal: tuned minus default", color=FAINT)
+        for (loss, other), (difference, differ) in cells.items():
+            row, column = losses.index(loss), columns.index(other)
+            colour = FAINT if not differ else GOOD if difference > 0 else BAD
+            text = f"{100 * difference:+.1f} {'≈' if not differ else '↑' if difference > 0 else '↓'}"
+            square = axes.add_patch(_square(column, row, colour, filled=differ))
+            label = axes.text(
+                column, row, text, ha="center", va="center", color=INK, fontsize=min(9, 52 / len(columns))
+            )
+            mark_loss(loss if other not in losses else f"{loss} {other}", square, label)
+        axes.set_xlim(-0.5, len(columns) - 0.5)
+        label_rows(axes, losses, "points, row minus column; ↑ higher, ↓ lower, ≈ not significantly different", losses)
+        axes.set_ylim(len(losses) - 0.5, -0.5)
+        axes.set_xticks(range(len(columns)), columns, rotation=30, ha="left", rotation_mode="anchor")
+        axes.xaxis.tick_top()
+        for other, name_above in zip(columns, axes.get_xticklabels(), strict=True):
+            if other != _DEFAULT:
+                mark_loss(other, name_above)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
     return Figure(
         name=name,
         title="Differences between losses",
@@ -148,15 +160,21 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
     )
 
 
-def _cell(comparison: Comparison, pair: Pair, labels: list[str]) -> tuple[int, int]:
-    return (
-        labels.index(loss_label(comparison, pair.first.search, pair.first.loss)),
-        labels.index(loss_label(comparison, pair.second.search, pair.second.loss)),
-    )
+_DEFAULT = "its default"
 
 
-def _sign(pair: Pair) -> str:
-    return "≈" if not pair.differ else "higher" if pair.difference > 0 else "lower"
+def _cells(comparison: Comparison) -> Iterator[tuple[tuple[str, str], tuple[float, bool]]]:
+    """Yield row, column, difference, and True if it is significant; a pair of two losses in both orders."""
+    for pair in comparison.pairs:
+        first, second = (loss_label(comparison, key.search, key.loss) for key in (pair.first, pair.second))
+        own = pair.second.role is Role.DEFAULT
+        yield (first, _DEFAULT if own else second), (pair.difference, pair.differ)
+        if pair.second.role is Role.TUNED:
+            yield (second, first), (-pair.difference, pair.differ)
+
+
+def _baselines(comparison: Comparison) -> list[str]:
+    return [loss_label(comparison, row.search, row.loss) for row in comparison.rows if row.role is Role.BASELINE]
 
 
 def _square(column: int, row: int, colour: str, *, filled: bool) -> "Rectangle":
@@ -190,7 +208,7 @@ def way_down(comparison: Comparison) -> Figure | None:
         for label, found in zip(labels, values, strict=True):
             places = [place for place, value in enumerate(found) if value is not None]
             heights = [value for value in found if value is not None]
-            axes.plot(places, heights, color=colours[label], marker=marks[label], markersize=5, label=label)
+            mark_loss(label, *axes.plot(places, heights, color=colours[label], marker=marks[label], ms=5, label=label))
         axes.set_xticks(range(len(STAGES)), [stage.replace(", ", ",\n") for stage in STAGES])
         for place, what in ((1, "choice"), (2.5, "classes"), (3.5, "gallery")):
             axes.annotate(what, (place, 1.0), xycoords=("data", "axes fraction"), ha="center", color=FAINT)
@@ -198,7 +216,7 @@ def way_down(comparison: Comparison) -> Figure | None:
             axes.axvline(place, color=FAINT, linewidth=0.6, linestyle=":")
         axes.set_ylabel(comparison.objective)
         axes.grid(axis="y")
-        legend_below(axes, 3)
+        legend_below(axes, 3, losses=labels)
     return Figure(
         name="way-down",
         title="From the search to the test",
@@ -317,14 +335,12 @@ def outcome(comparison: Comparison) -> Section:
         pair_matrix(comparison),
         distinct_proxies([(row_label(comparison, row), row) for row in shown_rows(comparison)]),
     )
-    missing = []
-    if not comparison.test_metrics:
-        missing.append("Test values: the test classes are sealed.")
-    elif not comparison.pairs:
-        missing.append(f"Pairs: {'; '.join(comparison.left_out) or 'there is only one row'}.")
+    without_pairs = comparison.test_metrics and not comparison.pairs and not comparison.left_out
     return Section(
         name="comparison",
         title="Untrained, default and tuned" if any(row.role is Role.BASELINE for row in comparison.rows) else _TITLE,
         figures=tuple(figure for figure in figures if figure),
-        missing=tuple(missing),
+        remarks=("There are no differences to test: there is only one row.",) if without_pairs else (),
+        pending=() if comparison.test_metrics else ("Test values: the test classes are sealed.",),
+        missing=comparison.left_out,
     )

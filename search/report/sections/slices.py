@@ -29,24 +29,9 @@ def slices(searched: SearchedLoss) -> Figure | None:
         return None
     traces: list[dict[str, Any]] = []
     shapes: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {}
     columns = min(COLUMNS, len(searched.axes))
-    rows = -(-len(searched.axes) // columns)
     for place, axis in enumerate(searched.axes.values()):
-        suffix = "" if place == 0 else str(place + 1)
-        row, column = divmod(place, columns)
-        top, height = 1 - row / rows, 1 / rows
-        layout[f"xaxis{suffix}"] = {
-            **axis.layout,
-            "domain": [column / columns, (column + 0.9) / columns],
-            "anchor": f"y{suffix}",
-        }
-        layout[f"yaxis{suffix}"] = {
-            "domain": [top - 0.72 * height, top],
-            "anchor": f"x{suffix}",
-            **({} if place == 0 else {"matches": "y"}),
-            **({"title": {"text": searched.objective}} if column == 0 else {"showticklabels": False}),
-        }
+        suffix = _suffix(place)
         shapes += [vertical(end, xref=f"x{suffix}", yref=f"y{suffix} domain") for end in axis.ends]
         traces += _traces(searched, axis, suffix)
     return Figure(
@@ -56,16 +41,44 @@ def slices(searched: SearchedLoss) -> Figure | None:
         picture=plotted(
             _with_legend(traces),
             {
-                **layout,
+                **_grid(searched, columns),
                 "shapes": shapes,
                 "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
-                "margin": {"l": 56, "r": 12, "t": 44, "b": 4},
+                "margin": {"l": 56, "r": 12, "t": 64, "b": 4},  # the icons are above the legend
             },
-            height=48 + _ROW * rows,
+            height=68 + _ROW * -(-len(searched.axes) // columns),
+            phone=_grid(searched, 1),
+            phone_height=100 + 190 * len(searched.axes),
         ),
         table=trials_table(searched, searched.valued),
         wide=True,
     )
+
+
+def _suffix(place: int) -> str:
+    """Return the end of Plotly's names of the axes at a place."""
+    return "" if place == 0 else str(place + 1)
+
+
+def _grid(searched: SearchedLoss, columns: int) -> dict[str, Any]:
+    """Return the axes of all hyperparameters, in rows of ``columns``."""
+    layout: dict[str, Any] = {}
+    height = 1 / -(-len(searched.axes) // columns)
+    for place, axis in enumerate(searched.axes.values()):
+        suffix = _suffix(place)
+        row, column = divmod(place, columns)
+        layout[f"xaxis{suffix}"] = {
+            **axis.layout,
+            "domain": [column / columns, (column + 0.9) / columns],
+            "anchor": f"y{suffix}",
+        }
+        layout[f"yaxis{suffix}"] = {
+            "domain": [1 - (row + 0.72) * height, 1 - row * height],
+            "anchor": f"x{suffix}",
+            **({} if place == 0 else {"matches": "y"}),
+            **({"title": {"text": searched.objective}} if column == 0 else {"showticklabels": False}),
+        }
+    return layout
 
 
 def _traces(searched: SearchedLoss, axis: Axis, suffix: str) -> list[dict[str, Any]]:
@@ -133,64 +146,81 @@ def _position(axis: Axis, value: Value) -> str:
 
 # Values over the two most important numeric hyperparameters.
 
-MIN_TRIALS = 8
+MIN_COMPLETE = 15
+"""Fewer complete trials are drawn as points, without values between them."""
+MIN_POINTS = 3
 _GRID = 60
 
 
 def contours(searched: SearchedLoss) -> Figure | None:
-    """Plot values interpolated between the trials; None with fewer than two numeric hyperparameters or eight trials.
+    """Plot the values over two hyperparameters; None with fewer than two numeric ones or three complete trials.
 
-    Interpolation is linear on the scales of the ranges, inside the convex hull of the trials. Trials at one place count
-    with their mean, pruned ones with their last value, which is lower than their final value would be: the picture
-    shows where values are high, not how high.
+    From :data:`MIN_COMPLETE` complete trials on, values are interpolated between them, linearly on the scales of the
+    ranges and inside their convex hull; trials at one place count with their mean. Pruned trials have no final value,
+    so their points have no colour.
     """
     ranked = list(searched.importances.shares) if searched.importances else list(searched.axes)
     names = [name for name in ranked if name in searched.numeric][:2]
     if len(names) < 2:
         return None
     first, second = (searched.axes[name] for name in names)
-    trials = [
-        trial
-        for trial in searched.valued
-        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and all(name in trial.params for name in names)
-    ]
-    places = defaultdict(list)
-    for trial in trials:
-        places[first.share(trial.params[names[0]]), second.share(trial.params[names[1]])].append(value_of(trial))
-    points = np.array(list(places))
-    if len(trials) < MIN_TRIALS or np.linalg.matrix_rank(points - points.mean(axis=0), tol=1e-3) < 2:
+    having = [trial for trial in searched.valued if all(name in trial.params for name in names)]
+    pruned, complete = in_state(having, TrialState.PRUNED), in_state(having, TrialState.COMPLETE)
+    if len(complete) < MIN_POINTS:
         return None
-    means = np.array([np.mean(values) for values in places.values()])
-    grid = np.linspace(0, 1, _GRID)
-    z = _interpolated(points, means, grid)
-    surface = {
-        "type": "contour",
-        "x": [rounded(first.value_at(share)) for share in grid],
-        "y": [rounded(second.value_at(share)) for share in grid],
-        "z": z,
+    values = [rounded(value_of(trial)) for trial in complete]
+    scale = {
         "colorscale": "Viridis",
-        "opacity": 0.85,
-        "colorbar": {"title": {"text": searched.objective}, "thickness": 12},
-        "hovertemplate": f"{html.escape(names[0])} %{{x}}, {html.escape(names[1])} %{{y}}: %{{z:.4f}}<extra></extra>",
+        "colorbar": {"title": {"text": html.escape(searched.objective)}, "thickness": 12},
     }
-    pruned, complete = in_state(trials, TrialState.PRUNED), in_state(trials, TrialState.COMPLETE)
-    chosen = [trial for trial in trials if trial.number == searched.chosen]
+    surface = _surface((first, second), complete)
+    chosen = [trial for trial in complete if trial.number == searched.chosen]
+    of_values = {"color": COLOURS[0]} if surface else {"color": values, **scale}
     return Figure(
         name=f"{searched.name}-contours",
         title=f"{searched.objective} over {names[0]} and {names[1]}",
-        finding=_contour_finding(searched, trials, (first, second), len(pruned)),
+        finding=_contour_finding(searched, complete, (first, second), len(pruned)),
         picture=plotted(
             [
-                surface,
-                _contour_points(searched, pruned, names, "pruned", FAINT, "circle-open"),
-                _contour_points(searched, complete, names, "complete", COLOURS[0], "circle"),
-                _contour_points(searched, chosen, names, searched.chosen_word, COLOURS[1], "star"),
+                *([{**surface, **scale}] if surface else []),
+                _contour_points(searched, pruned, names, "pruned", {"color": FAINT, "symbol": "circle-open"}),
+                _contour_points(searched, complete, names, "complete", {**of_values, "size": 7 if surface else 11}),
+                _contour_points(
+                    searched,
+                    chosen,
+                    names,
+                    searched.chosen_word,
+                    {"color": COLOURS[1], "symbol": "star" if surface else "star-open", "size": 12 if surface else 18},
+                ),
             ],
             {"xaxis": first.layout, "yaxis": second.layout},
             height=420,
         ),
-        table=trials_table(searched, trials),
+        table=trials_table(searched, complete),
     )
+
+
+def _surface(axes: tuple[Axis, Axis], complete: Sequence[FrozenTrial]) -> dict[str, Any] | None:
+    """Return a contour trace of the values; None with too few trials, or with all on one line."""
+    first, second = axes
+    places = defaultdict(list)
+    for trial in complete:
+        places[first.share(trial.params[first.name]), second.share(trial.params[second.name])].append(value_of(trial))
+    points = np.array(list(places))
+    if len(complete) < MIN_COMPLETE or np.linalg.matrix_rank(points - points.mean(axis=0), tol=1e-3) < 2:
+        return None
+    means = np.array([np.mean(values) for values in places.values()])
+    grid = np.linspace(0, 1, _GRID)
+    return {
+        "type": "contour",
+        "x": [rounded(first.value_at(share)) for share in grid],
+        "y": [rounded(second.value_at(share)) for share in grid],
+        "z": _interpolated(points, means, grid),
+        "opacity": 0.85,
+        "hovertemplate": (
+            f"{html.escape(first.name)} %{{x}}, {html.escape(second.name)} %{{y}}: %{{z:.4f}}<extra></extra>"
+        ),
+    }
 
 
 def _interpolated(points: np.ndarray, means: np.ndarray, grid: np.ndarray) -> list[list[float | None]]:
@@ -202,25 +232,23 @@ def _interpolated(points: np.ndarray, means: np.ndarray, grid: np.ndarray) -> li
 
 
 def _contour_points(
-    searched: SearchedLoss, trials: list[FrozenTrial], names: list[str], name: str, colour: str, mark: str
+    searched: SearchedLoss, trials: list[FrozenTrial], names: list[str], name: str, marker: dict[str, Any]
 ) -> dict[str, object]:
     return scatter(
         name,
         "markers",
         [trial.params[names[0]] for trial in trials],
         [trial.params[names[1]] for trial in trials],
-        marker={
-            "color": colour,
-            "symbol": mark,
-            "size": 12 if mark == "star" else 7,
-            "line": {"color": "white", "width": 1 if "open" not in mark else 1.5},
-        },
+        marker={"size": 7, "line": {"color": "white", "width": 1}, **marker},
         **hover_text([hover(searched, trial) for trial in trials]),
     )
 
 
-def _contour_finding(searched: SearchedLoss, trials: list[FrozenTrial], axes: tuple[Axis, Axis], pruned: int) -> str:
-    best = max(trials, key=value_of)
+def _contour_finding(searched: SearchedLoss, complete: list[FrozenTrial], axes: tuple[Axis, Axis], pruned: int) -> str:
+    best = max(complete, key=value_of)
     places = " and ".join(f"{axis.name} {value_text(best.params[axis.name])}" for axis in axes)
-    of_pruned = f" ({pruned} pruned, with their last values)" if pruned else ""
-    return f"The highest {searched.objective} of {len(trials)} trials{of_pruned} is {value_of(best):.4f}, at {places}."
+    of_pruned = f"; {counted(pruned, 'pruned trial')} without a final value" if pruned else ""
+    return (
+        f"The highest {searched.objective} of {counted(len(complete), 'complete trial')} is {value_of(best):.4f}, at "
+        f"{places}{of_pruned}."
+    )

@@ -14,6 +14,7 @@ from search.report.drawing import (
     buttons,
     colours_of,
     named_losses,
+    of_loss,
     plotted,
     rounded,
     scatter,
@@ -124,6 +125,7 @@ def _traces(curves: Sequence[_Curve], metric: str) -> list[dict[str, Any]]:
             curve.values[metric],
             line={"color": colours[curve.loss], "dash": "solid" if curve.is_best else "dot"},
             marker={"symbol": PLOT_MARKS[losses.index(curve.loss) % len(PLOT_MARKS)], "size": 6},
+            **of_loss(curve.loss),
             hovertemplate=f"%{{fullData.name}}, trial {curve.number}<br>%{{x:,}}: %{{y:.4f}}<extra></extra>",
         )
         for curve in curves

@@ -8,7 +8,7 @@ from support.made_search import Means, made_search
 
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
-from search.report.drawing import Drawing
+from search.report.drawing import Drawing, Section
 from search.report.results import stored_summary
 from search.report.sections.answer import answer
 from search.report.sections.outcome import pair_matrix
@@ -17,7 +17,13 @@ from search.report.sections.outcome import pair_matrix
 def sentences(runs: Path, means: Means) -> Sequence[str]:
     made_search(runs, "one", means)
     folder = RunFolder(runs, "one")
-    return answer(compare([folder], [stored_summary(folder)]), [folder]).sentences
+    return told(answer(compare([folder], [stored_summary(folder)]), [folder]))
+
+
+def told(section: Section) -> Sequence[str]:
+    """Return the sentences of the answer, at most three of which are above the picture."""
+    assert 1 <= len(section.sentences) <= 3
+    return (*section.sentences, *section.remarks)
 
 
 def test_the_best_loss_comes_first_with_those_not_significantly_different(tmp_path: Path) -> None:
@@ -50,8 +56,8 @@ def test_a_single_pair_is_corrected_for_no_others(tmp_path: Path) -> None:
     losses = tuple(pair for pair in comparison.pairs if pair.first.loss != pair.second.loss)
     alone = comparison.model_copy(update={"pairs": losses})
     assert len(losses) == 1
-    assert not any("corrected" in sentence for sentence in answer(alone, [folder]).sentences)
-    assert any("corrected" in sentence for sentence in answer(comparison, [folder]).sentences)
+    assert not any("corrected" in sentence for sentence in told(answer(alone, [folder])))
+    assert any("corrected" in sentence for sentence in told(answer(comparison, [folder])))
 
 
 def test_one_loss_is_compared_with_its_default_alone(tmp_path: Path) -> None:
@@ -71,3 +77,23 @@ def test_the_pairs_are_drawn_in_the_order_of_the_losses(tmp_path: Path) -> None:
     assert isinstance(figure.picture, Drawing)
     names = [text for text in re.findall(r">([^<>]+)</text>", figure.picture.svg) if text in losses]
     assert names == [*losses, *losses], "columns, then rows"
+
+
+def test_no_row_of_the_matrix_is_empty_and_a_pair_of_losses_is_in_both(tmp_path: Path) -> None:
+    losses = ["mpa", "margin", "pnp"]
+    made_search(tmp_path, "one", {loss: (0.3, 0.3 + number / 10) for number, loss in enumerate(losses)})
+    folder = RunFolder(tmp_path, "one")
+    comparison = compare([folder], [stored_summary(folder)])
+    pairs = tuple(pair for pair in comparison.pairs if pair.first.loss != pair.second.loss)
+    figure = pair_matrix(comparison.model_copy(update={"pairs": pairs}))
+    assert figure is not None
+    assert isinstance(figure.picture, Drawing)
+    shown = re.findall(r'data-loss="([^"]+)"[^<]*(?:<!--[^>]*-->)?\s*<text[^>]*>([+-][^<]+)</text>', figure.picture.svg)
+    by_pair = {tuple(marked.split(" ")): text for marked, text in shown}
+    assert set(by_pair) == {(row, column) for row in losses for column in losses if row != column}
+    for pair in pairs:
+        first, second = pair.first.loss, pair.second.loss
+        sign = "≈" if not pair.differ else "↑" if pair.difference > 0 else "↓"
+        opposite = {"↑": "↓", "↓": "↑", "≈": "≈"}[sign]
+        assert by_pair[first, second] == f"{100 * pair.difference:+.1f} {sign}"
+        assert by_pair[second, first] == f"{-100 * pair.difference:+.1f} {opposite}"

@@ -155,18 +155,6 @@ def test_the_history_is_that_of_the_study(chosen: OpenedSearch, loss: str) -> No
         assert trace["y"] == pytest.approx([last_value(trial) for trial in of_state], rel=1e-4)
     assert len(traces["failed"][0]["x"]) == 3
     assert "&lt;b&gt;boom" in "".join(traces["failed"][0]["text"])
-    best, steps = -math.inf, []
-    for place, (_, value) in enumerate(order, start=1):
-        if value > best:
-            best = value
-            steps.append((place, value))
-    (line,) = traces["best so far"]
-    assert line["x"] == [*(place for place, _ in steps), len(order)]
-    assert line["y"] == pytest.approx([*(value for _, value in steps), best], rel=1e-4)
-    confirmed = chosen.trials(loss, Stage.SELECT)
-    (marks,) = traces["confirmed with fresh seeds"]
-    assert marks["x"] == [last[trial.user_attrs["source_trial"]] for trial in confirmed]
-    assert marks["y"] == pytest.approx([last_value(trial) for trial in confirmed], rel=1e-4)
     assert traces["default"][0]["y"] == pytest.approx([last_value(trials[0])] * 2, rel=1e-4)
 
 
@@ -249,36 +237,11 @@ def test_slices_show_each_hyperparameter(chosen: OpenedSearch) -> None:
                 ]
                 assert sorted(shown) == sorted(wanted, key=lambda pair: (pair[0], pair[1].expected))
         if loss == "proxy_anchor":
-            best = section_of(chosen, loss).tables[0].rows[0]
+            best = section_of(chosen, loss).results[0].rows[0]
             share = math.log(float(best[2]) / 4) / math.log(64 / 4)
             assert layout["xaxis"]["type"] == "log"
             assert [shape["x0"] for shape in layout["shapes"]] == [4, 64]
             assert f"scale {best[2]}, at {share:.0%} of its range [4, 64], log" in figure.finding
-
-
-def test_parallel_lines_are_the_configurations(chosen: OpenedSearch) -> None:
-    trials = chosen.trials("pnp", Stage.SEARCH)
-    figure = figures_of(section_of(chosen, "pnp"))["parallel"]
-    assert isinstance(figure.picture, Plot)
-    lines = [tuple(trace["y"]) for trace in figure.picture.figure["data"]]
-    valued = [trial for trial in trials if trial.intermediate_values]
-    least, most = (ends([last_value(trial) for trial in valued]) for ends in (min, max))
-    wanted = []
-    for trial in valued:
-        found = trial.params
-        low, high = math.log(0.001), math.log(0.1)
-        wanted.append(
-            (
-                ("Ib", "Ds", "Dq").index(found["variant"]) / 2,
-                (math.log(found["temperature"]) - low) / (high - low),
-                (found["alpha"] - 1) / 7 if "alpha" in found else -0.12,
-                (found["bound"] - 1) / 9 if "bound" in found else -0.12,
-                (last_value(trial) - least) / (most - least),
-            )
-        )
-    assert sorted(lines) == [pytest.approx(line, abs=1e-4) for line in sorted(wanted)]
-    told = [(entry["x"], entry["text"]) for entry in figure.picture.figure["layout"]["annotations"]]
-    assert [place for place, text in told if text == "none"] == [2, 3]
 
 
 def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
@@ -287,8 +250,8 @@ def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
     number = write_summary(chosen).losses["proxy_anchor"].tuned.number
     assert f"trial {number} has the highest shrunken mean" in text
     assert "after epochs 2, 4 the top half continues" in text
-    assert "Fixed hyperparameters: margin=0.1." in text
-    (table,) = section.tables
+    assert "Fixed hyperparameters: margin=0.1." in section.remarks
+    (table,) = section.results
     trials = chosen.trials("proxy_anchor", Stage.SEARCH)
     assert table.header == ("hyperparameter", "default", "chosen", "search range")
     assert table.rows == (("scale", "32", f"{trials[number].params['scale']:.4g}", "[4, 64], log"),)
@@ -311,7 +274,9 @@ def test_the_text_warns(chosen: OpenedSearch) -> None:
         }
     )
     summary = summary.model_copy(update={"losses": {**summary.losses, "pnp": entry}})
-    text = loss_section(StoredSearch(chosen.plan.folder), summary, "pnp").sentences
+    section = loss_section(StoredSearch(chosen.plan.folder), summary, "pnp")
+    assert len(section.sentences) <= 3
+    text = section.remarks
     assert "The grid has 4 points." in text
     assert "The values still rise." in text
     assert any(line.startswith("Overtuned? with the fresh seeds") and "0.4000" in line for line in text)
@@ -330,7 +295,7 @@ def test_drawing_loads_nothing_that_trains(chosen: OpenedSearch) -> None:
         "print([name for name in ('torch', 'ray', 'mlflow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout == "[]\n7\n[]\n"
+    assert done.stdout == "[]\n6\n[]\n"
 
 
 def test_replicates_are_joined(opened: Opened) -> None:
@@ -355,7 +320,7 @@ def test_before_the_first_trial_there_is_nothing(opened: Opened) -> None:
     search = opened(losses=["pnp"])
     section = section_of(search, "pnp")
     assert not section.figures
-    assert section.missing == ("No trial has started yet.",)
+    assert section.pending == ("No trial has started.",)
 
 
 def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
@@ -378,7 +343,9 @@ def test_one_trial(opened: Opened) -> None:
     section = section_of(search, "pnp")
     assert set(figures_of(section)) == {"history", "learning-curves", "ends", "slices"}
     assert section.sentences[0].startswith("Nothing is chosen yet; the best trial so far is 0 with map_at_r 0.")
-    assert any("they need 10 trials at the same rung, and 1 trial has a value" in text for text in section.missing)
+    assert any("they need 10 trials at the same rung, and 1 trial has a value" in text for text in section.pending)
+    assert any("more than 10 complete trials, and there are 1" in text for text in section.pending)
+    assert not section.missing, "nothing is wrong"
 
 
 def test_all_failed(opened: Opened) -> None:
@@ -444,8 +411,8 @@ def test_a_loss_whose_hyperparameters_do_not_vary(opened: Opened) -> None:
     section = section_of(search, "proxy_nca")
     assert section.name == "loss-proxy-nca"
     assert set(figures_of(section)) == {"history", "learning-curves", "ends"}
-    assert section.missing == ("Figures by hyperparameter: this loss has none that varies.",)
-    assert not section.tables
+    assert "There are no figures by hyperparameter: this loss has none that varies." in section.remarks
+    assert not section.results
 
 
 # Hand-made trials with other hyperparameters.
@@ -579,6 +546,41 @@ def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked
     assert searched.importances.rungs == {step: count for step, count in reached.items() if count >= 10}
 
 
+def test_parallel_lines_are_the_complete_configurations() -> None:
+    """More than ten of them; pruned trials have no final value."""
+    ranges = {
+        "variant": CategoricalDistribution(("Ib", "Ds", "Dq")),
+        "temperature": FloatDistribution(0.001, 0.1, log=True),
+        "alpha": FloatDistribution(1, 8),
+    }
+    trials = []
+    for number in range(16):
+        params: dict[str, Any] = {"variant": ("Ib", "Ds", "Dq")[number % 3], "temperature": 10 ** (-1 - number / 10)}
+        if number % 3:
+            params["alpha"] = 1 + number / 4
+        has = {name: ranges[name] for name in params}
+        trials.append(made_trial(params, has, [0.1, 0.2 + number / 50], pruned=number >= 11))
+    searched = made_searched(made_trials(trials), steps=2)
+    figure = parallel(searched)
+    assert figure is not None
+    assert figure.finding.startswith("The 5 best of 11 complete trials have ")
+    assert isinstance(figure.picture, Plot)
+    names = [text for text in figure.picture.figure["layout"]["xaxis"]["ticktext"] if text in ranges]
+    wanted = []
+    for number, trial in enumerate(trials[:11]):
+        shares = {
+            "variant": (number % 3) / 2,
+            "temperature": (math.log10(trial.params["temperature"]) + 3) / 2,
+            "alpha": number / 4 / 7 if number % 3 else -0.12,
+        }
+        wanted.append((*(shares[name] for name in names), number / 10))
+    lines = [tuple(trace["y"]) for trace in figure.picture.figure["data"]]
+    assert sorted(lines) == [pytest.approx(line, abs=1e-4) for line in sorted(wanted)]
+    told = [(entry["x"], entry["text"]) for entry in figure.picture.figure["layout"]["annotations"]]
+    assert [place for place, text in told if text == "none"] == [names.index("alpha")]
+    assert parallel(made_searched(made_trials(trials[:10]), steps=2)) is None, "ten fit into a table"
+
+
 def test_contours_are_exact_on_a_plane() -> None:
     generator = np.random.default_rng(0)
     ranges = {"x": FloatDistribution(0.001, 10, log=True), "y": FloatDistribution(-1, 3)}
@@ -586,7 +588,9 @@ def test_contours_are_exact_on_a_plane() -> None:
     for _ in range(30):
         x, y = generator.uniform(size=2)
         value = 0.2 + 0.3 * x + 0.1 * y
-        trials.append(made_trial({"x": 0.001 * 10_000**x, "y": 4 * y - 1}, ranges, [value], pruned=x < 0.5))
+        # a pruned trial was compared after fewer epochs, so its value is no part of the picture
+        pruned = len(trials) % 3 == 2
+        trials.append(made_trial({"x": 0.001 * 10_000**x, "y": 4 * y - 1}, ranges, [value - pruned], pruned=pruned))
     searched = made_searched(made_trials(trials), steps=1)
     figure = contours(searched)
     (surface,) = traces_of(figure)["contour"]
@@ -601,12 +605,18 @@ def test_contours_are_exact_on_a_plane() -> None:
                 plane = 0.2 + 0.3 * math.log(x / 0.001, 10_000) + 0.1 * (y + 1) / 4
                 assert value == pytest.approx(plane, abs=2e-4)
     assert count > 1000
-    assert contours(made_searched(list(searched.trials[:7]), steps=1)) is None
+    few = contours(made_searched(list(searched.trials[:21]), steps=1))
+    assert "contour" not in traces_of(few), "14 complete trials are points"
+    (points,) = traces_of(few)["complete"]
+    values = [trial.value for trial in searched.trials[:21] if trial.state == TrialState.COMPLETE]
+    assert sorted(points["marker"]["color"]) == pytest.approx(sorted(values), rel=1e-4)
+    assert "color" in traces_of(few)["pruned"][0]["marker"]
+    assert contours(made_searched(list(searched.trials[:2]), steps=1)) is None
     on_a_line = [
-        made_trial({"x": 0.001 * 10_000 ** (n / 10), "y": 4 * n / 10 - 1}, ranges, [n / 10], pruned=False)
-        for n in range(10)
+        made_trial({"x": 0.001 * 10_000 ** (n / 20), "y": 4 * n / 20 - 1}, ranges, [n / 20], pruned=False)
+        for n in range(20)
     ]
-    assert contours(made_searched(made_trials(on_a_line), steps=1)) is None
+    assert "contour" not in traces_of(contours(made_searched(made_trials(on_a_line), steps=1)))
 
 
 def test_markup_stays_text() -> None:
@@ -619,13 +629,13 @@ def test_markup_stays_text() -> None:
     }
     trials = [
         made_trial(
-            {evil: (evil, "<b>", "c")[n % 3], "<i>": n / 20, "y": (n * 7 % 20) / 20},
+            {evil: (evil, "<b>", "c")[n % 3], "<i>": n / 40, "y": (n * 7 % 40) / 40},
             ranges,
-            [n / 20, n / 15],
+            [n / 40, n / 35],
             pruned=n % 2 == 1,
             end=n * 2.0,
         )
-        for n in range(20)
+        for n in range(40)
     ]
     searched = made_searched(made_trials(trials), loss="a.b_c-d", steps=2)
     assert searched.name == "loss-a-2e-b-c-2d-d"
