@@ -26,10 +26,11 @@ from search.report.pairs import comparable_halves
 from search.report.results import Comparison, Pair, stored_summary
 from search.report.rows import RowKey
 from search.report.sections.answer import answer
-from search.report.sections.effort import best_by_cost
+from search.report.sections.anytime_curves import anytime_curves
 from search.report.sections.loss import loss_section
 from search.report.sections.outcome import outcome
 from search.report.summary import write_summary
+from search.report.text_table import NOTHING
 from search.stages import Role, Stage
 from search.study.queued import QueuedStage, RunningTrial
 from search.study.trial_queue import TrialQueue
@@ -97,10 +98,10 @@ def test_the_values_of_a_search_are_the_same_everywhere(
     (status,) = [row for row in status_of(stored).studies if row.stage is Stage.SEARCH]
     assert best == status.best == max(trial.value for trial in trials if trial.state.name == "COMPLETE")
     assert best == entry.anytime[-1].value == comparison.anytime[0].points[-1].value
-    cost = best_by_cost([stored], [summary])
-    assert cost is not None
-    assert cost.table is not None
-    assert cost.table.rows[-1][3] == f"{best:.4f}"
+    curves = anytime_curves([stored], [summary])
+    assert curves is not None
+    assert curves.table is not None
+    assert [row[4] for row in curves.table.rows if row[4] != NOTHING][-1] == f"{best:.4f}"
 
     # the search value of a row is the value of the trial that it names
     rows = {row.role: row for row in comparison.rows}
