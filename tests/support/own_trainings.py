@@ -177,3 +177,24 @@ def never_the_same(params: Mapping[str, Any], train: holdout.Items, report: hold
     while True:
         weights = torch.from_numpy(generator.normal(size=CLASSES)).float()
         report(lambda items, weights=weights: vectors(items) * weights)
+
+
+class Unseeded(Scales):
+    def train_epoch(self) -> Mapping[str, float] | None:
+        self.weights = self.weights + float(np.random.default_rng().normal())
+        return {"loss": self.weights.norm().item()}
+
+
+class Forgets(Scales):
+    def load(self, folder: Path) -> None: ...
+
+
+class Sorted(Scales):
+    def embed(self, items: Any) -> Any:
+        return super().embed(sorted(items, key=lambda item: item["key"]))
+
+
+class NotAtItsEnd(Scales):
+    def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None:
+        super().setup(params, train, seed=seed, device=device)
+        assert params["lr"] < 1.0

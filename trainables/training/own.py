@@ -32,7 +32,6 @@ from trainables.training.trainable import (
     Items,
     Trainable,
     checked_embeddings,
-    scores_itself,
     seed_epoch,
     trainable_class,
 )
@@ -94,8 +93,6 @@ class OwnTraining(EpochTraining):
         if not self._parts:
             return {}
         queries, dataset = self._parts[0], self.spec.images.dataset
-        if scores_itself(type(self._own)):
-            return own_scores(self._own, queries)
         embeddings_ND = torch.cat([_embedded(self._own, view) for view in self._parts])
         labels_N = queries.labels_N
         for gallery in self._parts[1:]:
@@ -132,34 +129,19 @@ class OwnTraining(EpochTraining):
     ) -> tuple[StoreView, Tensor]:
         """Return ``images`` and their embeddings. The training is set up with its own items and loads the model."""
         view = opened_images(images).subset(images.class_names)
-        with loaded(spec, checkpoint, device) as own:
+        files, _ = read_tensors(checkpoint)
+        own = _set_up(spec, opened_images(spec.images).subset(spec.train_classes), device)
+        try:
+            _load(own, files)
             return view, _embedded(own, view)
+        finally:
+            own.finish()
 
-
-@contextmanager
-def loaded(spec: TrialSpec, checkpoint: AnyPath, device: torch.device) -> Iterator[Trainable]:
-    """Set up the training of ``spec`` and load the model at ``checkpoint``; it is finished at the end."""
-    files, _ = read_tensors(checkpoint)
-    own = _set_up(spec, opened_images(spec.images).subset(spec.train_classes), device)
-    try:
-        _load(own, files)
-        yield own
-    finally:
-        own.finish()
-
-
-def own_scores(own: Trainable, view: StoreView) -> dict[str, float]:
-    """Return the metrics that a training computes on the items of ``view``."""
-    with _named(own, "score"):
-        found = own.score(_items(view, view.labels_N))
-    scores, expected = _numbers("score", found), list(own.metrics)
-    if set(scores) != set(expected):
-        raise Mistakes(
-            f"score must return {', '.join(expected)}, its metrics; it returned {', '.join(scores) or 'none'}."
-        )
-    if bad := [f"{name} is {value}" for name, value in scores.items() if not math.isfinite(value)]:
-        raise Diverged(f"A score is not finite: {', '.join(bad)}.")
-    return {name: scores[name] for name in expected}
+    def embedded(self, *, backwards: bool = False) -> Tensor:
+        """Return the embeddings of the validation items, [N, D], in their order or ``backwards``."""
+        view = self._parts[0]
+        rows = torch.arange(len(view))
+        return _embedded(self._own, view.rows(rows.flip(0) if backwards else rows))
 
 
 def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable:

@@ -84,19 +84,16 @@ class Items:
 class Trainable:
     """A training of one's own, an epoch at a time.
 
-    One of :meth:`embed` and :meth:`score` is needed, :meth:`finish` is not. ``setup`` comes first, also before
-    ``load``. Before ``setup`` and each ``train_epoch`` the global generators of Python, NumPy and PyTorch are seeded by
-    the trial's seed and the epoch.
+    All methods but :meth:`finish` are needed. ``setup`` comes first, also before ``load``. Before ``setup`` and each
+    ``train_epoch`` the global generators of Python, NumPy and PyTorch are seeded by the trial's seed and the epoch.
 
     Attributes:
         space: the searched hyperparameters with their ranges and defaults; trial 0 trains the defaults.
-        metrics: the metrics that :meth:`score` returns; larger is better.
         tolerance: the largest difference of a metric or loss between two trainings with the same seed. 0: none.
         epochs: the planned epochs of this training, ``training.epochs`` of the search file.
     """
 
     space: ClassVar[Mapping[str, Range]] = {}
-    metrics: ClassVar[Sequence[str]] = ()
     tolerance: ClassVar[float] = 0.0
     epochs: int = 1
 
@@ -112,10 +109,6 @@ class Trainable:
         """Return one embedding per item, in their order: a tensor or an array of numbers [N, D]."""
         raise NotImplementedError
 
-    def score(self, part: Items) -> Mapping[str, float]:
-        """Return the value of each of :attr:`metrics` on the items of a part of the split."""
-        raise NotImplementedError
-
     def save(self, folder: Path) -> None:
         """Write all that :meth:`load` needs into the empty ``folder``."""
         raise NotImplementedError
@@ -128,8 +121,7 @@ class Trainable:
         """Release what the training holds; called when it ends in any way."""
 
 
-REQUIRED = ("setup", "train_epoch", "save", "load")
-SCORED_BY = ("embed", "score")
+REQUIRED = ("setup", "train_epoch", "embed", "save", "load")
 
 EXAMPLE = 'space = {"lr": holdout.Float(1e-4, 1e-1, log=True, default=1e-2)}'
 
@@ -145,25 +137,10 @@ def trainable_class(path: str) -> type[Trainable]:
     return cast(type[Trainable], found)
 
 
-def scores_itself(found: type[Trainable]) -> bool:
-    """Return True if a training returns its metrics, False if it embeds items."""
-    return found.score is not Trainable.score
-
-
 def _problems(found: type[Trainable]) -> Iterator[str]:
-    def lacks(name: str) -> bool:
-        return getattr(found, name) is getattr(Trainable, name)
-
-    for name in filter(lacks, REQUIRED):
-        yield f"has no method {name}; define it, see holdout.Trainable."
-    scoring = [name for name in SCORED_BY if not lacks(name)]
-    if len(scoring) != 1:
-        yield f"must define one of the methods embed and score; it defines {' and '.join(scoring) or 'neither'}."
-    if "score" in scoring and not (found.metrics and all(isinstance(name, str) for name in found.metrics)):
-        yield (
-            'must name the metrics that its score returns, larger being better, as in metrics = ("accuracy",); it has '
-            f"{found.metrics!r}."
-        )
+    for name in REQUIRED:
+        if getattr(found, name) is getattr(Trainable, name):
+            yield f"has no method {name}; define it, see holdout.Trainable."
     if isinstance(found.tolerance, bool) or not isinstance(found.tolerance, int | float) or not found.tolerance >= 0:
         yield f"has the tolerance {found.tolerance!r}; give a number of at least 0."
     if not isinstance(found.space, Mapping):

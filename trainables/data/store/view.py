@@ -131,6 +131,10 @@ class StoreView:
         """Return height and width of some images, int64 [B, 2]."""
         return self.store.sizes_N2[self.rows_N[indices]]
 
+    def rows(self, indices: Tensor) -> "StoreView":
+        """Return some of the images, in the order of ``indices``."""
+        return replace(self, rows_N=self.rows_N[indices], labels_N=self.labels_N[indices])
+
     @property
     def items(self) -> Any:
         """A copy of the items, as :meth:`Store.items` returns it."""
