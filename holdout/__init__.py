@@ -26,16 +26,12 @@ if TYPE_CHECKING:
     from trainables.inference.embedder import Embedder
     from trainables.inference.index.image_index import ImageIndex
     from trainables.mistakes import Failure, Mistakes
-    from trainables.training.trainable import (
-        Choice,
+    from trainables.training.library_trainables import (
         EstimatorTrainable,
-        Float,
-        Int,
-        Items,
-        Report,
-        Trainable,
-        trainable,
+        LightningTrainable,
+        SentenceTransformerTrainable,
     )
+    from trainables.training.trainable import Choice, Float, Int, Items, Report, Trainable, trainable
 
 __all__ = [
     "Choice",
@@ -48,9 +44,11 @@ __all__ = [
     "Int",
     "ItemDataset",
     "Items",
+    "LightningTrainable",
     "Mistakes",
     "Report",
     "Search",
+    "SentenceTransformerTrainable",
     "Trainable",
     "__version__",
     "campaign",
@@ -65,8 +63,10 @@ __all__ = [
 
 _TRAINABLE = "trainables.training.trainable"
 _MODULES = {
+    **dict.fromkeys(("Choice", "Float", "Int", "Items", "Report", "Trainable", "trainable"), _TRAINABLE),
     **dict.fromkeys(
-        ("Choice", "EstimatorTrainable", "Float", "Int", "Items", "Report", "Trainable", "trainable"), _TRAINABLE
+        ("EstimatorTrainable", "LightningTrainable", "SentenceTransformerTrainable"),
+        "trainables.training.library_trainables",
     ),
     "Dataset": "trainables.data.dataset",
     "ItemDataset": "trainables.data.dataset",

@@ -342,34 +342,3 @@ def trainable(*, tolerance: float = 0.0, **space: Range) -> Callable[[TrainingFu
         return type(function.__name__, (FunctionTrainable,), members)
 
     return decorate
-
-
-# An estimator of scikit-learn as a training.
-
-
-class EstimatorTrainable(RepeatedTrainable):
-    """An estimator of scikit-learn, or anything with ``fit`` and one of ``transform``, ``predict_proba``.
-
-    An epoch is a fit to the training items and their labels, so ``training.epochs`` is 1. The estimator is fitted again
-    where another training would be loaded: it is never pickled.
-    """
-
-    def estimator(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        """Return the estimator with these params; ``seed`` is for its ``random_state``."""
-        raise NotImplementedError
-
-    def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
-        """Make the estimator."""
-        super().setup(params, train, seed=seed, device=device)
-        self._estimator = self.estimator(params, seed=seed)
-
-    def train_epoch(self) -> None:
-        """Fit the estimator."""
-        self._estimator.fit(self.train.items, self.train.labels)
-        self.epoch += 1
-
-    def embed(self, items: Any) -> Any:
-        """Transform the items; without such a method, return the probabilities of the training classes."""
-        transform = getattr(self._estimator, "transform", None) or self._estimator.predict_proba
-        found = transform(items)
-        return found.toarray() if hasattr(found, "toarray") else np.asarray(found)  # sparse matrices
