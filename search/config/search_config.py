@@ -71,7 +71,7 @@ class SearchConfig(ConfigSection):
     """The training of one trial."""
     trainable: Annotated[str, AfterValidator(known_trainable)] | None = None
     """The import path of your own training, instead of `losses` (see [Your own training](own_training.md)); of
-    `training` it uses `epochs`, and `model` does not concern it. Example: "mylab.train:SentenceTraining".
+    `training` it uses `epochs`, and `model` does not concern it. Example: "examples.function_training:contrast".
     """
     losses: Losses
     """The losses to compare: names of `holdout losses`, or import paths of your own, as in `{name: circle, part:
