@@ -22,16 +22,34 @@ from search import __version__
 if TYPE_CHECKING:
     from holdout.models import evaluate, load, losses
     from holdout.searches import Search, campaign, compare, open, run
+    from trainables.data.dataset import Dataset, ItemDataset
     from trainables.inference.embedder import Embedder
     from trainables.inference.index.image_index import ImageIndex
     from trainables.mistakes import Failure, Mistakes
+    from trainables.training.library_trainables import (
+        EstimatorTrainable,
+        LightningTrainable,
+        SentenceTransformerTrainable,
+    )
+    from trainables.training.trainable import Choice, Float, Int, Items, Report, Trainable, trainable
 
 __all__ = [
+    "Choice",
+    "Dataset",
     "Embedder",
+    "EstimatorTrainable",
     "Failure",
+    "Float",
     "ImageIndex",
+    "Int",
+    "ItemDataset",
+    "Items",
+    "LightningTrainable",
     "Mistakes",
+    "Report",
     "Search",
+    "SentenceTransformerTrainable",
+    "Trainable",
     "__version__",
     "campaign",
     "compare",
@@ -40,9 +58,18 @@ __all__ = [
     "losses",
     "open",
     "run",
+    "trainable",
 ]
 
+_TRAINABLE = "trainables.training.trainable"
 _MODULES = {
+    **dict.fromkeys(("Choice", "Float", "Int", "Items", "Report", "Trainable", "trainable"), _TRAINABLE),
+    **dict.fromkeys(
+        ("EstimatorTrainable", "LightningTrainable", "SentenceTransformerTrainable"),
+        "trainables.training.library_trainables",
+    ),
+    "Dataset": "trainables.data.dataset",
+    "ItemDataset": "trainables.data.dataset",
     "Embedder": "trainables.inference.embedder",
     "Failure": "trainables.mistakes",
     "ImageIndex": "trainables.inference.index.image_index",

@@ -82,7 +82,8 @@ class Search:
 
         ``batches`` is the number of training steps. A loss that mines or samples adds a column ``triplets`` or
         ``pairs`` with the number used in the epoch, and one with several proxies a class the column
-        ``distinct_proxies``; cross-validation adds the column ``fold``.
+        ``distinct_proxies``; cross-validation adds the column ``fold``. A training of one's own adds a column for each
+        number that it reports.
 
         Raises:
             Mistakes: the search has no such loss or trial.
@@ -94,8 +95,9 @@ class Search:
                 {
                     **({"fold": record["fold"]} if "fold" in record else {}),
                     "epoch": record["epoch"],
-                    "loss": record["loss"],
+                    "loss": record.get("loss"),
                     "batches": record["batches"],
+                    **record.get("reported", {}),
                     **record.get("used", {}),
                     **{name: record[name] for name in ("distinct_proxies",) if name in record},
                     **record["metrics"],

@@ -28,6 +28,7 @@ from spaces.space import (
     steps,
     value_text,
 )
+from spaces.trainables import space_of_trainable
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
@@ -184,6 +185,22 @@ def search_space(
         mistakes += _impossible_networks(space, config)
     raise_if_any(mistakes)
     return space
+
+
+def search_space_of_trainable(part: LossPart, wishes: Mapping[str, Any]) -> SearchSpace:
+    """Return the search space of a training of one's own; ``wishes`` is its part of the section ``space``.
+
+    Its class sees the values first when it trains, so a wish may name any of the declared kind.
+
+    Raises:
+        Mistakes: as :func:`search_space`.
+    """
+    assert part.path is not None
+    declared = space_of_trainable(part.path)
+    mistakes: list[str] = []
+    wished = _override_all(part.name, declared, wishes, declared, lambda name, value: None, mistakes)
+    raise_if_any(mistakes)
+    return SearchSpace(parameters={**declared, **wished}, declared=declared)
 
 
 def _of_section(

@@ -22,15 +22,16 @@ class DeviceMemory(TypedDict):
 class EpochRecord(TypedDict):
     """Results of one epoch. ``start`` and ``end`` are in seconds since 1970, ``metrics`` are of the validation.
 
-    ``batches`` is the number of training steps. ``used`` counts the pairs, triplets or samples that the loss summed
-    (:class:`trainables.losses.base.Used`), if the loss reports them. ``fold`` (from 1) is set in a cross-validation,
-    and ``memory`` on a GPU, for the whole process. ``together`` is the number of trainings in the stack whose steps
-    were taken together, including this one. ``distinct_proxies`` is set for a loss with several proxies a class
-    (:func:`trainables.losses.base.distinct_proxies`).
+    ``batches`` is the number of training steps. A training of one's own counts an epoch as one step unless it says
+    otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
+    the loss summed (:class:`trainables.losses.base.Used`), if it reports them. ``fold`` (from 1) is set in a
+    cross-validation, and ``memory`` on a GPU, for the whole process. ``together`` is the number of trainings in the
+    stack whose steps were taken together, including this one. ``distinct_proxies`` is set for a loss with several
+    proxies a class (:func:`trainables.losses.base.distinct_proxies`).
     """
 
     epoch: int
-    loss: float
+    loss: NotRequired[float]
     batches: int
     metrics: dict[str, float]
     start: float
@@ -41,6 +42,7 @@ class EpochRecord(TypedDict):
     memory: NotRequired[DeviceMemory]
     together: NotRequired[int]
     distinct_proxies: NotRequired[float]
+    reported: NotRequired[dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,10 @@ class TrialSpec:
     """Everything that defines one training run.
 
     Attributes:
-        loss: a row of ``LOSSES`` or the import path of a user-defined loss. Import paths, here and in ``model``,
-            ``training`` and ``metrics``, are imported by the worker that trains.
+        trainable: the import path of a training of one's own, which uses of ``training`` the epochs and of ``model``
+            nothing; None for the training of a network of images or features with a loss.
+        loss: a row of ``LOSSES``, or the import path of a user-defined loss or training. Import paths, here and in
+            ``model``, ``training`` and ``metrics``, are imported by the worker that trains.
         images: the images of the training half.
         train_classes: the classes to learn from, every ``merge`` consecutive ones as one.
         label_noise: the part of their images that is learned under a wrong class, drawn with ``noise_seed``.
@@ -79,6 +83,7 @@ class TrialSpec:
     folds: tuple[tuple[str, ...], ...] = ()
     gallery_seed: int | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
+    trainable: str | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
         """Return itself: it is immutable, and Ray Tune copies a trial's arguments, with all classes, several times."""
@@ -106,6 +111,8 @@ class TrialSpec:
         """SHA-256 of everything that determines the result; excludes locations and ``origin``."""
         excluded = ("images", "directory", "origin")
         content = {name: value for name, value in asdict(self).items() if name not in excluded}
+        if self.trainable is None:
+            del content["trainable"]  # digests are those of earlier versions
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -234,6 +234,7 @@ class Kind(StrEnum):
     BACKBONE = "backbone"
     SAMPLER = "sampler"
     METRIC = "metric"
+    TRAINABLE = "trainable"
 
 
 def check(
@@ -245,12 +246,13 @@ def check(
         Kind | None, typer.Option("--kind", help="The kind of part, if it cannot be derived from its class.")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of a data set.")
+        list[str] | None,
+        typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of a data set, or of that of a trainable."),
     ] = None,
     image_size: Annotated[int, typer.Option("--image-size", help="The image size for testing a backbone.")] = 224,
     as_json: Json = False,
 ) -> None:
-    """Test that a loss, data set, backbone, sampler or metric does what a search relies on; exit code 1 if not."""
+    """Test that a loss, data set, backbone, sampler, metric or trainable keeps its contract; exit code 1 if not."""
     from dataclasses import asdict
 
     known = _known_kind(part, kind)
@@ -278,6 +280,7 @@ def _known_kind(part: str, kind: Kind | None) -> Kind:
         check_part.BACKBONE: Kind.BACKBONE,
         check_part.BATCH_SAMPLER: Kind.SAMPLER,
         check_part.METRIC: Kind.METRIC,
+        check_part.TRAINABLE: Kind.TRAINABLE,
     }
     if kind is not None and is_own(part) and part.partition(":")[0] not in LIBRARIES:
         load_part(part, kind=kind.value)
@@ -293,9 +296,10 @@ def _outcomes(part: str, kind: Kind, settings: list[str], image_size: int) -> "l
     from spaces.contract.check_data import check_batch_sampler, check_dataset
     from spaces.contract.check_loss import check_loss
     from spaces.contract.check_model import check_backbone, check_metric
+    from spaces.contract.check_trainable import check_trainable
 
     options = apply_settings({}, settings)
-    if options and kind is not Kind.DATASET:
+    if options and kind not in (Kind.DATASET, Kind.TRAINABLE):
         raise Mistakes(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
     checks = {
         Kind.LOSS: lambda: check_loss(part),
@@ -303,6 +307,7 @@ def _outcomes(part: str, kind: Kind, settings: list[str], image_size: int) -> "l
         Kind.BACKBONE: lambda: check_backbone(part, image_size),
         Kind.SAMPLER: lambda: check_batch_sampler(part),
         Kind.METRIC: lambda: check_metric(part),
+        Kind.TRAINABLE: lambda: check_trainable(part, options),
     }
     return list(checks[kind]())
 

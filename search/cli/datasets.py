@@ -61,8 +61,8 @@ def datasets(
         )
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
-    if picture is not None and dataset.features() is not None:
-        raise Mistakes("--picture: the data set has features and no images; leave it out.")
+    if picture is not None and not dataset.of_images:
+        raise Mistakes("--picture: the data set has no images; leave it out.")
     split = _split(dataset)
     counts = _counts(dataset, split)
     if picture is not None:

@@ -54,7 +54,7 @@ def export(
 
     found = export_model(stored_search(runs, name), loss, to)
     record = {"folder": str(found.folder), "loss": found.loss, "programs": [asdict(entry) for entry in found.programs]}
-    show(record, as_json, lambda: Tables([programs_table(found.programs)]))
+    show(record, as_json, lambda: Tables([programs_table(found.programs)] if found.programs else []))
     say([f"Wrote the model of {found.loss} to {found.folder}; its card is {found.folder / 'README.md'}."])
 
 

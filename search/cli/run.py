@@ -283,7 +283,9 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
     if folder.report.exists():
         yield f"Report: open {folder.report}"
     models = [loss for loss in search.config.loss_names if (folder.model(loss) / DESCRIPTION).exists()]
-    if models:
+    if models and search.config.trainable:
+        yield f"Model: {folder.model(models[0])}"
+    elif models:
         beside = f"; beside it {', '.join(models[1:])}" if models[1:] else ""
         yield f'Models: holdout.load("{folder.model(models[0])}"){beside}'
     where = "" if folder.runs == RUNS else f" --runs {folder.runs}"

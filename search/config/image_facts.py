@@ -182,7 +182,7 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit
 
 def _short_side(dataset: Dataset, keys: Sequence[str]) -> Spread | None:
     """Return the spread of the short sides of up to :data:`SAMPLE` evenly spaced images; None for features."""
-    if dataset.features() is not None:
+    if not dataset.of_images:
         return None
     sample = keys[:: -(-len(keys) // SAMPLE)]
     sides = [min(size) for size in image_sizes(dataset, sample)]

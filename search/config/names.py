@@ -11,6 +11,7 @@ from pathlib import Path
 from trainables.metrics import METRICS, all_metrics, unknown_metrics
 from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
+from trainables.training.trainable import trainable_class
 
 # Names of searches and campaigns, which are folders.
 
@@ -56,6 +57,12 @@ def known_name(name: str, table: Iterable[str]) -> str:
     if name not in known:
         raise Mistakes(f"{name} is not known{suggestion(name, known)}; choose one of {', '.join(known)}.")
     return name
+
+
+def known_trainable(path: str) -> str:
+    """Return ``path``; raise if it is not the import path of a complete training."""
+    trainable_class(path)
+    return path
 
 
 def known_metric(name: str) -> str:

@@ -4,14 +4,14 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from search.config.keys import commented
-from search.config.names import folder_name
+from search.config.names import folder_name, known_trainable
 from search.config.sections import (
     CheckpointsSection,
     ConfigSection,
@@ -33,6 +33,7 @@ from search.config.sections import (
 from search.config.validation import Validation, validate
 from search.stages import Stage
 from spaces.space import TRAINING, Value
+from trainables.data.dataset import ItemDataset
 from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
@@ -40,8 +41,12 @@ from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm, on_features
 from trainables.models.config import IMAGENET
-from trainables.parts import is_own
+from trainables.parts import is_own, plain_name
 from trainables.training.config import TrainingConfig
+from trainables.training.trainable import trainable_class
+
+if TYPE_CHECKING:
+    from trainables.training.trainable import Trainable
 
 AskedStage = Literal[Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST]
 STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
@@ -64,6 +69,10 @@ class SearchConfig(ConfigSection):
     """The network."""
     training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
     """The training of one trial."""
+    trainable: Annotated[str, AfterValidator(known_trainable)] | None = None
+    """The import path of your own training, instead of `losses` (see [Your own training](own_training.md)); of
+    `training` it uses `epochs`, and `model` does not concern it. Example: "examples.function_training:contrast".
+    """
     losses: Losses
     """The losses to compare: names of `holdout losses`, or import paths of your own, as in `{name: circle, part:
     "mylab.losses:CircleLoss"}`. Example: [proxy_anchor, mpa].
@@ -154,6 +163,17 @@ class SearchConfig(ConfigSection):
         return self
 
     @model_validator(mode="after")
+    def _either_trainable_or_losses(self) -> "SearchConfig":
+        if self.trainable is not None:
+            raise_if_any(list(trainable_mistakes(self)))
+        elif isinstance(self.dataset.source, ItemDataset):
+            raise Mistakes(
+                f"dataset.name is {self.dataset.name}, whose items are neither images nor embeddings; name a training "
+                "of your own for them in trainable."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _views_of_features(self) -> "SearchConfig":
         if self.training.views > 1 and not self.model.is_frozen:
             raise Mistakes(
@@ -197,6 +217,11 @@ class SearchConfig(ConfigSection):
         return self.model_copy(update={"training": self.training_of(loss), "training_by_loss": {}})
 
     @property
+    def trainable_class(self) -> "type[Trainable] | None":
+        """The class of a training of one's own, imported; None for trainings with a loss."""
+        return None if self.trainable is None else trainable_class(self.trainable)
+
+    @property
     def objective(self) -> str:
         """The name of the objective's value in all records."""
         return metric_name(self.search.objective)
@@ -219,12 +244,54 @@ class SearchConfig(ConfigSection):
         return commented(SearchConfig, self.model_dump(mode="json"))
 
 
+UNKNOWN = {"name": "unknown", "part": "unknown:Trainable"}
+"""The row of a trainable that cannot be imported."""
+
+OWN_USES = ("epochs",)
+"""The keys of the section ``training`` that concern a training of one's own."""
+
+
+def trainable_mistakes(config: SearchConfig) -> Iterator[str]:
+    """Yield the settings of a search with a training of one's own that are for trainings with a loss."""
+    path, resources = config.trainable, config.resources
+    if [loss.path for loss in config.losses] != [path]:
+        yield f"losses: a search trains losses or a trainable, and trainable is {path}; leave losses out."
+        return
+    settings, default = asdict(config.training), asdict(TrainingConfig())
+    changed = [f"training.{key}" for key in default if key not in OWN_USES and settings[key] != default[key]]
+    features = config.dataset.source.features()
+    network = asdict(ModelConfig() if features is None else ModelConfig(backbone=f"{FEATURES}:{features}"))
+    changed += [f"model.{key}" for key, value in asdict(config.model).items() if value != network[key]]
+    changed += ["training_by_loss"] if config.training_by_loss else []
+    changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
+    if config.tracking.register_models:
+        yield "tracking.register: MLflow cannot serve the model of a training of your own; set it to false."
+    for key in changed:
+        yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."
+    if resources.stack > 1 or resources.gpus_per_trial > 1:
+        yield (
+            f"resources.stack is {resources.stack} and gpus_per_trial {resources.gpus_per_trial:g}; a training of your "
+            "own runs alone, on at most one GPU: set both to 1 or less."
+        )
+
+
 def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:
     """Validate ``content`` as a search file.
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
     """
-    return validate(SearchConfig, content, stand_ins=STAND_INS)
+    row = _row_of_trainable(content.get("trainable"))
+    return validate(SearchConfig, {**row, **content}, stand_ins={**STAND_INS, **row})
+
+
+def _row_of_trainable(path: Any) -> dict[str, Any]:
+    """Return the ``losses`` of a trainable, its one row; so its name can later be read without its code."""
+    if path is None:
+        return {}
+    try:
+        return {"losses": [{"name": plain_name(trainable_class(path)), "part": path}]}
+    except (Mistakes, TypeError):  # reported with the key
+        return {"losses": [UNKNOWN]}
 
 
 def parse_config(content: Mapping[str, Any]) -> SearchConfig:

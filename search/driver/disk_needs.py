@@ -204,8 +204,13 @@ def _models(plan: Plan, loss: str) -> Mapping[Stage, _Range]:
 
 
 def _model_bytes(plan: Plan, loss: str) -> int:
-    """Return the size of a model file: the network's weights and the loss's proxies."""
+    """Return the size of a model file: the network's weights and the loss's proxies.
+
+    What a training of one's own saves is not known before it does, and counts as nothing.
+    """
     config = plan.config
+    if config.trainable is not None:
+        return 0
     numbers = numbers_of(config)
     if loss_row(config.loss(loss).key).proxy_lr is not None:
         proxies = plan.spaces[loss].default.get("proxies_per_class", 1)

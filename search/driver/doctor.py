@@ -245,7 +245,7 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
 def _memory(plan: Plan) -> Iterator[CheckResult]:
     """Check the memory for all trials at once: processes, weights, gradients and Adam's moments."""
     slots, resources = slots_here(plan.config), plan.config.resources
-    of_trials = 0 if resources.gpus_per_trial else slots * 16 * numbers_of(plan.config)
+    of_trials = 0 if resources.gpus_per_trial or plan.config.trainable else slots * 16 * numbers_of(plan.config)
     need = resources.workers(slots) * PROCESS_BYTES + of_trials
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
@@ -270,6 +270,12 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
 def _cost(plan: Plan) -> Iterator[CheckResult]:
     """Measure a few steps of each loss's default; estimate the time and memory of the search."""
     resources = plan.config.resources
+    if plan.config.trainable is not None:
+        found = (
+            "not measured: the steps of a training of your own are its own; the first trial shows the time of an epoch"
+        )
+        yield CheckResult(check="time", state="ok", found=found)
+        return
     here = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
     if not trials_on(here, wanted(resources)):
         found = "not measured: this machine has no room for a trial"

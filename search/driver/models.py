@@ -13,7 +13,7 @@ from search.report.models import comparison_of, model_to_hand_out
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.trust import check_code, own_code, trusts_code
 from trainables.files import draft_of, remove_dead_drafts_of, write_text
-from trainables.inference.model_files import CARD
+from trainables.inference.model_files import CARD, EmbedderSpec, TrainableSpec
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         raise Mistakes(f"--to is {str(folder)!r}, which already exists; name a new folder.")
     check_code(stored.folder.path, own_code(stored.config))
     model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
-    images = _training_images(stored)
+    images = [] if isinstance(model.spec, TrainableSpec) else _training_images(stored)
     from trainables.inference.embedder import load_model  # imports torch
     from trainables.inference.portable import write_programs
 
@@ -58,10 +58,12 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
     remove_dead_drafts_of(folder)
     try:
         model.write(draft, comparison)
-        named = own_code(model.spec.model.backbone)  # a checkpoint may name another network than the search file
-        embedder = load_model(str(draft), device="cpu", trust_code=trusts_code(stored.folder.path, named))
-        programs = write_programs(draft, embedder, images)
-        write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
+        programs: tuple[Program, ...] = ()
+        if isinstance(model.spec, EmbedderSpec):
+            named = own_code(model.spec.model.backbone)  # a checkpoint may name another network than the search file
+            embedder = load_model(str(draft), device="cpu", trust_code=trusts_code(stored.folder.path, named))
+            programs = write_programs(draft, embedder, images)
+            write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
         try:
             draft.rename(folder)
         except OSError as error:

@@ -200,7 +200,7 @@ def _key(running: RunningTrial) -> tuple[str, int]:
 def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
     """Return a function from an epoch to its objective, or to minus its training loss without validation."""
     objective = running.study.trial_value.objective
-    return lambda record: record["metrics"].get(objective, -record["loss"])
+    return lambda record: record["metrics"].get(objective, -record.get("loss", 0.0))
 
 
 def _slot_line(running: RunningTrial, values: Sequence[float]) -> SlotLine:

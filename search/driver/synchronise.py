@@ -44,7 +44,8 @@ from search.tracking import (
     milliseconds,
 )
 from spaces.space import Value
-from trainables.inference.model_files import CARD, DESCRIPTION
+from trainables.files import read_json
+from trainables.inference.model_files import CARD, DESCRIPTION, is_of_trainable
 from trainables.mistakes import Failure, Mistakes
 
 logger = logging.getLogger(__name__)
@@ -86,8 +87,9 @@ def described(plan: Plan) -> DescribedSearch:
 def _description(plan: Plan) -> str:
     config = plan.config
     losses = ", ".join(config.loss_names)
+    network = "" if config.trainable else f", with {config.model.backbone}"
     return (
-        f"Hyperparameters of {losses} on {config.dataset.name}, with {config.model.backbone}, by {config.objective} on "
+        f"Hyperparameters of {losses} on {config.dataset.name}{network}, by {config.objective} on "
         "the validation classes. One child run per loss, with one child run per trial."
     )
 
@@ -373,13 +375,16 @@ def _chosen_params(entry: LossSummary) -> dict[str, Value]:
 
 
 def described_models(comparison: Comparison, folder: RunFolder) -> dict[str, DescribedModel]:
-    """Return the models in ``folder`` by loss, from the ``comparison`` of its search alone."""
+    """Return the models in ``folder`` by loss, from the ``comparison`` of its search alone.
+
+    Those of trainings of one's own, which MLflow cannot load, are left out.
+    """
     (summary,) = comparison.searches
     found = {loss: folder.model(loss) for loss in summary.losses}
     return {
         loss: _described(comparison, folder, loss, path)
         for loss, path in found.items()
-        if (path / DESCRIPTION).is_file()
+        if (path / DESCRIPTION).is_file() and not is_of_trainable(read_json(path / DESCRIPTION))
     }
 
 

@@ -55,7 +55,9 @@ class Plan:
 
     @property
     def short_side(self) -> int:
-        """The short side of stored images, in pixels."""
+        """The short side of stored images, in pixels; a training of one's own gets them as large as they may be."""
+        if self.config.trainable is not None:
+            return self.config.dataset.store_size
         training = self.config.training
         return short_side_needed(training.augment, training.frame, self.config.dataset.store_size)
 
@@ -124,6 +126,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
             training["cross_batch_memory"] = 0.0  # the best epoch was one without it
     spec = TrialSpec(
         loss=config.loss(loss).key,
+        trainable=config.trainable,
         hyperparameters=params.loss,
         model=replace(config.model, **params.model),
         training=replace(settings, **training),

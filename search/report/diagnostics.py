@@ -190,21 +190,26 @@ def replicates(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
 
 
 def diagnose(
-    loss: str,
+    loss: str | None,
     space: Space,
     training: TrainingConfig,
     trials: Sequence[FrozenTrial],
     best: Mapping[str, Value] | None,
 ) -> tuple[Finding, ...]:
-    """Return the findings about a search study of ``loss``; none if it is too small."""
+    """Return the findings about a search study of ``loss``; none if it is too small.
+
+    ``loss`` is None for a training of one's own.
+    """
     findings = tuple(replicates(trials))
     if best is None:
         return findings
     return (*edges(space, trials, best, lambda name, value: _allowed(loss, training, name, value)), *findings)
 
 
-def _allowed(loss: str, training: TrainingConfig, name: str, value: Value) -> bool:
+def _allowed(loss: str | None, training: TrainingConfig, name: str, value: Value) -> bool:
     configuration = Params({name: value})
+    if loss is None:  # only its author knows
+        return True
     try:
         LOSSES[loss](num_classes=2, embedding_dim=2, **configuration.loss)
         replace(training, **configuration.training)

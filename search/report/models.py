@@ -20,7 +20,15 @@ from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.selection import Selection, exported_trial
 from search.stages import Role, Stage, short_study_name
 from trainables.files import as_path
-from trainables.inference.model_files import DESCRIPTION, FROZEN, EmbedderSpec, network_file, write_model
+from trainables.inference.model_files import (
+    DESCRIPTION,
+    FROZEN,
+    EmbedderSpec,
+    TrainableSpec,
+    model_spec,
+    network_file,
+    write_model,
+)
 from trainables.mistakes import Mistakes, counted
 from trainables.models.backbones import backbone, on_features
 
@@ -36,7 +44,7 @@ def model_card(
     comparison: Comparison,
     selection: Selection,
     loss: str,
-    spec: EmbedderSpec,
+    spec: EmbedderSpec | TrainableSpec,
     scored: ScoredModel | None,
     programs: str = "",
 ) -> str:
@@ -46,18 +54,22 @@ def model_card(
         comparison: the comparison of its search alone.
         selection: the selection of the search.
         loss: name of the loss.
-        spec: the network.
+        spec: the model.
         scored: the model's own scores on the test classes, if it has any.
         programs: a table of its other files, in Markdown.
     """
     dataset = spec.origin["dataset"]
-    features = backbone(spec.model.backbone).features if on_features(spec.model.backbone) else None
+    features, of_images = None, isinstance(spec, EmbedderSpec)
+    if isinstance(spec, EmbedderSpec) and on_features(spec.model.backbone):
+        features, of_images = backbone(spec.model.backbone).features, False
     entry = comparison.searches[0].losses[loss]
     chosen = selection.chosen[loss]
     return _template().render(
-        head=_head(comparison, loss, entry, dataset, of_images=features is None),
+        head=_head(comparison, loss, entry, dataset, of_images=of_images),
         features=features,
-        items="images" if features is None else "items",
+        items="images" if of_images else "items",
+        own=isinstance(spec, TrainableSpec),
+        epochs=spec.origin["training"]["epochs"] if isinstance(spec, EmbedderSpec) else spec.origin["epochs"],
         comparison=comparison,
         selection=selection,
         loss=loss,
@@ -66,7 +78,7 @@ def model_card(
         version=__version__,
         parameters=parameters(chosen.params) or "without hyperparameters",
         programs=programs,
-        weights=_weights(spec),
+        weights=_weights(spec) if isinstance(spec, EmbedderSpec) else "",
         trials=_trials(entry),
         confirmed=_confirmed(comparison, entry),
         training=[f"{sentence}." for sentence in (*_training(comparison, loss), *baselines_told(comparison))],
@@ -220,7 +232,7 @@ class ChosenModel:
     loss: str
     selection: Selection
     weights: bytes
-    spec: EmbedderSpec
+    spec: EmbedderSpec | TrainableSpec
     scored: ScoredModel | None
 
     def card(self, comparison: Comparison, programs: str = "") -> str:
@@ -246,8 +258,8 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
     directory = stored.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else "")
     address = best_checkpoint(trial, directory)
     weights, description = network_file(as_path(address))
-    found = EmbedderSpec.from_json(description, address)
-    if FROZEN in found.origin:
+    found = model_spec(description, address)
+    if isinstance(found, EmbedderSpec) and FROZEN in found.origin:
         weights = _with_backbone(weights, found)
     return ChosenModel(
         loss=loss,

@@ -204,7 +204,11 @@ def _loss_summary(
     if stored is not None and stored.model_copy(update={"diagnostics": ()}) == summary:
         return stored
     found = diagnose(
-        plan.config.loss(loss).key, space.parameters, plan.config.training_of(loss), searched, summary.tuned.params
+        None if plan.config.trainable else plan.config.loss(loss).key,
+        space.parameters,
+        plan.config.training_of(loss),
+        searched,
+        summary.tuned.params,
     )
     return summary.model_copy(update={"diagnostics": found})
 

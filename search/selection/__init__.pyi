@@ -37,11 +37,13 @@ from .retrieval_file import (
     sampled_queries as sampled_queries,
 )
 from .scoring import (
+    EMBEDDINGS as EMBEDDINGS,
     by_subset as by_subset,
     gathered_parts as gathered_parts,
     images_of as images_of,
     score as score,
     subset_name as subset_name,
+    test_metrics as test_metrics,
 )
 from .selection import (
     EXPORTED as EXPORTED,

@@ -28,15 +28,16 @@ from search.selection.retrieval_file import (
     sampled_queries,
 )
 from search.stages import UNTRAINED, WHITENED
+from trainables.data.dataset import Dataset
 from trainables.data.store.view import StoreView, protocol_for, superclasses_for
 from trainables.files import as_path
-from trainables.inference.model_files import FROZEN, parsed_tensors, read_network
+from trainables.inference.model_files import parsed_tensors
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery, full_float32
 from trainables.metrics.table import is_retrieval, split_subset
-from trainables.models.embedding import embed
+from trainables.training.cross_validation import training_class
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
 from trainables.training.untrained import whitened
 
@@ -209,6 +210,10 @@ def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: t
     return parts
 
 
+EMBEDDINGS = "embeddings"
+"""The folder of the embeddings by trainings of one's own, which may not be reproducible, next to the per-image results.
+"""
+
 Scored = tuple[dict[str, Any], dict[str, bytes]]
 """The scores of a model, and its files by name."""
 
@@ -224,18 +229,8 @@ def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
     if isinstance(scoring, BaselineScoring):
         return list(_baseline_scores(scoring, torch.device("cuda" if scoring.spec.gpu else "cpu")))
     spec, device = scoring.spec, torch.device("cuda" if scoring.gpu else "cpu")
-    inputs = Inputs(scoring.images, spec.model, replace(spec.training, views=1), device)
-    view = inputs.view(scoring.images.class_names)
     checkpoint = as_path(scoring.checkpoint)
-    tensors, description = read_network(checkpoint)
-    if inputs.backbone_digest is not None:
-        raise_if_other(spec.model, description["origin"][FROZEN])
-    model = inputs.network(pretrained=False)
-    model.load_state_dict(tensors)
-    training = spec.training
-    embeddings_ND = embed(
-        model, view, training.frame, batch_size=training.embedding_batch, device=device, precision="float32"
-    )
+    view, embeddings_ND = training_class(spec).tested(spec, checkpoint, scoring.images, device)
     entry = {
         "loss": scoring.loss,
         "source_trial": scoring.source_trial,
@@ -244,7 +239,13 @@ def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
         "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
         "per_image": scoring.per_image,
     }
-    return _scored(entry, embeddings_ND, view, scoring, spec.objective)
+    scores, files = _scored(entry, embeddings_ND, view, scoring, spec.objective)
+    if spec.trainable is None:
+        return scores, files
+    content = io.BytesIO()
+    np.savez_compressed(content, embeddings=embeddings_ND.cpu().numpy())
+    files[f"{EMBEDDINGS}/{scoring.per_image}"] = content.getvalue()
+    return {**scores, "embeddings_sha256": hashlib.sha256(content.getvalue()).hexdigest()}, files
 
 
 def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
@@ -261,6 +262,34 @@ def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator
         yield _scored(entry, embeddings_ND, view, scoring, scoring.objective)
 
 
+def test_metrics(
+    embeddings_ND: torch.Tensor,
+    labels_N: torch.Tensor,
+    class_names: Sequence[str],
+    dataset: Dataset,
+    names: Sequence[str],
+    superclasses_N: torch.Tensor | None,
+    protocol: RetrievalProtocol | None,
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """Return the parts of the metrics ``names`` for storage, and their values, both by name.
+
+    ``labels_N`` are positions in ``class_names``, of which ``dataset`` has subsets.
+    """
+    parts: dict[str, torch.Tensor] = {}
+    metrics: dict[str, float] = {}
+    test_subsets = dataset.test_subsets()
+    for subset, of_subset in by_subset(names).items():
+        of_N = images_of(subset, labels_N, class_names, test_subsets)
+        its_superclasses = None if superclasses_N is None else superclasses_N[of_N]
+        its_protocol = None if protocol is None else protocol[of_N]
+        found = metric_parts(embeddings_ND[of_N], labels_N[of_N], of_subset, its_superclasses, its_protocol)
+        values = from_parts(found, labels_N[of_N], of_subset)
+        values |= evaluate(embeddings_ND[of_N], labels_N[of_N], [name for name in of_subset if name not in values])
+        parts |= spread_parts(found, subset, of_N)
+        metrics |= {subset_name(name, subset): value for name, value in values.items()}
+    return parts, metrics
+
+
 def _scored(
     entry: Mapping[str, Any],
     embeddings_ND: torch.Tensor,
@@ -273,18 +302,8 @@ def _scored(
     names = scoring.metrics
     superclasses_N = superclasses_for((*names, objective), scoring.images.dataset, view)
     protocol = protocol_for(scoring.images.dataset, view.image_keys)
-    parts: dict[str, torch.Tensor] = {}
-    metrics: dict[str, float] = {}
-    test_subsets = scoring.images.dataset.test_subsets()
-    for subset, of_subset in by_subset(names).items():
-        of_N = images_of(subset, labels_N, view.class_names, test_subsets)
-        its_superclasses = None if superclasses_N is None else superclasses_N[of_N]
-        its_protocol = None if protocol is None else protocol[of_N]
-        found = metric_parts(embeddings_ND[of_N], labels_N[of_N], of_subset, its_superclasses, its_protocol)
-        values = from_parts(found, labels_N[of_N], of_subset)
-        values |= evaluate(embeddings_ND[of_N], labels_N[of_N], [name for name in of_subset if name not in values])
-        parts |= spread_parts(found, subset, of_N)
-        metrics |= {subset_name(name, subset): value for name, value in values.items()}
+    dataset = scoring.images.dataset
+    parts, metrics = test_metrics(embeddings_ND, labels_N, view.class_names, dataset, names, superclasses_N, protocol)
     content = io.BytesIO()
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names, protocol)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # The metrics, parameters and tags of a trial.
 
-EPOCH_METRIC, STEP_METRIC = "train/loss", "objective/value"
+EPOCH_METRIC, STEP_METRIC = "train/seconds", "objective/value"
 """The metrics of every epoch and of every step of the objective; MLflow groups charts by the part before the slash."""
 
 
@@ -57,7 +57,9 @@ def epoch_metrics(records: Sequence[EpochRecord], known: int) -> "list[Metric]":
 
     rows = []
     for step, record in list(enumerate(records, start=1))[known:]:
-        values = {EPOCH_METRIC: record["loss"], "train/seconds": record["end"] - record["start"]}
+        values = {EPOCH_METRIC: record["end"] - record["start"]}
+        values |= {"train/loss": record["loss"]} if "loss" in record else {}
+        values |= {f"train/{name}": value for name, value in record.get("reported", {}).items()}
         values |= {f"train/{unit}": count for unit, count in record.get("used", {}).items()}
         if "distinct_proxies" in record:
             values["train/distinct_proxies"] = record["distinct_proxies"]

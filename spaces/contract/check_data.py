@@ -12,6 +12,8 @@ import torch
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.dataset import ItemDataset
+from trainables.data.items import item_bytes
 from trainables.data.marks import GALLERY, QUERY
 from trainables.data.samplers import BatchSampler
 from trainables.mistakes import raise_if_any
@@ -46,7 +48,7 @@ class _DatasetContract:
             "Its classes are listed without opening an image.": self._unopened_problem,
             "Its classes and images are the same each time.": self._names_problem,
             "Its identity is the same in every process.": self._identity_problem,
-            "Its images are uint8 RGB, or its features float32, and the same each time.": self._items_problem,
+            "Its items are uint8 RGB, float32 features or of a known kind, the same each time.": self._items_problem,
             "Its published halves are disjoint and of its classes.": self._halves_problem,
             "Its superclasses cover every class.": self._superclasses_problem,
             "Its groups, parts and cameras are of its images.": self._marks_problem,
@@ -98,6 +100,8 @@ class _DatasetContract:
         return "" if sent.classes() == self._dataset.classes() else "Sent to another process, it has other classes."
 
     def _items_problem(self) -> str:
+        if isinstance(self._dataset, ItemDataset):
+            return self._kind_problem()
         features = self._dataset.features()
         for key in {self._keys[0]: None, self._keys[-1]: None}:
             item, kind = self._dataset.read(key), np.uint8 if features is None else np.float32
@@ -115,6 +119,12 @@ class _DatasetContract:
             stamp = self._dataset.stamp(key)
             if not isinstance(stamp, str) or stamp != self._dataset.stamp(key):
                 return f"stamp({key!r}) must be a string that changes only if the image does; it is {stamp!r}."
+        return ""
+
+    def _kind_problem(self) -> str:
+        for key in {self._keys[0]: None, self._keys[-1]: None}:
+            if item_bytes(self._dataset.read(key)) != item_bytes(self._dataset.read(key)):
+                return f"read({key!r}) returns another item the second time."
         return ""
 
     def _halves_problem(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from spaces.contract.check_data import check_batch_sampler, check_dataset
 from spaces.contract.check_loss import check_loss
 from spaces.contract.check_model import check_backbone, check_metric
+from spaces.contract.check_trainable import check_trainable
 from spaces.contract.outcome import CheckOutcome, outcome_of
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
@@ -16,8 +17,10 @@ from trainables.metrics.table import METRICS, unknown_metrics
 from trainables.mistakes import Mistakes, suggestion
 from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone
 from trainables.parts import is_own, load_part
+from trainables.training.trainable import Trainable
 
 LOSS, DATASET, BACKBONE, BATCH_SAMPLER, METRIC = "loss", "data set", "backbone", "batch sampler", "metric"
+TRAINABLE = "trainable"
 
 
 def kind_of(name: str) -> str:
@@ -50,7 +53,7 @@ def kind_of(name: str) -> str:
 
 def _kind_of_own(path: str) -> str:
     part: Any = load_part(path)
-    for kind, base in ((LOSS, Loss), (DATASET, Dataset), (BATCH_SAMPLER, BatchSampler)):
+    for kind, base in ((TRAINABLE, Trainable), (LOSS, Loss), (DATASET, Dataset), (BATCH_SAMPLER, BatchSampler)):
         if isinstance(part, type) and issubclass(part, base):
             return kind
     if isinstance(part, Backbone) or hasattr(part, "features"):
@@ -58,9 +61,9 @@ def _kind_of_own(path: str) -> str:
     if callable(part) and not isinstance(part, type):
         return METRIC
     raise Mistakes(
-        f"The part {path!r} is neither a loss, a data set nor a batch sampler (a class that derives from Loss, "
-        "Dataset or BatchSampler), nor a backbone (with an attribute features), nor a metric (a function); it is "
-        f"{part!r:.100}."
+        f"The part {path!r} is neither a loss, a data set, a batch sampler nor a training (a class that derives from "
+        "Loss, Dataset, BatchSampler or holdout.Trainable), nor a backbone (with an attribute features), nor a metric "
+        f"(a function); it is {part!r:.100}."
     )
 
 
@@ -71,7 +74,7 @@ def check_part(
 
     Args:
         name: name of a built-in part, or an import path.
-        options: a data set's options, as in a search file.
+        options: a data set's options, as in a search file; for a training, those of its data set with its ``name``.
         image_size: size of a backbone's images in pixels, 224 by default.
     """
     kind = ""
@@ -88,6 +91,8 @@ def check_part(
         yield from check_loss(name)
     elif kind == DATASET:
         yield from check_dataset(name, options)
+    elif kind == TRAINABLE:
+        yield from check_trainable(name, options)
     elif kind == BACKBONE:
         yield from check_backbone(name, *([] if image_size is None else [image_size]))
     elif kind == BATCH_SAMPLER:

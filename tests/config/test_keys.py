@@ -55,8 +55,9 @@ def test_every_example_is_accepted() -> None:
         assert in_file == apply_settings({}, [f"{key.name}={key.example}"])
         if key.name == "dataset.name":
             continue
+        base = {name: value for name, value in BASE.items() if (key.name, name) != ("trainable", "losses")}
         assert not validate_config(
-            apply_settings(BASE, [*BESIDE.get(key.name, []), f"{key.name}={key.example}"])
+            apply_settings(base, [*BESIDE.get(key.name, []), f"{key.name}={key.example}"])
         ).mistakes
 
 

@@ -9,7 +9,7 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import all_metrics
 from trainables.metrics.table import SUPERCLASSES
 
-ITEMS = "Its images are uint8 RGB, or its features float32, and the same each time."
+ITEMS = "Its items are uint8 RGB, float32 features or of a known kind, the same each time."
 OWN = "support.own_parts"
 
 

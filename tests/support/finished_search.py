@@ -28,7 +28,7 @@ from search.study.queued import RunningTrial
 from search.study.trial_queue import TrialQueue
 from search.trust import remember
 from trainables.training.cross_validation import CrossValidation, begin
-from trainables.training.train import Training
+from trainables.training.epoch_training import EpochTraining
 
 SLOTS = 2
 """Number of concurrent trials, which take turns after every epoch."""
@@ -71,7 +71,7 @@ def run_here(
 
 def _train(queue: TrialQueue, epochs: int | None) -> bool:
     """Train the trials of the queue, at most ``epochs`` epochs; return True if the queue is done."""
-    running: list[tuple[RunningTrial, Training | CrossValidation]] = []
+    running: list[tuple[RunningTrial, EpochTraining | CrossValidation]] = []
     while True:
         while len(running) < SLOTS and (trial := queue.next_trial()):
             running.append((trial, begin(trial.spec, torch.device("cpu"))))
@@ -85,3 +85,4 @@ def _train(queue: TrialQueue, epochs: int | None) -> bool:
             running.append((trial, training))
         else:
             training.wait_for_checkpoints()
+            training.end()

@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +45,13 @@ class Dataset(ABC):
         """Return the number of features of an item if items are vectors; None if they are images."""
         return None
 
+    @property
+    def of_images(self) -> bool:
+        """Return True if items are images; False if they are vectors, or of another kind."""
+        return self.features() is None
+
     def picture(self, key: str) -> "np.ndarray | None":
-        """Return an image that shows an item of a data set of vectors, as :meth:`read` does; None if there is none."""
+        """Return an image, as an RGB array, that shows an item which is no image; None if there is none."""
         return None
 
     def damage(self, key: str) -> str | None:
@@ -89,6 +94,31 @@ class Dataset(ABC):
     def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the training and test classes published by the data set's authors, or None."""
         return None
+
+
+class ItemDataset(Dataset):
+    """Named classes of items that are neither images nor vectors: texts, paths, arrays, records.
+
+    For a training of one's own (``trainable`` in a search file). ``read`` returns an item of a kind that
+    :mod:`trainables.data.items` names.
+    """
+
+    publisher: ClassVar[str] = "yourself"
+    layout: ClassVar[str] = ""
+
+    @property
+    def of_images(self) -> bool:
+        return False
+
+    @abstractmethod
+    def read(self, key: str) -> Any:
+        """Return the item ``key``; the same one each time."""
+
+    def stamp(self, key: str) -> str:
+        """Return the digest of the item. It reads the item; replace it where that is slow."""
+        from trainables.data.items import item_digest  # imports numpy
+
+        return item_digest(self.read(key))
 
 
 def sorted_classes(names: Iterable[str]) -> list[str]:

@@ -162,6 +162,11 @@ class EmbedderSpec:
         Raises:
             Mistakes: it has another format, or is damaged.
         """
+        if is_of_trainable(content):
+            raise Mistakes(
+                f"{path} is a model of {content['trainable']}, a training of your own, which alone can load it: give "
+                f"the folder {SAVED} of the exported model to its load."
+            )
         found = content.get("format") if isinstance(content, Mapping) else None
         if found != FORMAT:
             raise Mistakes(
@@ -191,6 +196,57 @@ class EmbedderSpec:
             raise Mistakes(f"{path} is damaged ({type(error).__name__}: {error}); export the model again.") from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainableSpec:
+    """The model of a training of one's own: its class, its params, and its ``origin`` as in :class:`EmbedderSpec`.
+
+    Its tensors are the files that its ``save`` wrote, as bytes.
+    """
+
+    trainable: str
+    params: Mapping[str, Any]
+    origin: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content for ``model.json`` and for a checkpoint's header."""
+        return {"format": FORMAT, **asdict(self)}
+
+
+def model_spec(content: Any, path: object) -> "EmbedderSpec | TrainableSpec":
+    """Return the description of any model, see :meth:`EmbedderSpec.from_json`."""
+    if not is_of_trainable(content):
+        return EmbedderSpec.from_json(content, path)
+    try:
+        return TrainableSpec(**{name: content[name] for name in ("trainable", "params", "origin")})
+    except KeyError as error:
+        raise Mistakes(f"{path} is damaged (it has no {error}); export the model again.") from error
+
+
+def is_of_trainable(content: Any) -> bool:
+    """Return True if ``content`` describes the model of a training of one's own."""
+    return isinstance(content, Mapping) and content.get("format") == FORMAT and "trainable" in content
+
+
+FILE = "file:"
+"""Name prefix of the tensors of a :class:`TrainableSpec`'s model, which are files."""
+
+SAVED = "saved"
+"""The folder of these files in an exported model."""
+
+
+def write_files(content: bytes, folder: AnyPath) -> None:
+    """Write the files in the ``content`` of a tensor file below ``folder``."""
+    from safetensors.numpy import load
+
+    for name, array in load(content).items():
+        *above, last = parts = name.removeprefix(FILE).split("/")
+        if not {"", ".", ".."}.isdisjoint(parts):
+            raise Mistakes(f"The model has a file {name!r}, whose name leads out of its folder; restore the model.")
+        place = folder.joinpath(*above)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / last).write_bytes(array.tobytes())
+
+
 FROZEN = "frozen_backbone"
 """Key in ``origin``: the digest of a backbone that was not trained, and is not in the checkpoint."""
 
@@ -205,11 +261,15 @@ def frozen_backbone(digest: str | None) -> dict[str, str]:
 WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "model.json", "README.md"
 
 
-def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec, card: str) -> None:
+def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec | TrainableSpec, card: str) -> None:
     """Write a model into ``folder``; ``weights`` is the content of a file of its network's tensors.
+
+    The files of a training of one's own are written to the folder ``saved``, too.
 
     The description is written last, so a folder with a description is complete.
     """
+    if isinstance(spec, TrainableSpec):
+        write_files(weights, folder / SAVED)
     write_whole(folder / WEIGHTS, lambda file: file.write(weights))
     write_text(folder / CARD, card)
     write_json(folder / DESCRIPTION, {**spec.to_json(), "weights_sha256": hashlib.sha256(weights).hexdigest()})

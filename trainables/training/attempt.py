@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from trainables.training.cross_validation import CrossValidation
+    from trainables.training.epoch_training import EpochTraining
     from trainables.training.train import Training
 
 
@@ -93,7 +94,7 @@ class Attempt:
     def __init__(self, spec: TrialSpec, devices: "Sequence[torch.device]") -> None:
         self._spec = spec
         self._devices = devices
-        self._training: Training | CrossValidation | None = None
+        self._training: EpochTraining | CrossValidation | None = None
         self._log: TrialLog | None = None
         self._reported = 0
 
@@ -106,7 +107,7 @@ class Attempt:
         return self._log
 
     @property
-    def training(self) -> "Training | CrossValidation":
+    def training(self) -> "EpochTraining | CrossValidation":
         """Return the training, begun or resumed on first access."""
         from trainables.training.cross_validation import begin
 
@@ -156,6 +157,7 @@ class Attempt:
             except Exception as error:  # not an error: the driver has ended the trial
                 with self.log.alone():
                     logger.warning("The last checkpoint could not be written (%s: %s).", type(error).__name__, error)
+            self._training.end()
         if self._log is not None:
             self._log.close()
         self._training = self._log = None
@@ -181,7 +183,7 @@ def train_together(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _next_epochs(trainings: "Sequence[Training | CrossValidation]") -> Sequence[EpochRecord | Exception]:
+def _next_epochs(trainings: "Sequence[EpochTraining | CrossValidation]") -> Sequence[EpochRecord | Exception]:
     if len(trainings) > 1:
         from trainables.training.stack import run_epochs
 

@@ -6,25 +6,32 @@ import torch
 
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.checkpoints import finished_records
+from trainables.training.epoch_training import EpochTraining
+from trainables.training.own import OwnTraining
 from trainables.training.train import Training
 
 
-def begin(spec: TrialSpec, *devices: torch.device) -> "Training | CrossValidation":
+def begin(spec: TrialSpec, *devices: torch.device) -> "EpochTraining | CrossValidation":
     """Begin or resume the training of ``spec`` on ``devices``; its cross-validation if it has folds."""
     return CrossValidation(spec, *devices) if spec.folds else _training_on(spec, *devices)
 
 
-def _training_on(spec: TrialSpec, *devices: torch.device) -> Training:
+def training_class(spec: TrialSpec) -> type[EpochTraining]:
+    """Return the class that trains ``spec`` on one device."""
+    return Training if spec.trainable is None else OwnTraining
+
+
+def _training_on(spec: TrialSpec, *devices: torch.device) -> EpochTraining:
     """Begin or resume a training without folds; several devices share each batch, one process per device."""
     if len(devices) == 1:
-        return Training(spec, *devices)
+        return training_class(spec)(spec, *devices)
     from trainables.training.distributed.training import FirstRank  # imports torch.distributed
 
     return FirstRank(spec, devices)
 
 
 class CrossValidation:
-    """The trainings of a spec with folds, resumed where an earlier attempt stopped; used like a :class:`Training`.
+    """The trainings of a spec with folds, resumed where an earlier attempt stopped; used like one training.
 
     A record has its ``fold``, from 1, and its ``epoch`` within the fold. Fold k writes its checkpoints below
     ``fold-<k>/``; a finished fold keeps its records and its best model.
@@ -34,7 +41,7 @@ class CrossValidation:
         self.spec = spec
         self._devices = devices
         self._fold = 0
-        self._training: Training | None = None
+        self._training: EpochTraining | None = None
         self.records: list[EpochRecord] = []
         self._next_fold()
 
@@ -55,6 +62,7 @@ class CrossValidation:
         self.records.append(record)
         if self._training.finished:
             self._training.close()
+            self.end()
             self._next_fold()
         return record
 
@@ -66,6 +74,11 @@ class CrossValidation:
         """
         if self._training is not None:
             self._training.wait_for_checkpoints()
+
+    def end(self) -> None:
+        """Release what the training of the current fold holds beside memory."""
+        if self._training is not None:
+            self._training.end()
 
     def _next_fold(self) -> None:
         """Advance to the first unfinished fold, collecting the records of earlier attempts."""
@@ -82,6 +95,7 @@ class CrossValidation:
         training = _training_on(spec, *self._devices)
         if training.finished:  # the attempt died between the last epoch and closing
             training.close()
+            training.end()
         else:
             self._training = training
         return training.records

@@ -35,7 +35,7 @@ class Inputs:
 
     def __init__(self, images: StoreSpec, model: ModelConfig, training: TrainingConfig, device: torch.device) -> None:
         self._model, self._frame, self._device = model, training.frame, device
-        self._store = on_device(_opened(images), device)
+        self._store = on_device(opened_images(images), device)
         self._frozen: _Frozen | None = None
         if model.is_frozen:
             augmentation = training.augment if training.views > 1 else "none"
@@ -177,7 +177,7 @@ def raise_if_other(model: ModelConfig, digest: str) -> None:
         )
 
 
-def _opened(images: StoreSpec) -> Store:
+def opened_images(images: StoreSpec) -> Store:
     """Open the image store; a failing disk or network is a :class:`StorageFailure`, not a mistake in the spec."""
     try:
         return opened_store(images)

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import invalidate_caches
 from typing import Any
 
@@ -18,25 +18,24 @@ from torch import Tensor, nn
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.split import merged_labels, noisy_labels
+from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
-from trainables.files import as_path, write_json
-from trainables.inference.model_files import EmbedderSpec, frozen_backbone
+from trainables.inference.model_files import FROZEN, EmbedderSpec, frozen_backbone, read_network
 from trainables.losses import LOSSES, Loss, loss_row, memory_refused
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.memory import Memory, PairLoss
 from trainables.metrics.evaluation import evaluate
-from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.models.lora import merged
 from trainables.models.stages import Stage, stages
-from trainables.spec import DeviceMemory, EpochRecord, TrialSpec, derived_seed
-from trainables.storage import StorageFailure, cause_of
+from trainables.spec import EpochRecord, TrialSpec, derived_seed
+from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.averages import Averages, kept_tensors
-from trainables.training.checkpoints import Checkpoints
 from trainables.training.chunks import ChunkedNetwork
 from trainables.training.config import OPTIMIZERS, parameter_group
-from trainables.training.inputs import Inputs
+from trainables.training.epoch_training import Diverged, EpochTraining, memory_on, origin_of
+from trainables.training.inputs import Inputs, raise_if_other
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +49,6 @@ def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[Epoch
             yield training.run_epoch()
     finally:
         training.wait_for_checkpoints()
-
-
-class Diverged(ArithmeticError):
-    """A loss or an embedding that is not finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,16 +75,14 @@ class LearningStage:
     begins: int
 
 
-class Training:
-    """One training, resumed from its newest checkpoint if there is one.
+class Training(EpochTraining):
+    """The training of a network of images or features with a loss.
 
     Every random draw is a function of the spec's seed and the epoch, so a resumed training gives the same results.
     """
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
-        assert not spec.folds, "a spec with folds is several trainings"
-        self.spec = spec
-        self.device = device
+        super().__init__(spec, device)
         self._config = spec.training
 
         self._inputs = Inputs(spec.images, spec.model, spec.training, device)
@@ -120,8 +113,6 @@ class Training:
 
         self.averages = Averages(self.model, self.loss, self._config.ema) if self._config.ema else None
 
-        self._best = -math.inf
-        self.records: list[EpochRecord] = []
         self._resume()
 
     def _learned_labels(self) -> Tensor:
@@ -179,10 +170,7 @@ class Training:
 
     def _resume(self) -> None:
         """Begin a new attempt and load the newest checkpoint of an earlier one."""
-        self._checkpoints = Checkpoints(self.spec.directory, self.spec.digest)
-        self._origin = {**origin_of(self.spec), **frozen_backbone(self._inputs.backbone_digest)}
-        write_json(as_path(self.spec.directory) / "trial.json", self._origin)
-        state = self._checkpoints.load_last()
+        state = self._new_attempt({**origin_of(self.spec), **frozen_backbone(self._inputs.backbone_digest)})
         if state is None:
             return
         self.model.load_state_dict(state["model"])
@@ -191,24 +179,12 @@ class Training:
         if self._memory is not None:
             for name, buffer in self._memory.named_buffers():
                 buffer.copy_(state["memory"][name])
-        self._best = state["best"]
-        self.records = state["records"]
         if self.averages is not None:
             self.averages.load(state["averages"], updates=sum(record["batches"] for record in self.records))
         logger.info("Resuming after epoch %d.", len(self.records))
 
-    @property
-    def finished(self) -> bool:
-        """Return True if all epochs are trained."""
-        return len(self.records) >= self._config.epochs
-
     def run_epoch(self) -> EpochRecord:
-        """Train and validate the next epoch and start writing its checkpoints; after the last epoch, wait for them.
-
-        Raises:
-            Diverged: the loss or the embeddings are not finite.
-            StorageFailure: the checkpoints of the previous epoch could not be written.
-        """
+        """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
         start = time.time()
         epoch = self.begin_epoch()
         with self.deterministic:
@@ -336,9 +312,8 @@ class Training:
             record["together"] = trained.together
         if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
             record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
-        if self.device.type == "cuda":
-            total = torch.cuda.get_device_properties(self.device).total_memory
-            record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self.device), total=total)
+        if memory := memory_on(self.device):
+            record["memory"] = memory
         self._save(record)
         if self.finished:
             self.wait_for_checkpoints()
@@ -376,24 +351,18 @@ class Training:
 
     def _save(self, record: EpochRecord) -> None:
         """Append ``record`` and save the state to resume from, and the model if it is the best so far."""
-        # Without validation classes the last epoch is the best: the number of epochs was chosen before.
-        value = record["metrics"].get(metric_name(self.spec.objective), float(record["epoch"]))
         weights = {"model": self.model.state_dict(), "loss": self.loss.state_dict()}
         best, description = None, None
-        if value > self._best:
-            self._best = value
+        if self._is_best(record):
             best = kept_tensors(weights["model"], weights["loss"]) if self.averages is None else self.averages.tensors
             if self.spec.model.lora_rank:
                 best = merged(best)
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
-            record["checkpoint"] = self._checkpoints.best
-        self.records.append(record)
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {
             **weights,
             "optimizer": self.optimizer.state_dict(),
-            "best": self._best,
-            "records": [dict(entry) for entry in self.records],
+            **self._progress,
         }
         if self.averages is not None:
             last["averages"] = self.averages.tensors
@@ -401,17 +370,24 @@ class Training:
             last["memory"] = dict(self._memory.named_buffers())
         self._checkpoints.save(last, best, description)
 
-    def wait_for_checkpoints(self) -> None:
-        """Wait until the checkpoints of the last epoch are written.
+    # The test.
 
-        Raises:
-            Exception: they could not be written.
-        """
-        self._checkpoints.wait()
-
-    def close(self) -> None:
-        """Reduce the files of a finished training to its records and its best model."""
-        self._checkpoints.close(self.records)
+    @classmethod
+    def tested(
+        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: torch.device
+    ) -> tuple[StoreView, Tensor]:
+        """Return ``images`` and their embeddings, in float32 whatever the precision of the training was."""
+        config = spec.training
+        inputs = Inputs(images, spec.model, replace(config, views=1), device)
+        view = inputs.view(images.class_names)
+        tensors, description = read_network(checkpoint)
+        if inputs.backbone_digest is not None:
+            raise_if_other(spec.model, description["origin"][FROZEN])
+        model = inputs.network(pretrained=False)
+        model.load_state_dict(tensors)
+        return view, embed(
+            model, view, config.frame, batch_size=config.embedding_batch, device=device, precision="float32"
+        )
 
 
 class LateValue:
@@ -439,21 +415,6 @@ def raise_if_diverged(loss: float, epoch: int) -> None:
     """Raise :class:`Diverged` if the loss of a batch is not finite."""
     if not math.isfinite(loss):
         raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
-
-
-def origin_of(spec: TrialSpec) -> dict[str, Any]:
-    """Return the provenance of a training as JSON types: its search and trial, and its settings."""
-    return {
-        **spec.origin,
-        "loss": spec.loss,
-        "hyperparameters": dict(spec.hyperparameters),
-        "training": asdict(spec.training),
-        "initial_weights": spec.model.weights,
-        "seed": spec.seed,
-        "classes": {"train": len(spec.train_classes), "validation": len(spec.validation_classes)},
-        "objective": spec.objective,
-        "digest": spec.digest,
-    }
 
 
 def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
@@ -490,7 +451,8 @@ def failure_of(error: BaseException) -> dict[str, Any]:
         cause = "OUT_OF_MEMORY"
     else:
         cause = "CODE_ERROR"
-    return {"cause": cause, "reason": f"{type(error).__name__}: {error}"}
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))  # the lines of a user's code
+    return {"cause": cause, "reason": f"{type(error).__name__}: {error}{notes}"}
 
 
 def _own_module_gone(error: BaseException) -> str | None:

@@ -81,7 +81,8 @@ class TrialLog:
         fold = f"fold {record['fold']}, " if "fold" in record else ""
         metrics = "".join(f", {name} {value:.4f}" for name, value in record["metrics"].items())
         seconds = record["end"] - record["start"]
-        self._add(f"{fold}epoch {record['epoch']}: loss {record['loss']:.6g}{metrics}, {seconds:.1f} s")
+        loss = f"loss {record['loss']:.6g}" if "loss" in record else "trained"
+        self._add(f"{fold}epoch {record['epoch']}: {loss}{metrics}, {seconds:.1f} s")
         self._write()
 
     def done(self) -> None:

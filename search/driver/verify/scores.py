@@ -35,6 +35,10 @@ CLOSE = 1e-9
 """Tolerance for sums and means recomputed in another order."""
 
 
+RECOMPUTED = 1e-6
+"""Tolerance for metrics recomputed from embeddings, perhaps on another machine."""
+
+
 def _scored_openings(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the records of the openings in ``test.json``; none while the test classes are sealed."""
     openings: list[dict[str, Any]] = json.loads(folder.test.read_text())["openings"] if folder.test.exists() else []
@@ -113,6 +117,11 @@ def check_scores(records: Records, selection: Selection, training: ImageSet) -> 
             f"{what}: its metrics, from the per-image results",
             _metric_problems(what, records, selection.test_metrics, record, folder),
         )
+        if plan.config.trainable is not None:
+            yield check(
+                f"{what}: its metrics, from the kept embeddings",
+                _embedding_problems(what, records, selection.test_metrics, record, folder),
+            )
         yield check(
             f"{what}: the stored neighbours, samples and thumbnails",
             _retrieval_problems(what, records, record, folder, images.class_names),
@@ -229,6 +238,39 @@ def _metric_problems(
                 if not math.isclose(stored, value, rel_tol=CLOSE):
                     yield from differing(f"{of_model} {subset_name(name, subset)}", stored, value)
         yield from differing(f"{of_model} sha256", model["sha256"], hashlib.sha256(file.read_bytes()).hexdigest())
+
+
+def _embedding_problems(
+    what: str, records: Records, names: Sequence[str], record: Mapping[str, Any], folder: Path
+) -> Iterator[str]:
+    """Recompute the metrics of a training of one's own from the embeddings of the test items that were kept."""
+    import torch
+
+    from search.selection import EMBEDDINGS, test_metrics
+    from trainables.data.store.view import protocol_for
+
+    (keys, labels), dataset = _test_images(records), records.plan.config.dataset.source
+    superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
+    for model in record["scores"]:
+        file, of_model = folder / EMBEDDINGS / model["per_image"], f"{what} {EMBEDDINGS}/{model['per_image']}"
+        if not file.is_file():
+            yield f"{of_model}: the file is missing."
+            continue
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        yield from differing(f"{of_model} sha256", model["embeddings_sha256"], digest)
+        embeddings_ND = torch.from_numpy(read_arrays(file, "embeddings")["embeddings"])
+        _, metrics = test_metrics(
+            embeddings_ND,
+            torch.tensor(labels),
+            records.plan.split.test,
+            dataset,
+            names,
+            None if superclasses is None else torch.tensor(superclasses),
+            protocol_for(dataset, keys),
+        )
+        for name, value in metrics.items():
+            if not math.isclose(model["metrics"][name], value, rel_tol=RECOMPUTED):
+                yield from differing(f"{of_model} {name}", model["metrics"][name], value)
 
 
 def _test_images(records: Records) -> tuple[list[str], list[int]]:

@@ -98,8 +98,8 @@ def check_files(records: Records) -> Iterator[Check]:
 
 def _file_problems(records: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
     from trainables.losses.base import distinct_proxies  # imports torch
+    from trainables.training.epoch_training import origin_of
     from trainables.training.inputs import backbone_digest
-    from trainables.training.train import origin_of
 
     spec = training_of(records.plan, loss, stage, trial)
     removable = stage is Stage.SEARCH and records.plan.config.checkpoints.max_gb is not None

@@ -3,9 +3,10 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -39,6 +40,7 @@ from search.trust import CHECKPOINTS, STORAGE, check_addresses, check_code, own_
 from trainables.inference.model_files import DESCRIPTION, WEIGHTS
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord, TrialSpec
+from trainables.training.trainable import trainable_class
 
 LASTING = ("best", "confirmed", "final", "test")
 """Keys of a loss in the summary that never become empty again."""
@@ -261,9 +263,11 @@ class Retraining:
         plan, spec = _training_again(self.search, self.study, trial)
         what = f"{self.search.name}/{self.study} trial {self.number}"
         threads = max(1, int(plan.config.resources.cpus_per_trial))
+        tolerance = 0.0 if spec.trainable is None else trainable_class(spec.trainable).tolerance
+        same = f"the same within {tolerance:g}" if tolerance else "bit for bit the same"
         yield check(
-            f"{what}: {len(epochs_of(trial))} epochs retrained, bit for bit the same",
-            _epoch_problems(what, trial, spec, threads),
+            f"{what}: {len(epochs_of(trial))} epochs retrained, {same}",
+            _epoch_problems(what, trial, spec, threads, tolerance),
         )
 
 
@@ -276,7 +280,8 @@ def _training_again(search: StoredSearch, study: str, trial: FrozenTrial) -> tup
 
 
 def _is_deterministic(search: StoredSearch, study: str, number: int) -> bool:
-    return _training_again(search, study, search.trial_of(study, number))[1].training.deterministic
+    spec = _training_again(search, study, search.trial_of(study, number))[1]
+    return spec.trainable is not None or spec.training.deterministic  # a training of one's own states its tolerance
 
 
 def _on_gpu(records: Sequence[EpochRecord]) -> bool:
@@ -289,7 +294,7 @@ def _gpu_is_here() -> bool:
     return torch.cuda.is_available()
 
 
-def _epoch_problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int) -> Iterator[str]:
+def _epoch_problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int, tolerance: float) -> Iterator[str]:
     import torch
 
     from trainables.training.cross_validation import begin
@@ -303,10 +308,21 @@ def _epoch_problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int
                 record = training.run_epoch()
                 fold = f" fold {record['fold']}" if "fold" in record else ""
                 of_epoch = f"{what}{fold} epoch {record['epoch']} retrained,"
-                yield from differing(f"{of_epoch} loss", stored["loss"], record["loss"])
-                yield from differing(f"{of_epoch} metrics", stored["metrics"], record["metrics"])
+                for key in ("loss", "reported", "metrics"):
+                    found = _settled(stored.get(key), record.get(key), tolerance)
+                    yield from differing(f"{of_epoch} {key}", stored.get(key), found)
                 yield from differing(f"{of_epoch} batches", stored["batches"], record["batches"])
                 for key in ("used", "distinct_proxies"):
                     yield from differing(f"{of_epoch} {key}", stored.get(key), record.get(key))
         finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()
+            training.end()
+
+
+def _settled(stored: Any, found: Any, tolerance: float) -> Any:
+    """Return ``found``, a number or numbers by name, with those of ``stored`` that differ by ``tolerance`` at most."""
+    if isinstance(stored, Mapping) and isinstance(found, Mapping):
+        return {name: _settled(stored.get(name), value, tolerance) for name, value in found.items()}
+    if isinstance(stored, float) and isinstance(found, float) and abs(stored - found) <= tolerance:
+        return stored
+    return found

@@ -93,6 +93,8 @@ def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> No
 
 
 def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
+    if config.trainable is not None:  # it makes its own batches
+        return
     keys: dict[tuple[str, int, int], str] = {}
     for loss in config.loss_names:
         key = "training" if _batches(config.training_of(loss)) == _batches(config.training) else f"{BY_LOSS}.{loss}"
@@ -210,7 +212,7 @@ def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, 
 def check_store_size(found: Findings, config: SearchConfig) -> None:
     """Check that images are stored as large as the training needs them."""
     stored, needed = config.dataset.store_size, config.training.frame.short_side
-    if stored < needed:
+    if stored < needed and config.trainable is None:
         sentence = (
             f"dataset.store_size is {stored} and the training resizes images to {needed}: they would be shrunk and "
             f"then enlarged again; set dataset.store_size to {needed} or more."

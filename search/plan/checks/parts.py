@@ -9,7 +9,7 @@ from search.config.names import shipped_packages
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.plan.plan import search_budget
-from spaces.search_space import SECTIONS, SearchSpace, search_space
+from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
 from spaces.space import MODEL, TRAINING, steps
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.losses import loss_row, memory_refused
@@ -57,11 +57,13 @@ MEMORY = ("cross_batch_memory", "memory_warmup_epochs")
 
 def check_memory(found: Findings, config: SearchConfig) -> None:
     """Check that the losses for which a memory of earlier batches is set compare pairs."""
-    keys = ("losses", "training.cross_batch_memory", "training_by_loss", "space")
+    keys = ("losses", "trainable", "training.cross_batch_memory", "training_by_loss", "space")
     found.add(_memory_mistakes(config), *keys)
 
 
 def _memory_mistakes(config: SearchConfig) -> Iterator[str]:
+    if config.trainable is not None:
+        return
     rows = {loss.name: loss_row(loss.key) for loss in config.losses}
     for name, row in rows.items():
         share = config.training_of(name).cross_batch_memory
@@ -96,7 +98,7 @@ def _stack_mistakes(config: SearchConfig) -> Iterator[str]:
             f"resources.stack is {stack} and resources.gpus_per_trial is {gpus:g}: one is for networks of which several"
             " fit on a GPU, the other for those that need several GPUs; set one of them to 1."
         )
-    for loss in config.losses if stack > 1 else ():
+    for loss in config.losses if stack > 1 and config.trainable is None else ():
         reason = why_not_stacked(
             loss=loss.key,
             model=config.model,
@@ -128,10 +130,16 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
 
     Spaces that were ``accepted`` when their search began are not tried on the losses again, which imports torch.
     """
-    if found.left_out.replaced("losses"):
+    if found.left_out.replaced("losses") or found.left_out.replaced("trainable"):
         return {}
     found.add(_other_losses(config), "losses")
     for_training, for_model = (config.space.get(section, {}) for section in SECTIONS)
+    if config.trainable is not None:
+        (part,) = config.losses
+        space = found.check(lambda: search_space_of_trainable(part, config.space.get(part.name, {})), "trainable")
+        if space is not None:
+            _check_budget(found, config, part.name, space)
+        return {} if space is None else {part.name: space}
     spaces = {}
     for loss in config.losses:
         wishes = config.space.get(loss.name, {})
@@ -242,8 +250,10 @@ SMALLEST = 16
 def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace]) -> tuple[str, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
-    The built-in network is not tried: importing torch takes seconds.
+    The built-in network is not tried: importing torch takes seconds. A training of one's own has none.
     """
+    if config.trainable is not None:
+        return ()
     model = config.model
     chunks = [config.training_of(loss).gradient_chunk for loss in config.loss_names]
     if any(chunks) and not (model.freeze_bn or model.is_frozen or model.lora_rank):

@@ -154,7 +154,7 @@ def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) 
         study=short_study_name(loss, stage),
         number=trial.number,
         epochs=search.config.training.epochs * max(1, folds),
-        values=tuple(record["metrics"].get(objective, -record["loss"]) for record in records),
+        values=tuple(record["metrics"].get(objective, -record.get("loss", 0.0)) for record in records),
         rung=rung,
         bar=bar,
         seconds=time.time() - records[-1]["end"] if records else None,

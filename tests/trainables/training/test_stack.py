@@ -15,9 +15,10 @@ from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import Schedule
+from trainables.training.epoch_training import Diverged
 from trainables.training.stack import run_epochs, stack_key, why_not_stacked
 from trainables.training.stack.together import embedded_together
-from trainables.training.train import Diverged, Training
+from trainables.training.train import Training
 
 
 @pytest.fixture(scope="module")

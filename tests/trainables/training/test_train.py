@@ -21,7 +21,8 @@ from trainables.models.embedding import embed
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.config import Schedule, TrainingConfig
-from trainables.training.train import Diverged, Training, failure_of, train
+from trainables.training.epoch_training import Diverged
+from trainables.training.train import Training, failure_of, train
 
 CPU = torch.device("cpu")
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables.data.dataset import Dataset
+from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
+from trainables.data.items import item_bytes, item_digest
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.store.cache import InUse, built_alone
-from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, PIXELS, image_digest, image_look, vector_look
+from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest, image_look, vector_look
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
@@ -196,6 +197,8 @@ def _write(
     origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
     images = {"image_keys": keys, "image_digests": digests, "image_looks": looks}
     items = {"features": dataset.features(), "class_names": list(classes), **images}
+    if isinstance(dataset, ItemDataset):
+        items["of_items"] = True
     write_json(folder / INDEX, {"format": FORMAT, **origin, **items})
 
 
@@ -209,6 +212,8 @@ def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: in
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
         item = dataset.read(key)
+        if isinstance(dataset, ItemDataset):
+            return _item(item)
         if (features := dataset.features()) is not None:
             return _vector(item, features)
         fitting = fitted(item, short_side)
@@ -232,6 +237,11 @@ def _vector(item: np.ndarray, features: int) -> _Decoded:
     if not (np.isfinite(item).all() and item.any()):
         raise ValueError("its numbers are not finite, or all zero")
     return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item), look=vector_look(item))
+
+
+def _item(item: object) -> _Decoded:
+    content, digest = item_bytes(item), item_digest(item)[:LENGTH]
+    return _Decoded(content=content, size=(1, len(content)), digest=digest, look=digest)
 
 
 # Size estimate
@@ -262,6 +272,9 @@ def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> Sto
     if (features := dataset.features()) is not None:
         size = len(keys) * (4 * features + OF_AN_IMAGE)
         return StoreSize(expected=size, least=size)
+    if isinstance(dataset, ItemDataset):
+        sample = keys[:: max(1, -(-len(keys) // SAMPLED_READS))]
+        return _scaled_size([len(item_bytes(dataset.read(key))) + OF_AN_IMAGE for key in sample], len(keys))
     most = SAMPLED_FILES if isinstance(dataset, RootedDataset) else SAMPLED_READS
     sample = keys[:: max(1, -(-len(keys) // most))]
     return _scaled_size([_bytes(size, short_side) for size in image_sizes(dataset, sample)], len(keys))

@@ -19,9 +19,11 @@ class StoreContents:
     """Labels, sizes and names of N images, and their memory-mapped pixels.
 
     If items are vectors, ``features`` is their size, their float32 numbers are in ``pixels``, and there are no sizes.
+    If they are ``of_items`` of another kind, ``pixels`` are their bytes, and ``sizes_N2`` are 1 and their lengths.
     """
 
     features: int | None
+    of_items: bool
     labels_N: np.ndarray
     sizes_N2: np.ndarray
     pixels: np.ndarray
@@ -35,7 +37,7 @@ class StoreContents:
         """Number of bytes of each image in ``pixels``."""
         if self.features is not None:
             return np.full(len(self.labels_N), 4 * self.features)
-        lengths_N: np.ndarray = 3 * self.sizes_N2.prod(axis=1)
+        lengths_N: np.ndarray = (1 if self.of_items else 3) * self.sizes_N2.prod(axis=1)
         return lengths_N
 
 
@@ -55,6 +57,7 @@ def read_contents(path: Path) -> StoreContents:
         raise Mistakes(f"The image store {str(path)!r} is of another version. Remove it to build it again.")
     contents = StoreContents(
         features=index["features"],
+        of_items=index.get("of_items", False),
         labels_N=labels_N,
         sizes_N2=sizes_N2,
         pixels=pixels,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.dataset import Dataset
+from trainables.data.items import item_of
 from trainables.data.loading import Features
 from trainables.data.marks import GALLERY, QUERY
 from trainables.data.store.cache import InUse
@@ -34,8 +35,8 @@ SHARE = 0.25  # of the GPU's free memory that images may take; the network and i
 class Store:
     """An open image store; pixels are memory-mapped, so that all processes of a node share them.
 
-    ``features`` is the number of features if it holds vectors, and None if it holds images. The store is locked against
-    removal during the lifetime of this object.
+    ``features`` is the number of features if it holds vectors, else None. The store is locked against removal during
+    the lifetime of this object.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,6 +44,7 @@ class Store:
         self._in_use = InUse(path)
         contents = read_contents(path)
         self.features = contents.features
+        self._of_items = contents.of_items
         self.labels_N = torch.from_numpy(contents.labels_N)
         self.sizes_N2 = torch.from_numpy(contents.sizes_N2)
         self._pixels = contents.pixels
@@ -90,6 +92,18 @@ class Store:
         mapped = torch.from_file(str(self.path / PIXELS), shared=False, size=math.prod(shape), dtype=torch.float32)
         return mapped.view(shape)
 
+    def items(self, rows_N: Tensor) -> Any:
+        """Return a copy of some items: a list of images (uint8 [H, W, 3]) or other items, or vectors float32 [N, F]."""
+        if self.features is not None:
+            return self.features_VNF[0][rows_N].cpu().numpy()
+        return [self._item(row) for row in rows_N.tolist()]
+
+    def _item(self, row: int) -> Any:
+        start, (h, w) = int(self._starts_N[row]), self.sizes_N2[row].tolist()
+        if self._of_items:
+            return item_of(self._pixels[start : start + h * w].tobytes())
+        return self._pixels[start : start + 3 * h * w].reshape(w, h, 3).transpose(1, 0, 2).copy()
+
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
         """Return the pixels of one window (int64, inside the image) of each image: uint8 [B, W, H, 3], zero-padded."""
         height, width = windows_B4[:, 2:].amax(dim=0).tolist()
@@ -116,6 +130,15 @@ class StoreView:
     def sizes(self, indices: Tensor) -> Tensor:
         """Return height and width of some images, int64 [B, 2]."""
         return self.store.sizes_N2[self.rows_N[indices]]
+
+    def rows(self, indices: Tensor) -> "StoreView":
+        """Return some of the images, in the order of ``indices``."""
+        return replace(self, rows_N=self.rows_N[indices], labels_N=self.labels_N[indices])
+
+    @property
+    def items(self) -> Any:
+        """A copy of the items, as :meth:`Store.items` returns it."""
+        return self.store.items(self.rows_N)
 
     @property
     def image_keys(self) -> tuple[str, ...]:

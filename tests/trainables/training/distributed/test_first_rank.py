@@ -25,7 +25,8 @@ from trainables.spec import TrialSpec
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.distributed import RankLost
 from trainables.training.distributed.training import FirstRank
-from trainables.training.train import Diverged, Training
+from trainables.training.epoch_training import Diverged
+from trainables.training.train import Training
 
 CPU = torch.device("cpu")
 TWO = (CPU, CPU)

@@ -1,0 +1,186 @@
+"""Contract of a training of one's own, tested with real trainings of two epochs."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from spaces.space import Space, Value
+from spaces.trainables import space_of_trainable
+from trainables.data import DATASETS, Dataset
+from trainables.data.store.spec import StoreSpec
+from trainables.mistakes import Mistakes, counted, raise_if_any
+from trainables.models import ModelConfig
+from trainables.spec import EpochRecord, TrialSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.own import OwnTraining
+
+EPOCHS = 2
+MOST_CLASSES = 12
+"""Classes that the contract uses, the first of a data set."""
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnFeatures(Dataset):
+    """Classes of drawn vectors, for a training that is checked without a data set."""
+
+    summary: ClassVar[str] = "drawn vectors"
+    publisher: ClassVar[str] = "none"
+    layout: ClassVar[str] = ""
+
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        return {f"class {label}": tuple(f"{label}/{row}" for row in range(8)) for label in range(MOST_CLASSES)}
+
+    def identity(self) -> str:
+        return "drawn features"
+
+    def stamp(self, key: str) -> str:
+        return key
+
+    def features(self) -> int:
+        return 16
+
+    def read(self, key: str) -> np.ndarray:
+        label, row = map(int, key.split("/"))
+        centre = np.random.default_rng(label).normal(size=16)
+        return (centre + np.random.default_rng((label, row)).normal(size=16)).astype(np.float32)
+
+
+def check_trainable(path: str, options: Mapping[str, Any] | None = None) -> Iterator[CheckOutcome]:
+    """Check that the training at the import path ``path`` keeps the contract. Nothing is raised.
+
+    Args:
+        path: the training.
+        options: the section ``dataset`` of a search file; by default drawn vectors are trained on.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdout-check-") as folder:
+        yield from outcomes_of(lambda: _TrainableContract(path, dict(options or {}), Path(folder)).checks())
+
+
+class _TrainableContract:
+    """The checks of one training, in a folder for its checkpoints."""
+
+    def __init__(self, path: str, options: dict[str, Any], folder: Path) -> None:
+        self._path, self._folder = path, folder
+        self._space: Space = space_of_trainable(path)
+        dataset = _dataset(options)
+        names = tuple(islice(dataset.classes(), MOST_CLASSES))
+        train = names[: -(-2 * len(names) // 3)]
+        self._spec = TrialSpec(
+            trainable=path,
+            loss=path,
+            hyperparameters={name: entry.default for name, entry in self._space.items()},
+            model=ModelConfig(),
+            training=TrainingConfig(epochs=EPOCHS),
+            images=StoreSpec(dataset=dataset, class_names=names, short_side=256, cache=str(folder / "cache")),
+            train_classes=train,
+            validation_classes=names[len(train) :],
+            metrics=("map_at_r", "recall_at_1"),
+            objective="map_at_r",
+            seed=1,
+            directory="",
+        )
+        self._first: list[EpochRecord] = []
+
+    def checks(self) -> Mapping[str, Check]:
+        return {
+            "It trains two epochs with its defaults.": self._default_problem,
+            "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
+            "Saved and loaded, it continues with the same numbers.": self._resume_problem,
+            "An item's embedding does not depend on the other items or their order.": self._order_problem,
+            "Both ends of every range and every choice can be set up.": self._ends_problem,
+        }
+
+    @contextmanager
+    def _training(self, name: str, **params: Value) -> Iterator[OwnTraining]:
+        spec = replace(
+            self._spec,
+            hyperparameters={**self._spec.hyperparameters, **params},
+            directory=str(self._folder / name),
+        )
+        training = OwnTraining(spec, CPU)
+        try:
+            yield training
+            training.wait_for_checkpoints()
+        finally:
+            training.end()
+
+    def _default_problem(self) -> str:
+        with self._training("default") as training:
+            self._first = [training.run_epoch() for _ in range(EPOCHS)]
+        return ""
+
+    def _again_problem(self) -> str:
+        with self._training("again") as training:
+            return self._difference([training.run_epoch() for _ in range(EPOCHS)])
+
+    def _resume_problem(self) -> str:
+        with self._training("resumed") as training:
+            training.run_epoch()
+        with self._training("resumed") as training:
+            training.run_epoch()
+            return self._difference(training.records)
+
+    def _difference(self, records: list[EpochRecord]) -> str:
+        """Return a sentence on the first number that differs from the first training's."""
+        for before, after in zip(self._first, records, strict=True):
+            for name, number in _numbers(before).items():
+                found = _numbers(after).get(name)
+                if found is None or abs(found - number) > self._tolerance:
+                    return (
+                        f"In epoch {before['epoch']} {name} was {number:g} and is {found}; draw random numbers from "
+                        f"the seed, save all that training needs, or state a tolerance (it is {self._tolerance:g})."
+                    )
+        return ""
+
+    @property
+    def _tolerance(self) -> float:
+        from trainables.training.trainable import trainable_class
+
+        return trainable_class(self._path).tolerance
+
+    def _order_problem(self) -> str:
+        with self._training("default") as training:
+            forward_ND, backward_ND = training.embedded(), training.embedded(backwards=True).flip(0)
+        largest = (forward_ND - backward_ND).abs().max().item()
+        allowed = max(self._tolerance, 1e-4) * max(1.0, forward_ND.abs().max().item())
+        if largest > allowed:
+            return f"Embedded in reverse, an item's numbers differ by {largest:g}; return the items' order as given."
+        return ""
+
+    def _ends_problem(self) -> str:
+        for name, entry in self._space.items():
+            low, high = (getattr(entry.distribution, end, None) for end in ("low", "high"))
+            for number, value in enumerate(getattr(entry.distribution, "choices", (low, high))):
+                try:
+                    with self._training(f"{name}-{number}", **{name: value}):
+                        pass
+                except Exception as error:
+                    return f"{name} = {value!r} is in its space and raises {type(error).__name__}: {error}."
+        return ""
+
+
+def _numbers(record: EpochRecord) -> dict[str, float]:
+    loss = {"loss": record["loss"]} if "loss" in record else {}
+    return {**loss, **record.get("reported", {}), **record["metrics"]}
+
+
+def _dataset(options: dict[str, Any]) -> Dataset:
+    name = options.pop("name", None)
+    if name is None:
+        raise_if_any([f"--set {key}: name a data set, too, by --set name=…." for key in options])
+        return DrawnFeatures()
+    raise_if_any(DATASETS.problems("name", name))
+    dataset = DATASETS[name](**options)
+    if len(dataset.classes()) < 4:
+        raise Mistakes(f"{name} has {counted(len(dataset.classes()), 'class', 'classes')}; the contract needs 4.")
+    return dataset

@@ -1,0 +1,183 @@
+"""Searches with trainings of a user's own, from their files to the tested, verified and exported models."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from mlflow import MlflowClient
+from support.commands import holdout, holdout_here, kill_when, write_search
+from support.finished_search import run_here
+from support.refusals import refused
+
+import holdout as library
+from search.config.search_config import parse_config
+
+ROOT = Path(__file__).parents[2]
+SMALL: dict[str, Any] = {
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 2},
+    "metrics": {"test": ["recall_at_1", "map_at_r"]},
+}
+
+
+def example(name: str, **changes: Any) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
+    return {**content, **SMALL, **changes}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Embeddings of 16 classes that differ in some directions only."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(16, 12)) * (np.arange(12) < 6)
+    path = tmp_path_factory.mktemp("embeddings") / "mine.npz"
+    labels = np.repeat([f"class-{number:02d}" for number in range(16)], 10)
+    np.savez(path, embeddings=np.repeat(centres, 10, axis=0) + rng.normal(size=(160, 12)) * 0.8, labels=labels)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The searches of the examples, finished; not to be changed."""
+    runs = tmp_path_factory.mktemp("runs")
+    features = {"name": "features", "file": str(file)}
+    for content in (
+        example("texts", training={"epochs": 2}, search={"trials": 3}, split={"ratio": 0.6}),
+        example("function_training", dataset=features, training={"epochs": 3}, search={"trials": 3}),
+        example("discriminant", dataset=features, search={"trials": 3}),
+    ):
+        for search in run_here(runs, [content]):
+            search.close()
+    return runs
+
+
+@pytest.mark.parametrize("name", ["texts", "function_training", "discriminant"])
+def test_an_example_is_tested_and_verified(runs: Path, name: str) -> None:
+    summary = json.loads((runs / name / "summary.json").read_text())
+    (row,) = summary["losses"].values()
+    assert row["trials"]["complete"] + row["trials"]["pruned"] == 3
+    assert 0 < row["default"]["test"]["map_at_r"]["mean"] <= 1
+    said = holdout_here("verify", name, "--runs", runs, "--trust-code")
+    assert "its metrics, from the kept embeddings" in said.stdout
+
+
+def test_the_class_is_the_row_of_every_table(runs: Path) -> None:
+    assert list(json.loads((runs / "discriminant/summary.json").read_text())["losses"]) == ["discriminant"]
+    assert library.open("texts", runs=runs).losses == ("languages",)
+    stored = yaml.safe_load((runs / "texts/search.yaml").read_text())
+    assert stored["losses"] == [{"name": "languages", "part": "examples.texts:LanguageTraining"}]
+    assert parse_config(stored).losses == parse_config(example("texts")).losses
+
+
+def test_trial_0_trains_the_declared_defaults(runs: Path) -> None:
+    table = library.open("texts", runs=runs).trials("languages")
+    assert table.iloc[0][["params_lr", "params_temperature", "params_dimensions"]].tolist() == [0.01, 0.1, 16]
+
+
+def test_the_score_is_that_of_the_kept_embeddings(runs: Path) -> None:
+    (opening,) = (runs / "texts/test").iterdir()
+    record = json.loads((runs / "texts/test.json").read_text())["openings"][0]
+    for model in record["scores"]:
+        with (
+            np.load(opening / model["per_image"]) as scored,
+            np.load(opening / "embeddings" / model["per_image"]) as kept,
+        ):
+            labels, found = scored["labels"], kept["embeddings"].astype(np.float64)
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+        similarity = found @ found.T
+        np.fill_diagonal(similarity, -np.inf)
+        assert model["metrics"]["recall_at_1"] == pytest.approx(np.mean(labels[similarity.argmax(axis=1)] == labels))
+
+
+def test_verify_finds_changed_embeddings(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    changed = next((tmp_path / "runs/texts/test").glob("*/embeddings/*.npz"))
+    with np.load(changed) as content:
+        embeddings = content["embeddings"]
+    np.savez_compressed(changed, embeddings=embeddings[::-1])
+    said = holdout_here("verify", "texts", "--runs", tmp_path / "runs", "--trust-code", code=1)
+    assert f"embeddings/{changed.name}" in said.stderr
+
+
+@pytest.mark.parametrize(
+    "trial", ["texts languages:1", "function_training contrast:1", "discriminant discriminant@final:0"]
+)
+def test_a_trial_is_trained_again(runs: Path, trial: str) -> None:
+    name, number = trial.split()
+    assert "retrained, bit for bit the same" in holdout_here(
+        "verify", name, "--runs", runs, "--trust-code", "--retrain", number
+    ).stdout.replace("\n", " ")
+
+
+def test_the_exported_model_is_what_the_training_saved(runs: Path, tmp_path: Path) -> None:
+    holdout_here("export", "texts", "--to", tmp_path / "model", "--runs", runs, "--trust-code")
+    assert [path.name for path in (tmp_path / "model/saved").iterdir()] == ["state.pt"]
+    card = (tmp_path / "model/README.md").read_text()
+    assert "A model of `examples.texts:LanguageTraining` (lr=" in card
+    assert "photo" not in card
+    with pytest.raises(library.Mistakes, match="a training of your own, which alone can load it"):
+        library.load(tmp_path / "model")
+
+
+def test_the_report_and_mlflow_show_it(runs: Path) -> None:
+    holdout_here("report", "texts", "--runs", runs, "--trust-code")
+    assert "languages" in (runs / "texts/report.html").read_text()
+    holdout_here("sync", "texts", "--runs", runs, "--trust-code")
+    client = MlflowClient(f"sqlite:///{runs}/mlflow.db")
+    experiment = client.get_experiment_by_name("texts")
+    assert experiment is not None
+    logged = [run.data.metrics for run in client.search_runs([experiment.experiment_id])]
+    assert any("train/loss" in metrics and "validation/map_at_r" in metrics for metrics in logged)
+
+
+@pytest.mark.slow
+def test_a_killed_search_goes_on(tmp_path: Path) -> None:
+    content = example("texts", training={"epochs": 3}, search={"trials": 2}, stages=["search"])
+    path = write_search(tmp_path / "texts.yaml", {**content, "resources": {"engine": "in_process"}})
+    runs = tmp_path / "runs"
+    kill_when(lambda: any(runs.glob("texts/trials/languages/*/attempt-1/last.pt")), "run", path, "--runs", runs)
+    holdout("run", path, "--runs", runs)
+    holdout_here("verify", "texts", "--runs", runs)
+    assert list(runs.glob("texts/trials/languages/*/attempt-2"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentences"),
+    [
+        ({"losses": ["mpa"]}, ["losses: a search trains losses or a trainable, and trainable is examples.texts"]),
+        (
+            {"training": {"lr": 0.1}, "model": {"pooling": "max"}, "space": {"training": {"lr": [0.1]}}},
+            [
+                f"{key}: a setting of trainings with a loss"
+                for key in ("training.lr", "model.pooling", "space.training")
+            ],
+        ),
+        ({"resources": {"stack": 2}}, ["resources.stack is 2 and gpus_per_trial 0; a training of your own runs alone"]),
+        ({"trainable": "examples.texts:Nothing"}, ["trainable: The trainable 'examples.texts:Nothing' does not exist"]),
+        ({"trainable": "examples.texts:Languages"}, ["must be a class that derives from"]),
+        ({"trainable": "texts"}, ["trainable: The trainable 'texts' is not an import path"]),
+        (
+            {"trainable": "support.own_trainings:Incomplete"},
+            [
+                *(f"has no method {name};" for name in ("train_epoch", "embed", "save", "load")),
+                "has no default for lr",
+                "has the range depth = 3",
+                "has the name 'not a name'",
+            ],
+        ),
+        (
+            {"trainable": "support.own_trainings:Impossible"},
+            ["declares lr = Float(low=1.0", "declares margin = ", "declares depth = "],
+        ),
+        ({"space": {"languages": {"rate": 1}}}, ["space.languages.rate: there is no such hyperparameter to search"]),
+        ({"trainable": None, "losses": ["mpa"]}, ["whose items are neither images nor embeddings"]),
+        ({"tracking": {"register": True}}, ["tracking.register: MLflow cannot serve"]),
+    ],
+)
+def test_a_mistake_in_the_file_is_a_sentence(tmp_path: Path, changes: dict[str, Any], sentences: list[str]) -> None:
+    path = write_search(tmp_path / "search.yaml", {**example("texts"), **changes})
+    refused(tmp_path, ["run", path, "--runs", tmp_path / "runs"], *sentences)

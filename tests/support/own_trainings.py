@@ -1,0 +1,200 @@
+"""Trainings of a user's own: one that works on drawn items, and some with a mistake each."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import holdout
+from trainables.data.store.spec import StoreSpec
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
+
+CLASSES, EACH = 8, 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records(holdout.ItemDataset):
+    """Items that are records with their class, a number and an array."""
+
+    summary: ClassVar[str] = "records"
+
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        return {f"class-{label}": tuple(f"{label}-{number}" for number in range(EACH)) for label in range(CLASSES)}
+
+    def identity(self) -> str:
+        return "records"
+
+    def read(self, key: str) -> dict[str, Any]:
+        label, number = map(int, key.split("-"))
+        generator = np.random.default_rng((label, number))
+        return {"key": key, "vector": np.eye(CLASSES)[label] + generator.normal(size=CLASSES)}
+
+
+def vectors(items: Sequence[Mapping[str, Any]]) -> Tensor:
+    return torch.tensor(np.array([item["vector"] for item in items]), dtype=torch.float32)
+
+
+class Scales(holdout.Trainable):
+    """Learned weights of the numbers of a vector, with noise from PyTorch's generator."""
+
+    space: ClassVar[Mapping[str, Any]] = {"lr": holdout.Float(0.01, 1.0, log=True, default=0.1)}
+
+    def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None:
+        self.lr, self.train = params["lr"], train
+        self.weights = torch.ones(CLASSES)
+
+    def train_epoch(self) -> Mapping[str, float] | None:
+        self.weights += self.lr * torch.randn(CLASSES) + vectors(self.train.items).mean(dim=0)
+        return {"loss": self.weights.norm().item(), "largest": self.weights.max().item()}
+
+    def embed(self, items: Any) -> Any:
+        return vectors(items) * self.weights
+
+    def save(self, folder: Path) -> None:
+        (folder / "in" / "folders").mkdir(parents=True)
+        (folder / "in" / "folders" / "weights.json").write_text(json.dumps(self.weights.tolist()))
+        (folder / "empty").touch()
+
+    def load(self, folder: Path) -> None:
+        assert (folder / "empty").is_file()
+        self.weights = torch.tensor(json.loads((folder / "in" / "folders" / "weights.json").read_text()))
+
+
+def own_spec(folder: Path, path: str, *, epochs: int = 3, validates: Sequence[int] = (3,), **changes: Any) -> TrialSpec:
+    """Return a spec that trains on those of the first four classes that do not validate."""
+    dataset = Records()
+    names = tuple(dataset.classes())[:4]
+    validation = tuple(names[number] for number in validates)
+    return TrialSpec(
+        trainable=path,
+        loss=path,
+        hyperparameters={"lr": 0.1},
+        model=ModelConfig(),
+        training=TrainingConfig(epochs=epochs),
+        images=StoreSpec(dataset=dataset, class_names=names, short_side=256, cache=str(folder / "cache")),
+        train_classes=tuple(name for name in names if name not in validation),
+        validation_classes=validation,
+        directory=str(folder / "trial"),
+        **{"metrics": ("map_at_r",), "objective": "map_at_r", "seed": 7, **changes},
+    )
+
+
+# Mistakes.
+
+
+class Incomplete(holdout.Trainable):
+    space: ClassVar[Mapping[str, Any]] = {
+        "lr": holdout.Float(0.1, 1.0),
+        "depth": 3,
+        "not a name": holdout.Int(1, 2, default=1),
+    }
+
+    def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None: ...
+
+
+class Impossible(Scales):
+    space: ClassVar[Mapping[str, Any]] = {
+        "lr": holdout.Float(1.0, 0.1, default=0.5),
+        "margin": holdout.Float(0.0, 1.0, default=2.0),
+        "depth": holdout.Int(1, 10, step=4, default=1),
+    }
+
+
+class Short(Scales):
+    def embed(self, items: Any) -> Any:
+        return super().embed(items)[:-1]
+
+
+class Listed(Scales):
+    def embed(self, items: Any) -> Any:
+        return super().embed(items).tolist()
+
+
+class NotFinite(Scales):
+    def embed(self, items: Any) -> Any:
+        return super().embed(items) * torch.nan
+
+
+class LossNotFinite(Scales):
+    def train_epoch(self) -> Mapping[str, float]:
+        return {"loss": float("inf")}
+
+
+class NoNumbers(Scales):
+    def train_epoch(self) -> Mapping[str, float]:
+        return {"loss": "low"}  # type: ignore[dict-item]
+
+
+class Raising(Scales):
+    def train_epoch(self) -> Mapping[str, float]:
+        return {"loss": halved(0)}
+
+
+def halved(number: int) -> float:
+    return 1 / number
+
+
+class SavesNothing(Scales):
+    def save(self, folder: Path) -> None: ...
+
+
+class DoesNotLoad(Scales):
+    def load(self, folder: Path) -> None:
+        raise KeyError("weights")
+
+
+class FinishRaises(Scales):
+    def finish(self) -> None:
+        raise RuntimeError("still open")
+
+
+# Functions.
+
+
+@holdout.trainable(lr=holdout.Float(0.01, 1.0, log=True, default=0.1))
+def drawn_scales(params: Mapping[str, Any], train: holdout.Items, report: holdout.Report) -> None:
+    weights = torch.ones(CLASSES)
+    for epoch in range(report.epochs):
+        weights = weights + params["lr"] * torch.randn(CLASSES)
+        report(lambda items, weights=weights: vectors(items) * weights, loss=1.0 / (epoch + 1))
+
+
+@holdout.trainable(lr=holdout.Float(0.01, 1.0, log=True, default=0.1))
+def one_report(params: Mapping[str, Any], train: holdout.Items, report: holdout.Report) -> None:
+    report(vectors)
+
+
+@holdout.trainable(lr=holdout.Float(0.01, 1.0, log=True, default=0.1))
+def never_the_same(params: Mapping[str, Any], train: holdout.Items, report: holdout.Report) -> None:
+    generator = np.random.default_rng()
+    while True:
+        weights = torch.from_numpy(generator.normal(size=CLASSES)).float()
+        report(lambda items, weights=weights: vectors(items) * weights)
+
+
+class Unseeded(Scales):
+    def train_epoch(self) -> Mapping[str, float] | None:
+        self.weights = self.weights + float(np.random.default_rng().normal())
+        return {"loss": self.weights.norm().item()}
+
+
+class Forgets(Scales):
+    def load(self, folder: Path) -> None: ...
+
+
+class Sorted(Scales):
+    def embed(self, items: Any) -> Any:
+        return super().embed(sorted(items, key=lambda item: item["key"]))
+
+
+class NotAtItsEnd(Scales):
+    def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None:
+        super().setup(params, train, seed=seed, device=device)
+        assert params["lr"] < 1.0

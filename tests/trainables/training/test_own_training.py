@@ -1,0 +1,210 @@
+"""A training of one's own as a training: its numbers, its checkpoints, what it sees, and its failures."""
+
+import gc
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.own_trainings import EACH, Records, own_spec, vectors
+from support.small_training import worker_of
+
+from trainables.data.dataset import Dataset
+from trainables.data.store.view import Store, StoreView
+from trainables.mistakes import Mistakes
+from trainables.spec import EpochRecord
+from trainables.training.checkpoints import load_checkpoint
+from trainables.training.cross_validation import begin
+from trainables.training.own import OwnTraining
+from trainables.training.trainable import trainable_class
+
+CPU = torch.device("cpu")
+SCALES = "support.own_trainings:Scales"
+
+
+def trained(spec: Any) -> list[EpochRecord]:
+    training = begin(spec, CPU)
+    while not training.finished:
+        training.run_epoch()
+    training.end()
+    return training.records
+
+
+def numbers(records: list[EpochRecord]) -> list[Any]:
+    return [{name: record.get(name) for name in ("epoch", "loss", "metrics", "reported")} for record in records]
+
+
+def test_an_epoch_is_recorded_with_its_numbers_and_metrics(tmp_path: Path) -> None:
+    records = trained(own_spec(tmp_path, SCALES))
+    assert [record["epoch"] for record in records] == [1, 2, 3]
+    assert all(record["batches"] == 1 for record in records)
+    assert all(set(record["reported"]) == {"largest"} for record in records)
+    assert {*records[0]["metrics"]} == {"map_at_r"}
+    assert records[0]["metrics"]["map_at_r"] == 1.0  # a single validation class
+
+
+def test_the_objective_is_that_of_the_embeddings(tmp_path: Path) -> None:
+    spec = own_spec(tmp_path, SCALES, epochs=1, validates=(1, 3), metrics=("recall_at_1",), objective="recall_at_1")
+    (record,) = trained(spec)
+    weights = torch.tensor(json.loads(bytes(_saved(spec)["file:in/folders/weights.json"].numpy())))
+    dataset = Records()
+    items = [(name, dataset.read(key)) for name in spec.validation_classes for key in dataset.classes()[name]]
+    found = (vectors([item for _, item in items]) * weights).double().numpy()
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    hits = 0
+    for query, (name, _) in enumerate(items):
+        others = [row for row in range(len(items)) if row != query]
+        hits += items[max(others, key=lambda row: found[query] @ found[row])][0] == name
+    assert record["metrics"]["recall_at_1"] == pytest.approx(hits / len(items))
+
+
+def _saved(spec: Any) -> Any:
+    return load_checkpoint(Path(spec.directory) / "attempt-1/last.pt")["files"]
+
+
+@pytest.mark.parametrize("path", [SCALES, "support.own_trainings:drawn_scales"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_resumed_training_gives_the_same_numbers(tmp_path: Path, path: str, epochs: int) -> None:
+    whole = trained(own_spec(tmp_path / "whole", path, validates=(1, 3)))
+    spec = own_spec(tmp_path / "killed", path, validates=(1, 3))
+    killed = begin(spec, CPU)
+    for _ in range(epochs):
+        killed.run_epoch()
+    killed.wait_for_checkpoints()
+    killed.end()
+    assert numbers(trained(spec)) == numbers(whole)
+
+
+def test_the_tested_model_is_that_of_the_best_epoch(tmp_path: Path) -> None:
+    spec = own_spec(tmp_path, SCALES, validates=())
+    training = begin(spec, CPU)
+    assert isinstance(training, OwnTraining)
+    while not training.finished:
+        training.run_epoch()
+    test = replace(spec.images, class_names=("class-6", "class-7"))
+    view, embeddings_ND = OwnTraining.tested(spec, Path(spec.directory) / "attempt-1/best.safetensors", test, CPU)
+    assert view.image_keys == tuple(f"{label}-{number}" for label in (6, 7) for number in range(EACH))
+    expected = vectors([Records().read(key) for key in view.image_keys]) * training._own.weights  # type: ignore[attr-defined]
+    torch.testing.assert_close(embeddings_ND, expected)
+
+
+def test_folds_train_one_after_the_other(tmp_path: Path) -> None:
+    spec = own_spec(tmp_path, SCALES, epochs=2, validates=())
+    records = trained(replace(spec, folds=(("class-0", "class-1"), ("class-2", "class-3"))))
+    assert [(record["fold"], record["epoch"]) for record in records] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+def test_nothing_but_its_own_items_can_be_reached_from_what_it_gets(tmp_path: Path) -> None:
+    training = begin(own_spec(tmp_path, SCALES), CPU)
+    assert isinstance(training, OwnTraining)
+    train = training._own.train  # type: ignore[attr-defined]
+    assert [item["key"] for item in train.items] == [
+        f"{label}-{number}" for label in (0, 1, 2) for number in range(EACH)
+    ]
+    assert train.labels.tolist() == [label for label in range(3) for _ in range(EACH)]
+    seen: dict[int, object] = {}
+    waiting: list[object] = [train]
+    while waiting:
+        entry = waiting.pop()
+        if id(entry) not in seen and not isinstance(entry, type) and not callable(entry):
+            seen[id(entry)] = entry
+            waiting += gc.get_referents(entry)
+    assert not any(isinstance(entry, Dataset | Store | StoreView | np.memmap) for entry in seen.values())
+    assert not any(isinstance(entry, str) and entry.startswith("3-") for entry in seen.values())
+
+
+def test_features_and_images_are_copies(tmp_path: Path) -> None:
+    training = begin(own_spec(tmp_path, SCALES), CPU)
+    assert isinstance(training, OwnTraining)
+    before = Records().read("0-0")["vector"].copy()
+    training._own.train.items[0]["vector"][:] = 0  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(begin(own_spec(tmp_path, SCALES), CPU)._own.train.items[0]["vector"], before)  # type: ignore[attr-defined, union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "sentence"),
+    [
+        ("Short", "CODE_ERROR", "embed must return a row for each of 6 items; it returned 5 × 8."),
+        ("Listed", "CODE_ERROR", "embed must return a tensor or an array; it returned list."),
+        ("NotFinite", "DIVERGED", "The embeddings are not finite."),
+        ("LossNotFinite", "DIVERGED", "The training loss became inf in epoch 1."),
+        ("NoNumbers", "CODE_ERROR", "train_epoch must return numbers; loss is 'low'."),
+        ("SavesNothing", "CODE_ERROR", "save must write what load needs into its folder; it wrote no file."),
+        ("one_report", "CODE_ERROR", "The function returned after 1 report, and training.epochs is 3;"),
+    ],
+)
+def test_a_mistake_in_the_code_is_a_sentence(tmp_path: Path, name: str, cause: str, sentence: str) -> None:
+    worker = worker_of(own_spec(tmp_path, f"support.own_trainings:{name}"))
+    (news,) = worker.step()
+    if name == "one_report":
+        (news,) = worker.step()
+    worker.end()
+    assert news["failure"]["cause"] == cause
+    assert sentence in news["failure"]["reason"]
+
+
+def test_an_exception_names_the_lines_of_the_users_code(tmp_path: Path) -> None:
+    (news,) = worker_of(own_spec(tmp_path, "support.own_trainings:Raising")).step()
+    reason = news["failure"]["reason"]
+    assert news["failure"]["cause"] == "CODE_ERROR"
+    assert reason.startswith("ZeroDivisionError: division by zero (in Raising.train_epoch: own_trainings.py, line ")
+    assert reason.endswith(": return 1 / number)")
+    assert 'return {"loss": halved(0)}' in reason
+    assert "own.py" not in reason
+
+
+def test_a_load_that_fails_is_a_failure_of_the_code(tmp_path: Path) -> None:
+    spec = own_spec(tmp_path, "support.own_trainings:DoesNotLoad")
+    first = begin(spec, CPU)
+    first.run_epoch()
+    first.wait_for_checkpoints()
+    (news,) = worker_of(spec).step()
+    assert "in DoesNotLoad.load" in news["failure"]["reason"]
+
+
+def test_a_function_that_cannot_be_repeated_is_refused(tmp_path: Path) -> None:
+    spec = own_spec(tmp_path, "support.own_trainings:never_the_same")
+    first = begin(spec, CPU)
+    first.run_epoch()
+    first.wait_for_checkpoints()
+    first.end()
+    (news,) = worker_of(spec).step()
+    assert "the training gives other embeddings, so its model cannot be restored" in news["failure"]["reason"]
+
+
+def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None:
+    before = threading.active_count()
+    worker = worker_of(own_spec(tmp_path, "support.own_trainings:drawn_scales"))
+    worker.step()
+    assert threading.active_count() > before
+    worker.end()
+    for thread in threading.enumerate():
+        if thread.name.endswith("(run)"):
+            thread.join(timeout=5)
+            assert not thread.is_alive()
+
+
+def test_an_error_in_finish_does_not_end_the_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    worker = worker_of(own_spec(tmp_path, "support.own_trainings:FinishRaises"))
+    worker.step()
+    worker.end()
+    assert "FinishRaises.finish failed" in caplog.text
+
+
+def test_all_mistakes_of_a_class_are_told_at_once() -> None:
+    with pytest.raises(Mistakes) as said:
+        trainable_class("support.own_trainings:Incomplete")
+    sentences = [sentence.removeprefix("support.own_trainings:Incomplete ") for sentence in said.value.sentences]
+    assert [sentence.split(";")[0].split(",")[0] for sentence in sentences] == [
+        "has no method train_epoch",
+        "has no method embed",
+        "has no method save",
+        "has no method load",
+        "has no default for lr",
+        "has the range depth = 3",
+        "has the name 'not a name' in its space",
+    ]

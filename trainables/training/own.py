@@ -1,0 +1,231 @@
+"""A training of one's own, run like every other: epochs with validation, checkpoints, resume and test.
+
+Legend: N items, D embedding.
+"""
+
+import linecache
+import logging
+import math
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainables.data.split import merged_labels, noisy_labels
+from trainables.data.store.spec import StoreSpec
+from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
+from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
+from trainables.metrics.evaluation import evaluate
+from trainables.mistakes import Mistakes
+from trainables.spec import EpochRecord, TrialSpec
+from trainables.storage import AnyPath
+from trainables.training.epoch_training import Diverged, EpochTraining, memory_on, origin_of
+from trainables.training.inputs import opened_images
+from trainables.training.trainable import (
+    Items,
+    Trainable,
+    checked_embeddings,
+    seed_epoch,
+    trainable_class,
+)
+
+logger = logging.getLogger(__name__)
+
+STEP, LOSS = "batches", "loss"
+"""Numbers returned by ``train_epoch`` that mean what they do in every training."""
+
+LINES = 3
+"""Lines of the user's code that a failure names."""
+
+
+class OwnTraining(EpochTraining):
+    """A :class:`Trainable` as a training. Items of other classes than its own reach it through ``embed`` alone."""
+
+    def __init__(self, spec: TrialSpec, device: torch.device) -> None:
+        super().__init__(spec, device)
+        store = opened_images(spec.images)
+        self._train_view = store.subset(spec.train_classes)
+        self._parts = [] if not spec.validation_classes else [store.subset(spec.validation_classes)]
+        if self._parts and spec.gallery_seed is not None:
+            self._parts.append(training_half(self._train_view, spec.gallery_seed))
+        self._own = _set_up(spec, self._train_view, device)
+        try:
+            if (state := self._new_attempt(origin_of(spec))) is not None:
+                _load(self._own, state["files"])
+        except Exception:
+            self.end()
+            raise
+
+    def run_epoch(self) -> EpochRecord:
+        """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
+        start, epoch = time.time(), len(self.records) + 1
+        seed_epoch(self.spec.seed, epoch)
+        with _named(self._own, "train_epoch"):
+            numbers = _numbers("train_epoch", self._own.train_epoch() or {})
+        loss = numbers.pop(LOSS, None)
+        if loss is not None and not math.isfinite(loss):
+            raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
+        if bad := [name for name, value in numbers.items() if not math.isfinite(value)]:
+            raise Mistakes(f"train_epoch must return finite numbers; {bad[0]} is {numbers[bad[0]]}.")
+        record = EpochRecord(
+            epoch=epoch, batches=int(numbers.pop(STEP, 1)),
+            metrics=self._validate(), start=start, end=time.time(), checkpoint=None,
+        )  # fmt: skip
+        if loss is not None:
+            record["loss"] = loss
+        if numbers:
+            record["reported"] = numbers
+        if memory := memory_on(self.device):
+            record["memory"] = memory
+        self._save(record)
+        if self.finished:
+            self.wait_for_checkpoints()
+        return record
+
+    def _validate(self) -> dict[str, float]:
+        if not self._parts:
+            return {}
+        queries, dataset = self._parts[0], self.spec.images.dataset
+        embeddings_ND = torch.cat([_embedded(self._own, view) for view in self._parts])
+        labels_N = queries.labels_N
+        for gallery in self._parts[1:]:
+            labels_N = torch.cat((labels_N, gallery.labels_N + len(queries.class_names)))
+        return evaluate(
+            embeddings_ND, labels_N, self.spec.metrics,
+            queries=len(queries),
+            superclasses_N=superclasses_for(self.spec.metrics, dataset, queries),
+            protocol=protocol_for(dataset, queries.image_keys),
+        )  # fmt: skip
+
+    def _save(self, record: EpochRecord) -> None:
+        """Append ``record`` and save what the training saves, also as the model if it is the best so far."""
+        files = _saved(self._own)
+        best, description = None, None
+        if self._is_best(record):
+            assert self.spec.trainable is not None
+            origin = {**self._origin, "epoch": record["epoch"]}
+            params = dict(self.spec.hyperparameters)
+            best = files
+            description = TrainableSpec(trainable=self.spec.trainable, params=params, origin=origin).to_json()
+        self._checkpoints.save({"files": files, **self._progress}, best, description)
+
+    def end(self) -> None:
+        """Let the user's code release what it holds; an error is logged, since the training has ended."""
+        try:
+            self._own.finish()
+        except Exception:
+            logger.warning("%s.finish failed.", type(self._own).__name__, exc_info=True)
+
+    @classmethod
+    def tested(
+        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: torch.device
+    ) -> tuple[StoreView, Tensor]:
+        """Return ``images`` and their embeddings. The training is set up with its own items and loads the model."""
+        view = opened_images(images).subset(images.class_names)
+        files, _ = read_tensors(checkpoint)
+        own = _set_up(spec, opened_images(spec.images).subset(spec.train_classes), device)
+        try:
+            _load(own, files)
+            return view, _embedded(own, view)
+        finally:
+            own.finish()
+
+    def embedded(self, *, backwards: bool = False) -> Tensor:
+        """Return the embeddings of the validation items, [N, D], in their order or ``backwards``."""
+        view = self._parts[0]
+        rows = torch.arange(len(view))
+        return _embedded(self._own, view.rows(rows.flip(0) if backwards else rows))
+
+
+def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable:
+    assert spec.trainable is not None
+    own = trainable_class(spec.trainable)()
+    own.epochs = spec.training.epochs
+    labels_N = merged_labels(view.labels_N, spec.merge)
+    if spec.label_noise:
+        noisy = noisy_labels(labels_N.tolist(), view.image_keys, rate=spec.label_noise, seed=spec.noise_seed)
+        labels_N = torch.tensor(noisy)
+    train = _items(view, labels_N)
+    seed_epoch(spec.seed, 0)
+    with _named(own, "setup"):
+        own.setup(dict(spec.hyperparameters), train, seed=spec.seed, device=device)
+    return own
+
+
+def _items(view: StoreView, labels_N: Tensor) -> Items:
+    return Items(items=view.items, labels=labels_N.numpy().astype(np.int64), class_names=view.class_names)
+
+
+def _embedded(own: Trainable, view: StoreView) -> Tensor:
+    """Embed the items of ``view``, [N, D]."""
+    with _named(own, "embed"), torch.no_grad():
+        found = own.embed(view.items)
+    embeddings_ND = checked_embeddings(found, len(view))
+    if not torch.isfinite(embeddings_ND).all():
+        raise Diverged("The embeddings are not finite.")
+    return embeddings_ND
+
+
+def _saved(own: Trainable) -> dict[str, Tensor]:
+    """Return the files that ``save`` writes, each as a tensor of its bytes."""
+    with tempfile.TemporaryDirectory(prefix="holdout-save-") as place:
+        folder = Path(place)
+        with _named(own, "save"):
+            own.save(folder)
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        if not paths:
+            raise Mistakes("save must write what load needs into its folder; it wrote no file.")
+        return {
+            f"{FILE}{path.relative_to(folder).as_posix()}": torch.from_numpy(np.fromfile(path, dtype=np.uint8))
+            for path in paths
+        }
+
+
+def _load(own: Trainable, files: Mapping[str, Tensor]) -> None:
+    with tempfile.TemporaryDirectory(prefix="holdout-load-") as place:
+        write_files(tensors_bytes(files), Path(place))
+        with _named(own, "load"):
+            own.load(Path(place))
+
+
+def _numbers(method: str, found: object) -> dict[str, float]:
+    """Return the numbers by name that a method returned."""
+    if not isinstance(found, Mapping):
+        raise Mistakes(f"{method} must return a mapping from names to numbers; it returned {type(found).__name__}.")
+    numbers = {}
+    for name, value in found.items():
+        try:
+            numbers[str(name)] = float(value)
+        except (TypeError, ValueError):
+            raise Mistakes(f"{method} must return numbers; {name} is {value!r:.60}.") from None
+    return numbers
+
+
+@contextmanager
+def _named(own: Trainable, method: str) -> Iterator[None]:
+    """Note the method, and the lines of the user's code, on an exception."""
+    try:
+        yield
+    except Exception as error:
+        lines = _lines_of(type(own), error.__traceback__)
+        error.add_note(f"in {type(own).__name__}.{method}{': ' if lines else ''}{'; '.join(lines)}")
+        raise
+
+
+def _lines_of(own: type, where: TracebackType | None) -> list[str]:
+    """Return the last lines of a traceback that are in the package of ``own``."""
+    package = own.__module__.partition(".")[0]
+    found = [
+        f"{Path(frame.f_code.co_filename).name}, line {line}: {text.strip()}"
+        for frame, line in traceback.walk_tb(where)
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] == package
+        and (text := linecache.getline(frame.f_code.co_filename, line))
+    ]
+    return found[-LINES:]

@@ -1,0 +1,344 @@
+"""The interface of a training of one's own, and its declared ranges.
+
+A class has the five methods of :class:`Trainable`; :func:`trainable` makes one of a function. Queue, pruning, resume,
+confirmation, test and verification are those of every training.
+
+Legend: N items.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.mistakes import Mistakes, counted, raise_if_any
+from trainables.parts import load_part
+from trainables.spec import derived_seed
+
+if TYPE_CHECKING:
+    import torch
+
+Value = bool | int | float | str | None
+
+# Declared ranges.
+
+
+@dataclass(frozen=True)
+class Float:
+    """A real number from ``low`` to ``high``, on a log scale or in steps; trial 0 has the ``default``."""
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+    default: float | None = None
+
+
+@dataclass(frozen=True)
+class Int:
+    """A whole number from ``low`` to ``high``, on a log scale or in steps; trial 0 has the ``default``."""
+
+    low: int
+    high: int
+    log: bool = False
+    step: int = 1
+    default: int | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of ``choices``; trial 0 has the ``default``."""
+
+    choices: Sequence[Value]
+    default: Value = None
+
+
+Range = Float | Int | Choice
+
+
+# The interface.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Items:
+    """Items of some classes with their labels 0 … C−1, which are positions in ``class_names``.
+
+    ``items`` are what the data set gives: a list, or float32 [N, F] for embeddings. All of it is a copy.
+    """
+
+    items: Any
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class Trainable:
+    """A training of one's own, an epoch at a time.
+
+    All methods but :meth:`finish` are needed. ``setup`` comes first, also before ``load``. Before ``setup`` and each
+    ``train_epoch`` the global generators of Python, NumPy and PyTorch are seeded by the trial's seed and the epoch.
+
+    Attributes:
+        space: the searched hyperparameters with their ranges and defaults; trial 0 trains the defaults.
+        tolerance: the largest difference of a metric or loss between two trainings with the same seed. 0: none.
+        epochs: the planned epochs of this training, ``training.epochs`` of the search file.
+    """
+
+    space: ClassVar[Mapping[str, Range]] = {}
+    tolerance: ClassVar[float] = 0.0
+    epochs: int = 1
+
+    def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
+        """Build what is trained. ``train`` has the items of the training classes; no other items are given here."""
+        raise NotImplementedError
+
+    def train_epoch(self) -> Mapping[str, float] | None:
+        """Train an epoch and return numbers to record, such as its ``loss``, or None."""
+        raise NotImplementedError
+
+    def embed(self, items: Any) -> Any:
+        """Return one embedding per item, in their order: a tensor or an array of numbers [N, D]."""
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        """Write all that :meth:`load` needs into the empty ``folder``."""
+        raise NotImplementedError
+
+    def load(self, folder: Path) -> None:
+        """Continue from what :meth:`save` wrote into ``folder``."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Release what the training holds; called when it ends in any way."""
+
+
+REQUIRED = ("setup", "train_epoch", "embed", "save", "load")
+
+EXAMPLE = 'space = {"lr": holdout.Float(1e-4, 1e-1, log=True, default=1e-2)}'
+
+
+def trainable_class(path: str) -> type[Trainable]:
+    """Import the training at the import path ``path``.
+
+    Raises:
+        Mistakes: it is none, or incomplete; all that is wrong with it.
+    """
+    found = load_part(path, kind="trainable", base=Trainable)
+    raise_if_any([f"{path} {sentence}" for sentence in _problems(found)])
+    return cast(type[Trainable], found)
+
+
+def _problems(found: type[Trainable]) -> Iterator[str]:
+    for name in REQUIRED:
+        if getattr(found, name) is getattr(Trainable, name):
+            yield f"has no method {name}; define it, see holdout.Trainable."
+    if isinstance(found.tolerance, bool) or not isinstance(found.tolerance, int | float) or not found.tolerance >= 0:
+        yield f"has the tolerance {found.tolerance!r}; give a number of at least 0."
+    if not isinstance(found.space, Mapping):
+        yield f"must declare its space as a mapping to ranges, as in `{EXAMPLE}`; it is {found.space!r:.100}."
+        return
+    for name, entry in found.space.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            yield f"has the name {name!r} in its space; give it letters, digits and underscores."
+        elif not isinstance(entry, Float | Int | Choice):
+            yield f"has the range {name} = {entry!r:.100}; give a holdout.Float, Int or Choice, as in `{EXAMPLE}`."
+        elif entry.default is None and not (isinstance(entry, Choice) and None in entry.choices):
+            yield f"has no default for {name}, which trial 0 trains; add one, as in `{EXAMPLE}`."
+
+
+def seed_epoch(seed: int, epoch: int) -> None:
+    """Seed Python, NumPy and PyTorch for an epoch, from 1, of the training with ``seed``; epoch 0 is ``setup``."""
+    import torch
+
+    derived = derived_seed(seed, epoch, "own")
+    random.seed(derived)
+    np.random.seed(derived)
+    torch.manual_seed(derived)
+
+
+def checked_embeddings(found: Any, count: int) -> "torch.Tensor":
+    """Return what ``embed`` returned for ``count`` items as a float32 tensor [N, D], detached.
+
+    Raises:
+        Mistakes: it is no tensor or array of numbers [N, D].
+    """
+    import torch
+
+    if not isinstance(found, torch.Tensor | np.ndarray):
+        raise Mistakes(f"embed must return a tensor or an array; it returned {type(found).__name__}.")
+    embeddings_ND = torch.as_tensor(found).detach()
+    if embeddings_ND.ndim != 2 or not embeddings_ND.shape[1] or len(embeddings_ND) != count:
+        shape = " × ".join(map(str, embeddings_ND.shape))
+        raise Mistakes(
+            f"embed must return a row for each of {counted(count, 'item')}; it returned {shape or 'a number'}."
+        )
+    if embeddings_ND.is_complex() or embeddings_ND.dtype == torch.bool:
+        raise Mistakes(f"embed must return real numbers; it returned {embeddings_ND.dtype}.")
+    return embeddings_ND.float()
+
+
+# Trainings that are repeated instead of saved.
+
+
+class RepeatedTrainable(Trainable):
+    """A training that is not saved: :meth:`load` repeats it up to the saved epoch.
+
+    The embeddings of some training items are saved and compared, so that another model than the saved one is an error.
+    Subclasses extend :meth:`setup`, and increment :attr:`epoch`.
+    """
+
+    probed: ClassVar[int] = 16
+
+    def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
+        """Keep the training items."""
+        self.train, self.seed, self.epoch = train, seed, 0
+
+    def save(self, folder: Path) -> None:
+        """Write the epoch, and embeddings to recognise it by."""
+        (folder / "epoch.json").write_text(json.dumps(self.epoch))
+        np.save(folder / "probe.npy", self._probe())
+
+    def _probe(self) -> NDArray[Any]:
+        items = self.train.items[: self.probed]
+        probe: NDArray[Any] = checked_embeddings(self.embed(items), len(items)).double().cpu().numpy()
+        return probe
+
+    def load(self, folder: Path) -> None:
+        """Train up to the saved epoch.
+
+        Raises:
+            Mistakes: the embeddings are not the saved ones.
+        """
+        for epoch in range(1, json.loads((folder / "epoch.json").read_text()) + 1):
+            seed_epoch(self.seed, epoch)
+            self.train_epoch()
+        saved, found = np.load(folder / "probe.npy"), self._probe()
+        if saved.shape != found.shape or not np.allclose(saved, found, rtol=0, atol=max(self.tolerance, 1e-6)):
+            raise Mistakes(
+                f"Repeated to epoch {self.epoch}, the training gives other embeddings, so its model cannot be "
+                "restored; draw random numbers from its seed, or write a holdout.Trainable with save and load."
+            )
+
+
+# A function as a training.
+
+Embed = Callable[[Any], Any]
+
+
+class Report:
+    """The callback of a function that trains: ``report(embed, loss=0.3)`` ends an epoch.
+
+    ``embed`` maps items to embeddings and is used until the next report. The call of the last epoch does not return.
+
+    Attributes:
+        epochs: the planned epochs.
+        seed: the trial's.
+        device: the device to train on.
+    """
+
+    def __init__(self, *, epochs: int, seed: int, device: "torch.device") -> None:
+        self.epochs, self.seed, self.device = epochs, seed, device
+        self._goes_on: SimpleQueue[bool] = SimpleQueue()
+        self._reports: SimpleQueue[tuple[Embed, Mapping[str, float]] | BaseException | None] = SimpleQueue()
+
+    def __call__(self, embed: Embed, **numbers: float) -> None:
+        """End an epoch: ``embed`` maps items to embeddings, and the ``numbers`` are recorded."""
+        self._reports.put((embed, numbers))
+        self._wait()
+
+    def _wait(self) -> None:
+        if not self._goes_on.get():
+            raise _Ended
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Run ``function``, which calls this object, in this thread."""
+        try:
+            self._wait()
+            function()
+            self._reports.put(None)
+        except _Ended:
+            pass
+        except BaseException as error:
+            self._reports.put(error)
+
+    def next(self) -> tuple[Embed, Mapping[str, float]] | None:
+        """Let the function run until its next report, and return that; None if the function returns."""
+        self._goes_on.put(True)
+        found = self._reports.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def end(self) -> None:
+        """End the function where it waits."""
+        self._goes_on.put(False)
+
+
+class _Ended(BaseException):
+    """The training was ended from outside."""
+
+
+TrainingFunction = Callable[[Mapping[str, Any], Items, Report], None]
+
+
+class FunctionTrainable(RepeatedTrainable):
+    """A function ``train(params, train, report)`` as a training. It runs in a thread that waits between its reports."""
+
+    function: ClassVar[TrainingFunction]
+
+    def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
+        """Start the thread, which waits."""
+        super().setup(params, train, seed=seed, device=device)
+        self._report = report = Report(epochs=self.epochs, seed=seed, device=device)
+        function = type(self).function
+        Thread(target=report.run, args=(lambda: function(params, train, report),), daemon=True).start()
+
+    def train_epoch(self) -> Mapping[str, float]:
+        """Let the function run until its next report."""
+        found = self._report.next()
+        if found is None:
+            raise Mistakes(
+                f"The function returned after {counted(self.epoch, 'report')}, and training.epochs is {self.epochs}; "
+                "report once in each of as many epochs as report.epochs says."
+            )
+        self._embed, numbers = found
+        self.epoch += 1
+        return numbers
+
+    def embed(self, items: Any) -> Any:
+        """Embed items by the function that was reported."""
+        return self._embed(items)
+
+    def finish(self) -> None:
+        """End the thread."""
+        self._report.end()
+
+
+def trainable(*, tolerance: float = 0.0, **space: Range) -> Callable[[TrainingFunction], type[FunctionTrainable]]:
+    """Return a decorator that makes a training of a function ``train(params, train, report)``.
+
+    Args:
+        tolerance: see :class:`Trainable`.
+        space: the searched hyperparameters.
+    """
+
+    def decorate(function: TrainingFunction) -> type[FunctionTrainable]:
+        members = {
+            "function": staticmethod(function),
+            "space": space,
+            "tolerance": tolerance,
+            "__module__": function.__module__,
+            "__doc__": function.__doc__,
+        }
+        return type(function.__name__, (FunctionTrainable,), members)
+
+    return decorate
