@@ -212,6 +212,9 @@ split:
 # The losses to compare. `holdout losses` shows all of them, with their papers.
 losses: [proxy_anchor, mpa, pnp]
 
+# A training of your own instead of losses: docs/own_training.md.
+# trainable: "mylab.train:SentenceTraining"
+
 # Training settings that differ for a loss.
 # training_by_loss:
 #   pnp: {{lr: 5.0e-4}}

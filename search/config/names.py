@@ -11,7 +11,6 @@ from pathlib import Path
 from trainables.metrics import METRICS, all_metrics, unknown_metrics
 from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
-from trainables.training.trainable import trainable_class
 
 # Names of searches and campaigns, which are folders.
 
@@ -61,6 +60,8 @@ def known_name(name: str, table: Iterable[str]) -> str:
 
 def known_trainable(path: str) -> str:
     """Return ``path``; raise if it is not the import path of a complete training."""
+    from trainables.training.trainable import trainable_class  # imports numpy
+
     trainable_class(path)
     return path
 

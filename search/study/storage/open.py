@@ -108,6 +108,8 @@ def open_storage(url: str) -> DriverStorage:
         if database.get_current_version() != empty.version:
             RDBStorage(url, engine_arguments(url))  # says what to do about an older or newer schema
         if file and not is_on_network(file):
+            if _is_tight(file):  # with a log but without room for its index, it could not even be read
+                raise _full(database.engine)
             _journal(database.engine, "WAL")
     watch_space(database.engine)
     return DriverStorage(database)
