@@ -168,8 +168,10 @@ def test_the_whitening_is_the_head_of_a_whole_network(runs: Path, image_folder: 
     "changes",
     [
         {"split": {"folds": 2}},
-        {"metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]}},
-        {"final": {"seeds": 2, "train_on": "all"}},
+        pytest.param(
+            {"metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]}}, marks=pytest.mark.slow
+        ),
+        pytest.param({"final": {"seeds": 2, "train_on": "all"}}, marks=pytest.mark.slow),
     ],
 )
 def test_a_fine_tuned_search_has_baselines_on_every_split(
@@ -345,6 +347,7 @@ def run_file(path: Path, images: Path, weights: Path, **changes: Any) -> Path:
     return write_search(path, search_file(images, weights, losses=["pnp"], resources=engine, **changes))
 
 
+@pytest.mark.slow
 def test_a_killed_search_keeps_its_baselines(image_folder: Path, weights: Path, tmp_path: Path) -> None:
     runs, folder = tmp_path / "runs", RunFolder(tmp_path / "runs", "small")
     file = run_file(tmp_path / "search.yaml", image_folder, weights)
