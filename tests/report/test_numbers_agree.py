@@ -141,7 +141,7 @@ def test_the_values_of_a_search_are_the_same_everywhere(
 
 
 def sentences(section: Section) -> str:
-    return " ".join(section.sentences)
+    return " ".join([*section.sentences, *section.remarks])
 
 
 # The test: scores drawn at random, with differences around what can be detected.

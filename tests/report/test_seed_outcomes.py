@@ -81,4 +81,4 @@ def test_tables_and_summary_and_report_say_which(opened: Callable[..., OpenedSea
     told = "1 of 3 seeds; 1 failed (DIVERGED), 1 missing"
     assert any(told in note for table in headline_tables(comparison) for note in table.notes)
     assert any(told in note for table in text_tables(comparison) for note in table.notes)
-    assert any(told in sentence for sentence in answer(comparison, [search.plan.folder]).sentences)
+    assert any(told in sentence for sentence in answer(comparison, [search.plan.folder]).remarks)
