@@ -177,15 +177,15 @@ def test_a_function_that_cannot_be_repeated_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_thread_of_a_function_ends_with_the_training(tmp_path: Path) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     worker = worker_of(own_spec(tmp_path, "support.own_trainings:drawn_scales"))
     worker.step()
-    assert threading.active_count() > before
+    begun = [thread for thread in set(threading.enumerate()) - before if thread.name.endswith("(run)")]
+    assert begun
     worker.end()
-    for thread in threading.enumerate():
-        if thread.name.endswith("(run)"):
-            thread.join(timeout=5)
-            assert not thread.is_alive()
+    for thread in begun:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
 
 
 def test_an_error_in_finish_does_not_end_the_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
