@@ -5,7 +5,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,15 +97,9 @@ def open_storage(url: str) -> DriverStorage:
         DiskFull: there is no space for it, now or during a later write.
     """
     with full_disk_detected(url):
-        empty = _empty_database()
         file = sqlite_file(sqlalchemy.make_url(url))
-        if file:
-            _create_tables(url, empty)
-        database = RDBStorage(
-            url, engine_arguments(url), skip_compatibility_check=True, skip_table_creation=file is not None
-        )
-        if database.get_current_version() != empty.version:
-            RDBStorage(url, engine_arguments(url))  # says what to do about an older or newer schema
+        is_new = file is not None and _create_tables(url)
+        database = RDBStorage(url, engine_arguments(url), skip_compatibility_check=is_new, skip_table_creation=is_new)
         if file and not is_on_network(file):
             if _is_tight(file):  # with a log but without room for its index, it could not even be read
                 raise _full(database.engine)
@@ -115,39 +108,31 @@ def open_storage(url: str) -> DriverStorage:
     return DriverStorage(database)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _EmptyDatabase:
-    """The SQL that creates Optuna's tables in SQLite, and the version of their schema."""
-
-    statements: tuple[str, ...]
-    version: str
-
-
 @cache
-def _empty_database() -> _EmptyDatabase:
-    """Create Optuna's tables in memory: for each database Optuna would import its whole history of schemas three times.
+def _statements() -> tuple[str, ...]:
+    """Return the SQL that creates Optuna's tables in SQLite, from a database in memory.
 
-    A campaign opens many databases.
+    For each new database Optuna would import its whole history of schemas three times, and a campaign opens many.
     """
     storage = RDBStorage("sqlite://")
     with closing(storage.engine.raw_connection()) as connection:
         dump: Iterator[str] = connection.driver_connection.iterdump()  # type: ignore[union-attr]
-        statements = tuple(statement for statement in dump if statement not in ("BEGIN TRANSACTION;", "COMMIT;"))
-    return _EmptyDatabase(statements=statements, version=storage.get_head_version())
+        return tuple(statement for statement in dump if statement not in ("BEGIN TRANSACTION;", "COMMIT;"))
 
 
-def _create_tables(url: str, empty: _EmptyDatabase) -> None:
-    """Create the tables in a new SQLite database, in one transaction; one with tables stays as it is."""
+def _create_tables(url: str) -> bool:
+    """Create the tables in a new SQLite database, in one transaction; return False if it has tables already."""
     engine = sqlalchemy.create_engine(url, **engine_arguments(url), poolclass=NullPool)
     tables = "SELECT 1 FROM sqlite_master"
     with engine.connect() as connection:
         if connection.exec_driver_sql(tables).first():
-            return
+            return False
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-        if not connection.exec_driver_sql(tables).first():  # another process may have been faster
-            for statement in empty.statements:
-                connection.exec_driver_sql(statement)
+        is_new = connection.exec_driver_sql(tables).first() is None  # another process may have been faster
+        for statement in _statements() if is_new else ():
+            connection.exec_driver_sql(statement)
         connection.commit()
+    return is_new
 
 
 @retry
