@@ -71,6 +71,19 @@ class EpochTraining(ABC):
             self.records = state["records"]
         return state
 
+    def _recorded(self, record: EpochRecord) -> EpochRecord:
+        """Add a GPU's memory to the ``record`` of an epoch, save the state after it, and return the record."""
+        if memory := _memory_on(self.device):
+            record["memory"] = memory
+        self._save(record)
+        if self.finished:
+            self.wait_for_checkpoints()
+        return record
+
+    @abstractmethod
+    def _save(self, record: EpochRecord) -> None:
+        """Append ``record`` and save the state to resume from, and the model if it is the best so far."""
+
     def _is_best(self, record: EpochRecord) -> bool:
         """Append ``record``; return True if it is the best so far, whose model is kept."""
         # Without validation classes the last epoch is the best: the number of epochs was chosen before.
@@ -103,7 +116,7 @@ class EpochTraining(ABC):
         """Release what the training holds beside memory."""
 
 
-def memory_on(device: "torch.device") -> DeviceMemory | None:
+def _memory_on(device: "torch.device") -> DeviceMemory | None:
     """Return the memory of a GPU, for a record; None on a CPU."""
     if device.type != "cuda":
         return None

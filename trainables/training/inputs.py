@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.augment import Frame
+from trainables.data.split import merged_labels, noisy_labels
 from trainables.data.store.features import FeatureSpec, FeatureTable, feature_table
 from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import FeatureView, Store, StoreView, on_device
@@ -16,7 +17,7 @@ from trainables.mistakes import Mistakes
 from trainables.models.backbones import FEATURES
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.spec import derived_seed
+from trainables.spec import TrialSpec, derived_seed
 from trainables.storage import StorageFailure
 from trainables.training.config import TrainingConfig
 
@@ -67,6 +68,14 @@ class Inputs:
         else:
             config = self._model if pretrained else replace(self._model, weights=None)
         return EmbeddingModel(config).to(self._device)
+
+
+def learned_labels(view: StoreView, spec: TrialSpec) -> Tensor:
+    """Return the labels [N] of ``view`` that a training of ``spec`` learns: merged, or with noise, if asked for."""
+    labels_N = merged_labels(torch.as_tensor(view.labels_N), spec.merge)
+    if not spec.label_noise:
+        return labels_N
+    return torch.tensor(noisy_labels(labels_N.tolist(), view.image_keys, rate=spec.label_noise, seed=spec.noise_seed))
 
 
 def layers_behind(model: ModelConfig, features: int) -> ModelConfig:

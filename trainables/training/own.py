@@ -18,16 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.data.split import merged_labels, noisy_labels
 from trainables.data.store.spec import StoreSpec
-from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
+from trainables.data.store.view import StoreView, training_half
 from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
-from trainables.metrics.evaluation import evaluate
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath
-from trainables.training.epoch_training import Diverged, EpochTraining, memory_on, origin_of
-from trainables.training.inputs import opened_images
+from trainables.training.epoch_training import Diverged, EpochTraining, origin_of
+from trainables.training.inputs import learned_labels, opened_images
 from trainables.training.trainable import (
     Items,
     Trainable,
@@ -35,6 +33,7 @@ from trainables.training.trainable import (
     seed_epoch,
     trainable_class,
 )
+from trainables.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +50,13 @@ class OwnTraining(EpochTraining):
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         super().__init__(spec, device)
         store = opened_images(spec.images)
-        self._train_view = store.subset(spec.train_classes)
-        self._parts = [] if not spec.validation_classes else [store.subset(spec.validation_classes)]
-        if self._parts and spec.gallery_seed is not None:
-            self._parts.append(training_half(self._train_view, spec.gallery_seed))
-        self._own = _set_up(spec, self._train_view, device)
+        train_view = store.subset(spec.train_classes)
+        self._validation = None
+        if spec.validation_classes:
+            gallery = None if spec.gallery_seed is None else training_half(train_view, spec.gallery_seed)
+            queries = store.subset(spec.validation_classes)
+            self._validation = Validation(spec.metrics, spec.images.dataset, queries, gallery)
+        self._own = _set_up(spec, train_view, device)
         try:
             if (state := self._new_attempt(origin_of(spec))) is not None:
                 _load(self._own, state["files"])
@@ -82,27 +83,12 @@ class OwnTraining(EpochTraining):
             record["loss"] = loss
         if numbers:
             record["reported"] = numbers
-        if memory := memory_on(self.device):
-            record["memory"] = memory
-        self._save(record)
-        if self.finished:
-            self.wait_for_checkpoints()
-        return record
+        return self._recorded(record)
 
     def _validate(self) -> dict[str, float]:
-        if not self._parts:
+        if self._validation is None:
             return {}
-        queries, dataset = self._parts[0], self.spec.images.dataset
-        embeddings_ND = torch.cat([_embedded(self._own, view) for view in self._parts])
-        labels_N = queries.labels_N
-        for gallery in self._parts[1:]:
-            labels_N = torch.cat((labels_N, gallery.labels_N + len(queries.class_names)))
-        return evaluate(
-            embeddings_ND, labels_N, self.spec.metrics,
-            queries=len(queries),
-            superclasses_N=superclasses_for(self.spec.metrics, dataset, queries),
-            protocol=protocol_for(dataset, queries.image_keys),
-        )  # fmt: skip
+        return self._validation.scores(torch.cat([_embedded(self._own, view) for view in self._validation.views]))
 
     def _save(self, record: EpochRecord) -> None:
         """Append ``record`` and save what the training saves, also as the model if it is the best so far."""
@@ -139,7 +125,8 @@ class OwnTraining(EpochTraining):
 
     def embedded(self, *, backwards: bool = False) -> Tensor:
         """Return the embeddings of the validation items, [N, D], in their order or ``backwards``."""
-        view = self._parts[0]
+        assert self._validation is not None, "it has validation classes"
+        view = self._validation.views[0]
         rows = torch.arange(len(view))
         return _embedded(self._own, view.rows(rows.flip(0) if backwards else rows))
 
@@ -148,19 +135,12 @@ def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable
     assert spec.trainable is not None
     own = trainable_class(spec.trainable)()
     own.epochs = spec.training.epochs
-    labels_N = merged_labels(view.labels_N, spec.merge)
-    if spec.label_noise:
-        noisy = noisy_labels(labels_N.tolist(), view.image_keys, rate=spec.label_noise, seed=spec.noise_seed)
-        labels_N = torch.tensor(noisy)
-    train = _items(view, labels_N)
+    labels_N = learned_labels(view, spec).numpy().astype(np.int64)
+    train = Items(items=view.items, labels=labels_N, class_names=view.class_names)
     seed_epoch(spec.seed, 0)
     with _named(own, "setup"):
         own.setup(dict(spec.hyperparameters), train, seed=spec.seed, device=device)
     return own
-
-
-def _items(view: StoreView, labels_N: Tensor) -> Items:
-    return Items(items=view.items, labels=labels_N.numpy().astype(np.int64), class_names=view.class_names)
 
 
 def _embedded(own: Trainable, view: StoreView) -> Tensor:

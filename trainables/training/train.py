@@ -17,14 +17,12 @@ from torch import Tensor, nn
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
-from trainables.data.split import merged_labels, noisy_labels
 from trainables.data.store.spec import StoreSpec
-from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
+from trainables.data.store.view import StoreView, training_half
 from trainables.inference.model_files import FROZEN, EmbedderSpec, frozen_backbone, read_network
 from trainables.losses import LOSSES, Loss, loss_row, memory_refused
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.memory import Memory, PairLoss
-from trainables.metrics.evaluation import evaluate
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.models.lora import merged
@@ -34,8 +32,9 @@ from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.averages import Averages, kept_tensors
 from trainables.training.chunks import ChunkedNetwork
 from trainables.training.config import OPTIMIZERS, parameter_group
-from trainables.training.epoch_training import Diverged, EpochTraining, memory_on, origin_of
-from trainables.training.inputs import Inputs, raise_if_other
+from trainables.training.epoch_training import Diverged, EpochTraining, origin_of
+from trainables.training.inputs import Inputs, learned_labels, raise_if_other
+from trainables.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
@@ -87,13 +86,12 @@ class Training(EpochTraining):
 
         self._inputs = Inputs(spec.images, spec.model, spec.training, device)
         self.train_view = self._inputs.view(spec.train_classes)
-        self.labels_N = self._learned_labels()
-        self._validation_view = self._inputs.view(spec.validation_classes) if spec.validation_classes else None
-        self._superclasses_N, self._protocol = None, None
-        if self._validation_view is not None:
-            self._superclasses_N = superclasses_for(spec.metrics, spec.images.dataset, self._validation_view)
-            self._protocol = protocol_for(spec.images.dataset, self._validation_view.image_keys)
-        self._gallery_view = None if spec.gallery_seed is None else training_half(self.train_view, spec.gallery_seed)
+        self.labels_N = learned_labels(self.train_view, spec)
+        self._validation = None
+        if spec.validation_classes:
+            gallery = None if spec.gallery_seed is None else training_half(self.train_view, spec.gallery_seed)
+            queries = self._inputs.view(spec.validation_classes)
+            self._validation = Validation(spec.metrics, spec.images.dataset, queries, gallery)
 
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
@@ -114,13 +112,6 @@ class Training(EpochTraining):
         self.averages = Averages(self.model, self.loss, self._config.ema) if self._config.ema else None
 
         self._resume()
-
-    def _learned_labels(self) -> Tensor:
-        labels_N = merged_labels(torch.as_tensor(self.train_view.labels_N), self.spec.merge)
-        rate, seed = self.spec.label_noise, self.spec.noise_seed
-        if not rate:
-            return labels_N
-        return torch.tensor(noisy_labels(labels_N.tolist(), self.train_view.image_keys, rate=rate, seed=seed))
 
     def _make_loss(self) -> Loss:
         loss = LOSSES[self.spec.loss](
@@ -312,34 +303,22 @@ class Training(EpochTraining):
             record["together"] = trained.together
         if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
             record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
-        if memory := memory_on(self.device):
-            record["memory"] = memory
-        self._save(record)
-        if self.finished:
-            self.wait_for_checkpoints()
-        return record
+        return self._recorded(record)
 
     @property
     def validated_views(self) -> list[StoreView]:
         """Return the views that an epoch is scored on: the queries, and further gallery images if any."""
-        views = (self._validation_view, self._gallery_view) if self._validation_view is not None else ()
-        return [view for view in views if view is not None]
+        return [] if self._validation is None else self._validation.views
 
     def _validate(self, embedded: Sequence[Tensor] | None) -> dict[str, float]:
-        if self._validation_view is None:
+        if self._validation is None:
             return {}
         if embedded is None:
             embedded = [self._embed(view) for view in self.validated_views]
-        embeddings_ND, labels_N = torch.cat([*embedded]), self._validation_view.labels_N
+        embeddings_ND = torch.cat([*embedded])
         if not torch.isfinite(embeddings_ND).all():
             raise Diverged("The embeddings of the validation images are not finite.")
-        queries = len(labels_N)
-        if self._gallery_view is not None:
-            labels_N = torch.cat((labels_N, self._gallery_view.labels_N + len(self._validation_view.class_names)))
-        return evaluate(
-            embeddings_ND, labels_N, self.spec.metrics,
-            queries=queries, superclasses_N=self._superclasses_N, protocol=self._protocol,
-        )  # fmt: skip
+        return self._validation.scores(embeddings_ND)
 
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config

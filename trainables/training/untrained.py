@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
+from trainables.data.store.view import StoreView, training_half
 from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
-from trainables.metrics.evaluation import evaluate
 from trainables.metrics.ranking import full_float32
 from trainables.mistakes import Mistakes
 from trainables.models.config import ModelConfig
 from trainables.spec import UntrainedSpec, ValidatedUntrained
 from trainables.training.inputs import Inputs, described_backbone, of_backbone
+from trainables.training.validation import Validation
 
 WEIGHT, BIAS = "head.0.weight", "head.0.bias"
 """The names of the whitening's tensors in an :class:`EmbeddingModel` with the head ``linear``."""
@@ -43,8 +43,10 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
         train_view, view = inputs.view(train), inputs.view(validation)
         half = None if spec.gallery_seed is None else training_half(train_view, spec.gallery_seed)
         layer = whitening(features_NF[_rows(train_view, device)], spec.model.embedding_dim)
-        plain.append(_metrics(spec, features_NF, view, half))
-        white.append(_metrics(spec, whitened(features_NF, layer), view, half))
+        scored = Validation(spec.metrics, spec.images.dataset, view, half)
+        rows_N = torch.cat([_rows(part, device) for part in scored.views])
+        plain.append(scored.scores(features_NF[rows_N]))
+        white.append(scored.scores(whitened(features_NF, layer)[rows_N]))
     layer = whitening(features_NF[_rows(inputs.view(spec.fitted_on), device)], spec.model.embedding_dim)
     (network, loaded), dimensions = described_backbone(of_backbone(spec.model)), len(layer[BIAS])
     return ValidatedUntrained(
@@ -59,18 +61,6 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
 
 def _rows(view: StoreView, device: torch.device) -> Tensor:
     return view.rows_N.to(device)
-
-
-def _metrics(spec: UntrainedSpec, embeddings_ND: Tensor, view: StoreView, half: StoreView | None) -> dict[str, float]:
-    """Return the metrics of the queries ``view``, in a gallery with ``half`` of the training images if it is given."""
-    views = [view] if half is None else [view, half]
-    labels_N = view.labels_N if half is None else torch.cat((view.labels_N, half.labels_N + len(view.class_names)))
-    gallery_ND = torch.cat([embeddings_ND[_rows(part, embeddings_ND.device)] for part in views])
-    superclasses_N = superclasses_for(spec.metrics, spec.images.dataset, view)
-    protocol = protocol_for(spec.images.dataset, view.image_keys)
-    return evaluate(
-        gallery_ND, labels_N, spec.metrics, queries=len(view), superclasses_N=superclasses_N, protocol=protocol
-    )
 
 
 def _means(by_fold: Sequence[dict[str, float]]) -> dict[str, float]:
