@@ -1,1 +1,1 @@
-"""Parts of one's own, each in a file, for a search file to name by its import path."""
+"""User-defined parts, each in a file, for a search file to name by its import path."""

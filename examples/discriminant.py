@@ -1,4 +1,4 @@
-"""A training of one's own with scikit-learn: linear discriminant analysis of embeddings.
+"""A user-defined training with scikit-learn: linear discriminant analysis of embeddings.
 
 holdout run examples/discriminant.yaml --set dataset.file=mine.npz
 """

@@ -1,4 +1,4 @@
-"""A training of one's own as a function, on a file of embeddings.
+"""A user-defined training as a function, on a file of embeddings.
 
 holdout run examples/function_training.yaml --set dataset.file=mine.npz
 """

@@ -1,4 +1,4 @@
-"""A training of one's own with PyTorch Lightning, on a file of embeddings.
+"""A user-defined training with PyTorch Lightning, on a file of embeddings.
 
 holdout run examples/lightning_training.yaml --set dataset.file=mine.npz
 """

@@ -1,4 +1,4 @@
-"""A training of one's own with sentence-transformers: a tiny model of the invented languages of examples/texts.py.
+"""A user-defined training with sentence-transformers: a tiny model of the invented languages of examples/texts.py.
 
 holdout run examples/sentences.yaml
 """

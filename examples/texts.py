@@ -1,4 +1,4 @@
-"""A training of one's own on texts: which language's words are these?
+"""A user-defined training on texts: which language's words are these?
 
 holdout run examples/texts.yaml
 """

@@ -82,7 +82,7 @@ class Search:
 
         ``batches`` is the number of training steps. A loss that mines or samples adds a column ``triplets`` or
         ``pairs`` with the number used in the epoch, and one with several proxies a class the column
-        ``distinct_proxies``; cross-validation adds the column ``fold``. A training of one's own adds a column for each
+        ``distinct_proxies``; cross-validation adds the column ``fold``. A user-defined training adds a column for each
         number that it reports.
 
         Raises:

@@ -188,7 +188,7 @@ def search_space(
 
 
 def search_space_of_trainable(part: LossPart, wishes: Mapping[str, Any]) -> SearchSpace:
-    """Return the search space of a training of one's own; ``wishes`` is its part of the section ``space``.
+    """Return the search space of a user-defined training; ``wishes`` is its part of the section ``space``.
 
     Its class sees the values first when it trains, so a wish may name any of the declared kind.
 

@@ -1,4 +1,4 @@
-"""Search space of a training of one's own, from the ranges that its class declares."""
+"""Search space of a user-defined training, from the ranges that its class declares."""
 
 import warnings
 

@@ -22,7 +22,7 @@ class DeviceMemory(TypedDict):
 class EpochRecord(TypedDict):
     """Results of one epoch. ``start`` and ``end`` are in seconds since 1970, ``metrics`` are of the validation.
 
-    ``batches`` is the number of training steps. A training of one's own counts an epoch as one step unless it says
+    ``batches`` is the number of training steps. A user-defined training counts an epoch as one step unless it says
     otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
     the loss summed (:class:`trainables.losses.base.Used`), if it reports them. ``fold`` (from 1) is set in a
     cross-validation, and ``memory`` on a GPU, for the whole process. ``together`` is the number of trainings in the
@@ -50,7 +50,7 @@ class TrialSpec:
     """Everything that defines one training run.
 
     Attributes:
-        trainable: the import path of a training of one's own, which uses of ``training`` the epochs and of ``model``
+        trainable: the import path of a user-defined training, which uses of ``training`` the epochs and of ``model``
             nothing; None for the training of a network of images or features with a loss.
         loss: a row of ``LOSSES``, or the import path of a user-defined loss or training. Import paths, here and in
             ``model``, ``training`` and ``metrics``, are imported by the worker that trains.

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, by_data_set, cell_text, unit
-from search.campaigns.tables import folds_table, over_data_sets, quoted_tables
+from search.campaigns.tables import DIFFERENCES, difference, folds_table, over_data_sets, quoted_tables
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
@@ -26,7 +26,7 @@ from search.report.drawing import (
     marks_of,
     pairs_finding,
 )
-from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, interval, p_value, ranks_beside, verdict
+from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, interval, ranks_beside
 from search.report.sections.answer import again
 from search.report.sections.anytime_curves import anytime_curves
 from search.report.sections.effort import effort
@@ -106,17 +106,8 @@ def _trends(result: CampaignResult) -> list[str]:
 def _differences(result: CampaignResult) -> TextTable:
     return TextTable(
         title="Differences on the test classes",
-        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
-        rows=tuple(
-            (
-                " − ".join(pair.names),
-                f"{unit(pair.metric) * pair.difference:+.2f}",
-                interval(pair.ci95, scale=unit(pair.metric), digits=2),
-                p_value(pair.p_corrected),
-                verdict(pair),
-            )
-            for pair in sorted(result.pairs, key=lambda pair: pair.p_corrected)
-        ),
+        header=DIFFERENCES,
+        rows=tuple(difference(pair) for pair in sorted(result.pairs, key=lambda pair: pair.p_corrected)),
         labels=1,
     )
 

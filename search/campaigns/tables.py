@@ -312,8 +312,8 @@ def _differences(result: CampaignResult) -> TextTable:
     count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
     return TextTable(
         title="Differences on the test classes",
-        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
-        rows=tuple(_difference(pair) for pair in shown),
+        header=DIFFERENCES,
+        rows=tuple(difference(pair) for pair in shown),
         labels=1,
         notes=(
             *((f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}",) if pairs else ()),
@@ -322,7 +322,11 @@ def _differences(result: CampaignResult) -> TextTable:
     )
 
 
-def _difference(pair: CampaignPair) -> tuple[str, ...]:
+DIFFERENCES = ("pair", "difference", "95 % interval", "p (corrected)", "")
+
+
+def difference(pair: CampaignPair) -> tuple[str, ...]:
+    """Return the cells of a pair under the header :data:`DIFFERENCES`."""
     scale = unit(pair.metric)
     ends = interval(pair.ci95, scale=scale, digits=2)
     difference = f"{scale * pair.difference:+.2f}"

@@ -218,7 +218,7 @@ class SearchConfig(ConfigSection):
 
     @property
     def trainable_class(self) -> "type[Trainable] | None":
-        """The class of a training of one's own, imported; None for trainings with a loss."""
+        """The class of a user-defined training, imported; None for trainings with a loss."""
         return None if self.trainable is None else trainable_class(self.trainable)
 
     @property
@@ -248,11 +248,11 @@ UNKNOWN = {"name": "unknown", "part": "unknown:Trainable"}
 """The row of a trainable that cannot be imported."""
 
 OWN_USES = ("epochs",)
-"""The keys of the section ``training`` that concern a training of one's own."""
+"""The keys of the section ``training`` that concern a user-defined training."""
 
 
 def trainable_mistakes(config: SearchConfig) -> Iterator[str]:
-    """Yield the settings of a search with a training of one's own that are for trainings with a loss."""
+    """Yield the settings of a search with a user-defined training that are for trainings with a loss."""
     path, resources = config.trainable, config.resources
     if [loss.path for loss in config.losses] != [path]:
         yield f"losses: a search trains losses or a trainable, and trainable is {path}; leave losses out."

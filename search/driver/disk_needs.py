@@ -206,7 +206,7 @@ def _models(plan: Plan, loss: str) -> Mapping[Stage, _Range]:
 def _model_bytes(plan: Plan, loss: str) -> int:
     """Return the size of a model file: the network's weights and the loss's proxies.
 
-    What a training of one's own saves is not known before it does, and counts as nothing.
+    What a user-defined training saves is not known before it does, and counts as nothing.
     """
     config = plan.config
     if config.trainable is not None:

@@ -377,7 +377,7 @@ def _chosen_params(entry: LossSummary) -> dict[str, Value]:
 def described_models(comparison: Comparison, folder: RunFolder) -> dict[str, DescribedModel]:
     """Return the models in ``folder`` by loss, from the ``comparison`` of its search alone.
 
-    Those of trainings of one's own, which MLflow cannot load, are left out.
+    Those of user-defined trainings, which MLflow cannot load, are left out.
     """
     (summary,) = comparison.searches
     found = {loss: folder.model(loss) for loss in summary.losses}

@@ -55,7 +55,7 @@ class Plan:
 
     @property
     def short_side(self) -> int:
-        """The short side of stored images, in pixels; a training of one's own gets them as large as they may be."""
+        """The short side of stored images, in pixels; a user-defined training gets them as large as they may be."""
         if self.config.trainable is not None:
             return self.config.dataset.store_size
         training = self.config.training

@@ -198,7 +198,7 @@ def diagnose(
 ) -> tuple[Finding, ...]:
     """Return the findings about a search study of ``loss``; none if it is too small.
 
-    ``loss`` is None for a training of one's own.
+    ``loss`` is None for a user-defined training.
     """
     findings = tuple(replicates(trials))
     if best is None:

@@ -211,7 +211,7 @@ def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: t
 
 
 EMBEDDINGS = "embeddings"
-"""The folder of the embeddings by trainings of one's own, which may not be reproducible, next to the per-image results.
+"""The folder of the embeddings by user-defined trainings, which may not be reproducible, next to the per-image results.
 """
 
 Scored = tuple[dict[str, Any], dict[str, bytes]]

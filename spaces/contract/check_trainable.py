@@ -1,4 +1,4 @@
-"""Contract of a training of one's own, tested with real trainings of two epochs."""
+"""Contract of a user-defined training, tested with real trainings of two epochs."""
 
 import tempfile
 from collections.abc import Iterator, Mapping

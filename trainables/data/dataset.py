@@ -99,7 +99,7 @@ class Dataset(ABC):
 class ItemDataset(Dataset):
     """Named classes of items that are neither images nor vectors: texts, paths, arrays, records.
 
-    For a training of one's own (``trainable`` in a search file). ``read`` returns an item of a kind that
+    For a user-defined training (``trainable`` in a search file). ``read`` returns an item of a kind that
     :mod:`trainables.data.items` names.
     """
 

@@ -198,7 +198,7 @@ class EmbedderSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainableSpec:
-    """The model of a training of one's own: its class, its params, and its ``origin`` as in :class:`EmbedderSpec`.
+    """The model of a user-defined training: its class, its params, and its ``origin`` as in :class:`EmbedderSpec`.
 
     Its tensors are the files that its ``save`` wrote, as bytes.
     """
@@ -223,7 +223,7 @@ def model_spec(content: Any, path: object) -> "EmbedderSpec | TrainableSpec":
 
 
 def is_of_trainable(content: Any) -> bool:
-    """Return True if ``content`` describes the model of a training of one's own."""
+    """Return True if ``content`` describes the model of a user-defined training."""
     return isinstance(content, Mapping) and content.get("format") == FORMAT and "trainable" in content
 
 
@@ -264,7 +264,7 @@ WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "model.json", "README.md"
 def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec | TrainableSpec, card: str) -> None:
     """Write a model into ``folder``; ``weights`` is the content of a file of its network's tensors.
 
-    The files of a training of one's own are written to the folder ``saved``, too.
+    The files of a user-defined training are written to the folder ``saved``, too.
 
     The description is written last, so a folder with a description is complete.
     """

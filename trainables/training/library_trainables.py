@@ -1,4 +1,4 @@
-"""Trainings of one's own with scikit-learn, PyTorch Lightning or sentence-transformers, which are imported when used.
+"""User-defined trainings with scikit-learn, PyTorch Lightning or sentence-transformers, which are imported when used.
 
 Legend: N items.
 """

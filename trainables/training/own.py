@@ -1,4 +1,4 @@
-"""A training of one's own, run like every other: epochs with validation, checkpoints, resume and test.
+"""A user-defined training, run like every other: epochs with validation, checkpoints, resume and test.
 
 Legend: N items, D embedding.
 """

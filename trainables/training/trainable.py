@@ -1,4 +1,4 @@
-"""The interface of a training of one's own, and its declared ranges.
+"""The interface of a user-defined training, and its declared ranges.
 
 A class has the five methods of :class:`Trainable`; :func:`trainable` makes one of a function. Queue, pruning, resume,
 confirmation, test and verification are those of every training.
@@ -82,7 +82,7 @@ class Items:
 
 
 class Trainable:
-    """A training of one's own, an epoch at a time.
+    """A user-defined training, an epoch at a time.
 
     All methods but :meth:`finish` are needed. ``setup`` comes first, also before ``load``. Before ``setup`` and each
     ``train_epoch`` the global generators of Python, NumPy and PyTorch are seeded by the trial's seed and the epoch.

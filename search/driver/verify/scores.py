@@ -243,7 +243,7 @@ def _metric_problems(
 def _embedding_problems(
     what: str, records: Records, names: Sequence[str], record: Mapping[str, Any], folder: Path
 ) -> Iterator[str]:
-    """Recompute the metrics of a training of one's own from the embeddings of the test items that were kept."""
+    """Recompute the metrics of a user-defined training from the embeddings of the test items that were kept."""
     import torch
 
     from search.selection import EMBEDDINGS, test_metrics

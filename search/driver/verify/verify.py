@@ -281,7 +281,7 @@ def _training_again(search: StoredSearch, study: str, trial: FrozenTrial) -> tup
 
 def _is_deterministic(search: StoredSearch, study: str, number: int) -> bool:
     spec = _training_again(search, study, search.trial_of(study, number))[1]
-    return spec.trainable is not None or spec.training.deterministic  # a training of one's own states its tolerance
+    return spec.trainable is not None or spec.training.deterministic  # a user-defined training states its tolerance
 
 
 def _on_gpu(records: Sequence[EpochRecord]) -> bool:

@@ -250,7 +250,7 @@ SMALLEST = 16
 def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace]) -> tuple[str, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
-    The built-in network is not tried: importing torch takes seconds. A training of one's own has none.
+    The built-in network is not tried: importing torch takes seconds. A user-defined training has none.
     """
     if config.trainable is not None:
         return ()

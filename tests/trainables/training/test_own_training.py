@@ -1,4 +1,4 @@
-"""A training of one's own as a training: its numbers, its checkpoints, what it sees, and its failures."""
+"""A user-defined training as a training: its numbers, its checkpoints, what it sees, and its failures."""
 
 import gc
 import json
