@@ -151,9 +151,12 @@ def _moved(
     """
     sums_CD, sizes_C = _sums(unit_ND, clusters_N, clusters)
     value, part = _between(sums_CD, sizes_C), 1.0
+    costs = _MoveCosts(unit_ND)
+    changed_C = torch.ones(clusters, dtype=torch.bool, device=unit_ND.device)
     while passes > 0:
         passes -= 1
-        rows_R, targets_R = _moves(unit_ND, clusters_N, sums_CD, sizes_C)
+        costs.update(clusters_N, sums_CD, sizes_C, changed_C)
+        rows_R, targets_R = costs.gainful()
         count = len(rows_R)
         while count:
             count = max(int(count * part), 1)
@@ -166,6 +169,8 @@ def _moved(
             part = 0.5
         else:
             return clusters_N, value, passes
+        changed_C = torch.zeros_like(changed_C)
+        changed_C[clusters_N[rows]] = changed_C[targets] = True
         clusters_N = clusters_N.scatter(0, rows, targets)
         sums_CD, sizes_C, value, part = new_sums_CD, new_sizes_C, new, min(2 * count / len(rows_R), 1.0)
     return clusters_N, value, passes
@@ -182,46 +187,76 @@ def _after(
     )
 
 
-def _moves(
-    unit_ND: torch.Tensor, clusters_N: torch.Tensor, sums_CD: torch.Tensor, sizes_C: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the images [R] whose move reduces the sum of squares, the best first, and their new clusters [R].
+class _MoveCosts:
+    """What each image's move from its cluster would save, and what its move to the best other cluster would cost.
 
-    A move from a to b changes it by n_b/(n_b+1) |x − c_b|² − n_a/(n_a−1) |x − c_a|². Empty clusters are no targets.
+    The move of x from a to b changes the sum of squares by n_b/(n_b+1) |x − c_b|² − n_a/(n_a−1) |x − c_a|². Both terms
+    are kept in float64, in steps of 1 / GRID; the cost is infinite where it exceeds what is saved. After the first
+    pass few clusters change, so that most images are compared only with those.
     """
-    centres_CD = sums_CD / sizes_C.clamp(min=1)[:, None]
-    joining_C = sizes_C / (sizes_C + 1)
-    leaving_C = sizes_C / (sizes_C - 1).clamp(min=1) * (sizes_C > 1)
-    filled_F = (sizes_C > 0).nonzero().flatten()
-    # |x − c|² = 1 − 2 x·c + |c|² for unit vectors, times n/(n+1): an inner product, largest for the best target
-    halves_F1 = (1 + centres_CD[filled_F].square().sum(1, keepdim=True)) / 2
-    weighted_FD = joining_C[filled_F, None] * torch.cat((centres_CD[filled_F], -halves_F1), 1)
-    close_NK, found_NK = nearest(pad(unit_ND, (0, 4), value=1), pad(weighted_FD.float(), (0, 3)), min(3, len(filled_F)))
-    found_NK = filled_F[found_NK]
-    own_N = torch.cat(
-        [
-            (rows_BD - centres_CD[own_B]).square().sum(1) * leaving_C[own_B]
-            for rows_BD, own_B in zip(unit_ND.split(_ROWS), clusters_N.split(_ROWS), strict=True)
-        ]
-    )
-    others_NK = (-2 * close_NK).masked_fill(found_NK == clusters_N[:, None], torch.inf)
-    rows_R = (others_NK.amin(1) < own_N + 4 * ROUNDING).nonzero().flatten()
-    gains, targets = [], []
-    for rows in rows_R.split(_ROWS):
-        rows_BD, found_BK = unit_ND[rows].double(), found_NK[rows]
-        costs_BK = torch.stack(
-            [(rows_BD - centres_CD[found_B]).square().sum(1) * joining_C[found_B] for found_B in found_BK.T], 1
-        )
-        costs_BK = (costs_BK * GRID).round().masked_fill(found_BK == clusters_N[rows, None], torch.inf)
-        best_B1 = costs_BK.argmin(1, keepdim=True)
-        gains.append((own_N[rows] * GRID).round() - costs_BK.gather(1, best_B1)[:, 0])
-        targets.append(found_BK.gather(1, best_B1)[:, 0])
-    if not gains:
-        return rows_R, rows_R
-    gains_R, targets_R = torch.cat(gains), torch.cat(targets)
-    order_R = gains_R.argsort(descending=True, stable=True)
-    order_R = order_R[gains_R[order_R] > 1]  # more than rounding
-    return rows_R[order_R], targets_R[order_R]
+
+    def __init__(self, unit_ND: torch.Tensor) -> None:
+        self._unit_ND = unit_ND
+        self._saved_N = unit_ND.new_zeros(len(unit_ND), dtype=torch.float64)
+        self._cost_N = torch.full_like(self._saved_N, torch.inf)
+        self._target_N = torch.zeros_like(self._saved_N, dtype=torch.int64)
+
+    def update(
+        self, clusters_N: torch.Tensor, sums_CD: torch.Tensor, sizes_C: torch.Tensor, changed_C: torch.Tensor
+    ) -> None:
+        """Compute again what depends on the clusters ``changed_C``."""
+        centres_CD = sums_CD / sizes_C.clamp(min=1)[:, None]
+        own_N = changed_C[clusters_N]
+        leaving_C = sizes_C / (sizes_C - 1).clamp(min=1) * (sizes_C > 1)
+        for rows in own_N.nonzero().flatten().split(_ROWS):
+            own_B = clusters_N[rows]
+            distances_B = (self._unit_ND[rows] - centres_CD[own_B]).square().sum(1)
+            self._saved_N[rows] = (distances_B * leaving_C[own_B] * GRID).round()
+        stale_N = own_N | (changed_C[self._target_N] & self._cost_N.isfinite())
+        self._cost_N[stale_N] = torch.inf
+        filled_C = sizes_C > 0  # a move to an empty cluster is left to the exchanges
+        self._compare(stale_N, clusters_N, filled_C, centres_CD, sizes_C)
+        self._compare(~stale_N, clusters_N, filled_C & changed_C, centres_CD, sizes_C)
+
+    def _compare(
+        self,
+        images_N: torch.Tensor,
+        clusters_N: torch.Tensor,
+        targets_C: torch.Tensor,
+        centres_CD: torch.Tensor,
+        sizes_C: torch.Tensor,
+    ) -> None:
+        """Compare the best target of some images with the clusters ``targets_C``."""
+        target_F = targets_C.nonzero().flatten()
+        joining_C = sizes_C / (sizes_C + 1)
+        # |x − c|² = 1 − 2 x·c + |c|² for unit vectors, times n/(n+1): an inner product, largest for the best target
+        halves_F1 = (1 + centres_CD[target_F].square().sum(1, keepdim=True)) / 2
+        weighted_FD = joining_C[target_F, None] * torch.cat((centres_CD[target_F], -halves_F1), 1)
+        gallery_FD = pad(weighted_FD.float(), (0, 3))
+        for rows in images_N.nonzero().flatten().split(_ROWS) if len(target_F) else ():
+            close_BK, found_BK = nearest(pad(self._unit_ND[rows], (0, 4), value=1), gallery_FD, min(3, len(target_F)))
+            found_BK = target_F[found_BK]
+            others_BK = (-2 * close_BK).masked_fill(found_BK == clusters_N[rows, None], torch.inf)
+            near_B = others_BK.amin(1) < self._cost_N[rows].minimum(self._saved_N[rows]) / GRID + 4 * ROUNDING
+            rows, found_BK = rows[near_B], found_BK[near_B].sort(1).values
+            rows_BD = self._unit_ND[rows].double()
+            costs_BK = torch.stack(
+                [(rows_BD - centres_CD[found_B]).square().sum(1) * joining_C[found_B] for found_B in found_BK.T], 1
+            )
+            costs_BK = (costs_BK * GRID).round().masked_fill(found_BK == clusters_N[rows, None], torch.inf)
+            cost_B, best_B = costs_BK.min(1)
+            target_B = found_BK.gather(1, best_B[:, None])[:, 0]
+            kept_B, kept_target_B = self._cost_N[rows], self._target_N[rows]
+            better_B = (cost_B < kept_B) | ((cost_B == kept_B) & (target_B < kept_target_B))
+            self._cost_N[rows] = torch.where(better_B, cost_B, kept_B)
+            self._target_N[rows] = torch.where(better_B, target_B, kept_target_B)
+
+    def gainful(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the images [R] whose move reduces the sum of squares, the best first, and their new clusters [R]."""
+        gains_N = self._saved_N - self._cost_N
+        order_N = gains_N.argsort(descending=True, stable=True)
+        rows_R = order_N[gains_N[order_N] > 1]  # more than rounding
+        return rows_R, self._target_N[rows_R]
 
 
 def _exchanged(unit_ND: torch.Tensor, clusters_N: torch.Tensor, clusters: int) -> torch.Tensor | None:
