@@ -86,15 +86,16 @@ def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]
     Introduction to Information Retrieval, 2008, section 8.4).
     """
     total_L, counted = np.zeros(len(LEVELS)), 0
-    for _, relevant_QK in gallery.whole_relevance(queries_Q):
-        for hits in (row_K.nonzero().flatten() for row_K in relevant_QK.cpu()):
-            if positives := len(hits):
-                precision_R = np.arange(1, positives + 1) / (hits.numpy() + 1)
-                highest_R = np.maximum.accumulate(precision_R[::-1])[::-1]
-                # the first hit whose recall reaches the level, up to rounding errors
-                reached_L = np.ceil(LEVELS * positives - 1e-9).astype(int).clip(min=1) - 1
-                total_L += highest_R[reached_L]
-                counted += 1
+    for _, ranks in gallery.hit_ranks(queries_Q):
+        ranks_QR = ranks.cpu().numpy()
+        precision_QR = np.arange(1, ranks_QR.shape[1] + 1) / ranks_QR  # 0 behind the last relevant image
+        highest_QR = np.maximum.accumulate(precision_QR[:, ::-1], axis=1)[:, ::-1]
+        positives_Q = np.isfinite(ranks_QR).sum(1)
+        known = positives_Q > 0
+        # the first hit whose recall reaches the level, up to rounding errors
+        reached_QL = np.ceil(LEVELS * positives_Q[known, None] - 1e-9).astype(int).clip(min=1) - 1
+        total_L += np.take_along_axis(highest_QR[known], reached_QL, axis=1).sum(0)
+        counted += int(known.sum())
     return total_L / counted if counted else np.full(len(LEVELS), np.nan)
 
 

@@ -20,7 +20,7 @@ from trainables.metrics.clustering import (
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import checked, checked_superclasses
 from trainables.metrics.refinement import refined
-from trainables.metrics.retrieval import SCORES, Ranking
+from trainables.metrics.retrieval import SCORES, Ranking, average_precision
 from trainables.metrics.table import (
     AT_K,
     AT_R,
@@ -144,10 +144,19 @@ def per_query_metrics(
     scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
     for refinement, of_refinement in by_refinement(names).items():
         ranked = refined(refinement, embeddings_ND, labels_N, protocol)
+        if whole := [name for name, metric in of_refinement.items() if metric in WHOLE]:
+            for numbers_Q, ranks_QR in ranked.hit_ranks():
+                precision_Q = average_precision(ranks_QR, positives_N[numbers_Q]).cpu()
+                for name in whole:
+                    scores[name][numbers_Q.cpu()] = precision_Q
         depth_r = int(positives_N[ranked.queries_Q].max())
-        wanted = {name: _score_and_depth(metric, depth_r, ranked.longest) for name, metric in of_refinement.items()}
-        depth = max(1, *(depth for _, depth in wanted.values()))
-        for numbers_Q, relevant_QK in ranked.relevance(depth):
+        wanted = {
+            name: split_at_k(metric) or (metric, depth_r)
+            for name, metric in of_refinement.items()
+            if metric not in WHOLE
+        }
+        depth = max([1, *(depth for _, depth in wanted.values())])
+        for numbers_Q, relevant_QK in ranked.relevance(depth) if wanted else ():
             ranking = Ranking(relevant_QK=relevant_QK, positives_Q=positives_N[numbers_Q])
             for name, (row, k) in wanted.items():
                 scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
@@ -160,13 +169,6 @@ def _whole_protocol(images: int, queries: int, protocol: RetrievalProtocol | Non
         return RetrievalProtocol.first(queries, images)
     protocol.check(queries)
     return protocol.with_further(images - queries)
-
-
-def _score_and_depth(name: str, depth_r: int, depth_whole: int) -> tuple[str, int]:
-    """Return a retrieval metric's row and the number of ranks that it reads."""
-    if name in AT_R:
-        return name, depth_r
-    return split_at_k(name) or (name, depth_whole)
 
 
 def _means(

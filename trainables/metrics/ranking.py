@@ -1,6 +1,7 @@
 """Exact ranking of a gallery for every query, and checks of a metric's input.
 
-Shapes: N images, G images of the gallery, D embedding, Q queries of a block, K ranks, M pairs, R positives of a query.
+Shapes: N images, G images of the gallery, D embedding, Q queries of a block, K ranks, M and P pairs,
+R relevant images of a query.
 """
 
 import logging
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 
+import numpy as np
 import torch
 
 from trainables.metrics.protocol import RetrievalProtocol
@@ -170,8 +172,8 @@ _INDICES = 2**20
 _LAST = torch.iinfo(torch.int64).min
 """A key below all others."""
 
-_COUNTED = 16
-"""Most positives per query for which counting their ranks beats sorting (.08 ms each, 1.8 ms to sort 60,000)."""
+_MOST_CLOSE = 64
+"""Most pairs of a relevant image and a near tie of it, per query, that are settled one by one."""
 
 _SPARE = 8
 """Additional candidates, which resolve nearly all ties at the last rank."""
@@ -209,7 +211,7 @@ class Gallery:
         unit_ND = self._unit_ND if queries_ND is None else _unit64(embeddings_ND).float().contiguous()
         self._unit_GD = unit_ND if len(self._rows_G) == len(unit_ND) else unit_ND[self._rows_G]
         self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
-        _, ignored_N = self.protocol.counts(labels_N)
+        self._positives_N, ignored_N = self.protocol.counts(labels_N)
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
         self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
 
@@ -230,10 +232,15 @@ class Gallery:
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(_BLOCK_QUERIES)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
-    def whole_relevance(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield blocks as :meth:`relevance`, for some queries and all ranks."""
+    def hit_ranks(self, queries_Q: torch.Tensor | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield blocks of some queries, all by default: indices [Q], and the ranks of their relevant images [Q, R].
+
+        Ranks start at 1 and ascend, in float64; they are infinite where a query has fewer than R relevant images.
+        """
+        queries_Q = self.queries_Q if queries_Q is None else queries_Q
+        most = int(self._positives_N[queries_Q].max()) if len(queries_Q) else 0
         for block_Q in queries_Q.split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
-            yield block_Q, self._full_relevance(block_Q, self.longest)
+            yield block_Q, self._hit_ranks(block_Q, most)
 
     def similarities(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks of some queries with their similarities to the gallery in steps of 1 / :data:`GRID` [Q, G]."""
@@ -247,9 +254,8 @@ class Gallery:
 
     def ordered(self, queries_Q: torch.Tensor, heights_QG: torch.Tensor, ranks: int) -> torch.Tensor:
         """Return relevance of the first ranks, the highest of whole numbers ``heights_QG`` first, ties by index."""
-        relevant_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
-        relevant_QG[self._ignored_pairs(queries_Q)] = False
-        return _relevance_of_keys(self._full_keys(queries_Q, heights_QG), relevant_QG)[:, :ranks]
+        order_QG = self._full_keys(queries_Q, heights_QG).sort(descending=True).indices
+        return self._relevant_pairs(queries_Q).gather(1, order_QG[:, :ranks])
 
     def _candidates(self, queries_Q: torch.Tensor, ranks: int) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more."""
@@ -328,6 +334,47 @@ class Gallery:
             rows_QK = rows_QK.gather(1, step_QK)
         return self.labels_N[rows_QK] == self.labels_N[queries_Q][:, None]
 
+    def _hit_ranks(self, queries_Q: torch.Tensor, most: int) -> torch.Tensor:
+        """Return the ranks of the relevant images of some queries [Q, R]; R is ``most``.
+
+        Sorted float32 similarities count the images that are more similar by more than rounding. Those that are as
+        similar up to rounding are compared in float64, in whole rankings for queries with many of them.
+        """
+        with full_float32():
+            near_QG = self._unit_ND[queries_Q] @ self._unit_GD.T
+        near_QG[self._ignored_pairs(queries_Q)] = -torch.inf
+        hits_QR, places_QR = near_QG.masked_fill(~self._relevant_pairs(queries_Q), -torch.inf).topk(most)
+        ordered_QG = _ascending(near_QG)
+        less_QR = torch.searchsorted(ordered_QG, hits_QR - ROUNDING)
+        not_more_QR = torch.searchsorted(ordered_QG, hits_QR + ROUNDING, right=True)
+        missing_QR = hits_QR == -torch.inf
+        ranks_QR = len(self._rows_G) - not_more_QR + 1
+        close_QR = (not_more_QR - less_QR - 1).masked_fill(missing_QR, 0)
+        crowded_Q = close_QR.sum(1) > _MOST_CLOSE
+        close_QR[crowded_Q] = 0
+        for hits in close_QR.nonzero().split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
+            row_M, column_M = hits.T
+            ranks_QR[row_M, column_M] += self._ahead(
+                queries_Q[row_M], near_QG[row_M], places_QR[row_M, column_M], hits_QR[row_M, column_M]
+            )
+        ranks_QR = ranks_QR.double().masked_fill(missing_QR, torch.inf).sort(1).values
+        if crowded_Q.any():
+            relevant_QK = self._full_relevance(queries_Q[crowded_Q], self.longest)
+            ranks_QR[crowded_Q] = ranks_of_hits(relevant_QK, most)
+        return ranks_QR
+
+    def _ahead(
+        self, queries_M: torch.Tensor, near_MG: torch.Tensor, places_M: torch.Tensor, hits_M: torch.Tensor
+    ) -> torch.Tensor:
+        """Return how many near ties of a query's relevant image rank before it [M]."""
+        pair_P, place_P = ((near_MG - hits_M[:, None]).abs() <= ROUNDING).nonzero(as_tuple=True)
+        hit_P = places_M[pair_P]
+        other_P, own_P = (
+            self.pair_similarities(queries_M[pair_P], self._rows_G[places]) for places in (place_P, hit_P)
+        )
+        before_P = (other_P > own_P) | ((other_P == own_P) & (place_P < hit_P))
+        return torch.zeros_like(places_M).index_add_(0, pair_P, before_P.long())
+
     def pair_similarities(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
         parts = []
@@ -345,6 +392,12 @@ class Gallery:
         keys_QG = self._keys(heights_QG, self._rows_G)
         keys_QG[self._ignored_pairs(queries_Q)] = _LAST
         return keys_QG
+
+    def _relevant_pairs(self, queries_Q: torch.Tensor) -> torch.Tensor:
+        """Return which images of its gallery are relevant to each query, bool [Q, G]."""
+        relevant_QG = self.labels_N[self._rows_G] == self.labels_N[queries_Q][:, None]
+        relevant_QG[self._ignored_pairs(queries_Q)] = False
+        return relevant_QG
 
     def _ignored_pairs(self, queries_Q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the queries and the places in the gallery of what they ignore, as indices of [Q, G]."""
@@ -364,19 +417,17 @@ def _unit64(raw: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(raw.double())
 
 
-def _relevance_of_keys(keys_QG: torch.Tensor, relevant_QG: torch.Tensor) -> torch.Tensor:
-    """Return relevance [Q, G] by descending key; keys are distinct, except those of ignored images, ``_LAST``."""
-    most, size = int(relevant_QG.sum(1).max()), keys_QG.shape[1]
-    if most > _COUNTED:
-        return relevant_QG.gather(1, keys_QG.sort(descending=True).indices)
-    # for few positives counting their ranks is faster than sorting; missing ones get a rank behind all others
-    positive_QR = keys_QG.masked_fill(~relevant_QG, _LAST).topk(most).values
-    ranked_QG = torch.nn.functional.pad(torch.zeros_like(relevant_QG), (0, 1))
-    for rank in range(most):
-        key_Q1 = positive_QR[:, rank, None]
-        ahead_Q1 = (keys_QG > key_Q1).sum(1, keepdim=True, dtype=torch.int32)
-        ranked_QG.scatter_(1, ahead_Q1.long().masked_fill(key_Q1 == _LAST, size), True)
-    return ranked_QG[:, :size]
+def ranks_of_hits(relevant_QK: torch.Tensor, most: int) -> torch.Tensor:
+    """Return the ranks of relevant images, as :meth:`Gallery.hit_ranks`, from the relevance of each rank."""
+    ranks_K = torch.arange(1, relevant_QK.shape[1] + 1, dtype=torch.float64, device=relevant_QK.device)
+    return torch.where(relevant_QK, ranks_K, torch.inf).topk(most, largest=False).values
+
+
+def _ascending(rows_QG: torch.Tensor) -> torch.Tensor:
+    """Return each row in ascending order; on a CPU, NumPy sorts float32 ten times faster than PyTorch."""
+    if rows_QG.device.type == "cpu":
+        return torch.from_numpy(np.sort(rows_QG.numpy(), axis=1))
+    return rows_QG.sort(1).values
 
 
 def _first_of_duplicates(raw_ND: torch.Tensor) -> torch.Tensor | None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.ranking import GRID, Gallery
+from trainables.metrics.ranking import GRID, Gallery, ranks_of_hits
 from trainables.metrics.table import too_many_to_rerank
 from trainables.mistakes import Mistakes
 
@@ -32,6 +32,9 @@ class Ranked(Protocol):
 
     def relevance(self, depth: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks as :meth:`Gallery.relevance`."""
+
+    def hit_ranks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield blocks as :meth:`Gallery.hit_ranks`, of all queries."""
 
 
 def refined(
@@ -105,6 +108,7 @@ class _Reranked:
 
     def __init__(self, embeddings_ND: torch.Tensor, labels_N: torch.Tensor, protocol: RetrievalProtocol) -> None:
         self._gallery = Gallery(embeddings_ND, labels_N, protocol)
+        self._most_positives = int(protocol.counts(labels_N)[0][protocol.queries_N].max())
         self.queries_Q, self.longest = self._gallery.queries_Q, self._gallery.longest
         every = Gallery(embeddings_ND, torch.zeros_like(labels_N))
         rows_N = torch.arange(len(labels_N), device=labels_N.device)
@@ -143,6 +147,11 @@ class _Reranked:
             final_QG = (1 - LAMBDA) * jaccard_QG.to(distances_QG.device) + LAMBDA * distances_QG
             relevant_QK = self._gallery.ordered(queries_Q, (-final_QG * GRID).round(), ranks)
             yield queries_Q, torch.nn.functional.pad(relevant_QK, (0, depth - ranks))
+
+    def hit_ranks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield blocks as :meth:`Gallery.hit_ranks`."""
+        for queries_Q, relevant_QK in self.relevance(self.longest):
+            yield queries_Q, ranks_of_hits(relevant_QK, self._most_positives)
 
     def _jaccard(self, query: int) -> np.ndarray:
         """Return the Jaccard distance of a query and each gallery image, float64 [G]; rows of V sum to 1."""

@@ -78,11 +78,6 @@ def r_precision(ranking: Ranking, k: int) -> torch.Tensor:
     return _per_positive(hits_Q.double(), ranking)
 
 
-def mean_average_precision(ranking: Ranking, k: int) -> torch.Tensor:
-    """Return the sum of precisions at all hits, / R. Example: (1/1 + 2/3)/2 = .833."""
-    return _per_positive(ranking.precision_at_hits_QK.sum(1), ranking)
-
-
 Score = Callable[[Ranking, int], torch.Tensor]
 
 SCORES: dict[str, Score] = {
@@ -92,6 +87,13 @@ SCORES: dict[str, Score] = {
     "ndcg_at_k": ndcg_at_k,
     "map_at_r": map_at_r,
     "r_precision": r_precision,
-    "map": mean_average_precision,
 }
-"""Every retrieval metric; formulas are in :mod:`trainables.metrics.table`."""
+"""The metrics of the first ranks; formulas are in :mod:`trainables.metrics.table`."""
+
+
+def average_precision(ranks_QR: torch.Tensor, positives_Q: torch.Tensor) -> torch.Tensor:
+    """Return the sum of precisions at all hits, / R, whose mean is ``map``. Example: (1/1 + 2/3)/2 = .833.
+
+    ``ranks_QR`` are the ranks of the relevant images, ascending, and infinite where there are fewer.
+    """
+    return (_ranks(ranks_QR) / ranks_QR).sum(1) / positives_Q.clamp(min=1)
