@@ -23,6 +23,7 @@ from search.driver.disk_needs import disk_needs, limit_warnings, numbers_of, slo
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, too_tight, trials_on, wanted
+from search.plan.checks.parts import slow_precision
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder
@@ -257,6 +258,12 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     )
 
 
+def _precision(plan: Plan) -> Iterator[CheckResult]:
+    if sentence := slow_precision(plan.config):
+        found, mend = sentence.split("; ")
+        yield CheckResult(check="precision", state="warning", found=found, mend=mend)
+
+
 def _sampling(plan: Plan) -> Iterator[CheckResult]:
     """Check that trials finish before the next ones are proposed."""
     slots, losses = slots_here(plan.config), plan.config.loss_names
@@ -339,7 +346,15 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds / 60:.1f} min"
 
 
-SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _images, _disk, _memory, _sampling, _cost)
+SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (
+    _data,
+    _images,
+    _disk,
+    _memory,
+    _precision,
+    _sampling,
+    _cost,
+)
 
 
 def _gigabytes(count: int) -> str:

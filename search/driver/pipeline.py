@@ -43,6 +43,7 @@ from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
 from search.driver.untrained import validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
+from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
@@ -156,14 +157,16 @@ def run_stages(
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
     """Check the space and start an engine; return it with the number of trials at once."""
-    _say_space(plans, console)
+    _say_needs(plans, console)
     config = plans[0].config
     engine = make_engine(config.resources, config.search.max_concurrent)
     return engine, get_ready(plans, engine, console, phases, stack)
 
 
-def _say_space(plans: Sequence[Plan], console: Console) -> None:
-    for sentence in check_space(plans):
+def _say_needs(plans: Sequence[Plan], console: Console) -> None:
+    """Print what the searches need, and warnings about this machine."""
+    slow = dict.fromkeys(sentence for plan in plans if (sentence := slow_precision(plan.config)))
+    for sentence in (*check_space(plans), *slow):
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -64,6 +64,21 @@ def test_too_little_memory_is_found_with_advice(search_file: Callable[..., dict[
     assert "search.max_concurrent" in memory.mend
 
 
+@pytest.mark.parametrize(("capability", "warned"), [("AVX2", True), ("AVX512", False), ("DEFAULT", False)])
+def test_a_precision_that_the_cpu_emulates_is_told_of(
+    search_file: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capability: str,
+    warned: bool,
+) -> None:
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
+    training = search_file()["training"] | {"precision": "bfloat16"}
+    findings = examined(parse_config(search_file(training=training)), tmp_path)
+    told = [(each.state, each.mend) for each in findings if each.check == "precision"]
+    assert told == ([("warning", "set training.precision: auto.")] if warned else [])
+
+
 def test_a_token_that_others_may_read_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = tmp_path / "token"
     token.write_text("0" * 64)

@@ -18,6 +18,7 @@ from trainables.mistakes import raise_if_any, suggestion
 from trainables.models import ModelConfig
 from trainables.models.backbones import LIBRARIES, backbone, is_of_timm
 from trainables.models.config import pooling_problems
+from trainables.models.embedding import emulates_bfloat16
 from trainables.parts import is_own
 from trainables.training.stack import why_not_stacked
 
@@ -332,3 +333,15 @@ def _smoke_test(config: SearchConfig) -> str:
     from trainables.models.embedding import smoke_test
 
     return str(smoke_test(config.model, config.training.image_size) or "")
+
+
+def slow_precision(config: SearchConfig) -> str | None:
+    """Return a warning if trials on this machine's CPU would only emulate their precision; None if not."""
+    if config.training.precision != "bfloat16" or config.resources.gpus_per_trial or config.trainable is not None:
+        return None
+    if not emulates_bfloat16():
+        return None
+    return (
+        "training.precision is bfloat16, which the CPU of this machine only emulates, without AVX-512: a training may "
+        "take thirty times as long; set training.precision: auto."
+    )
