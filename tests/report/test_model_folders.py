@@ -234,7 +234,10 @@ def test_what_is_exported_is_there_whole_or_not_at_all(
     assert found == ([] if says else [f"images/new/deeper/{name}" for name in names])
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "model.json", "model.onnx"])
+@pytest.mark.parametrize(
+    "file",
+    ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
+)
 def test_an_export_that_was_killed_leaves_nothing_and_is_repeated(file: str, runs: Path, tmp_path: Path) -> None:
     program = f"""
 import os, signal

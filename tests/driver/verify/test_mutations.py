@@ -81,6 +81,7 @@ def settings(file: Path) -> Any:
         return None
 
 
+@pytest.mark.slow  # `make attack` has more of them
 def test_every_mutation_is_found_or_harmless(finished: Path, tmp_path: Path) -> None:
     kinds = {kind_of(path, finished): path for path in sorted(finished.rglob("*")) if path.is_file()}
     assert {"trials/pnp@final/trial.json", "trials/pnp@confirm/best.safetensors", "small/study.db", "images"} <= {

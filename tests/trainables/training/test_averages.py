@@ -136,6 +136,7 @@ def test_members_of_a_stack_average_for_themselves(
         torch.testing.assert_close(together_ND, training._embed(training.validated_views[0]))
 
 
+@pytest.mark.slow
 def test_two_processes_average_as_one(images: StoreSpec, tmp_path: Path) -> None:
     spec = averaged(images, tmp_path, epochs=2)
     shared = begin(spec, CPU, CPU)

@@ -123,6 +123,7 @@ def test_activations_need_the_memory_of_one_chunk() -> None:
     assert chunked < 6 * inputs_BX.nbytes + 20 * inputs_BX[:100].nbytes + 2 * weights
 
 
+@pytest.mark.slow
 def test_two_processes_embed_in_chunks_as_one(images: StoreSpec, tmp_path: Path) -> None:
     spec = spec_of(images, tmp_path, CHUNK)
     spec = replace(spec, training=replace(spec.training, epochs=2))

@@ -189,6 +189,7 @@ def test_members_of_a_stack_have_their_own_schedules(images: StoreSpec, tmp_path
             assert_same(training, alone(training.spec, 2))
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_rates_of_one(images: StoreSpec, tmp_path: Path) -> None:
     with float64():
         spec = member(images, tmp_path, 0, training={"schedule": SCHEDULES[0], "epochs": 2, "batch_size": 10})

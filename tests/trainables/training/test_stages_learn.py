@@ -110,6 +110,7 @@ def test_members_of_a_stack_unfreeze_for_themselves(
         assert_same(training, alone(training.spec, 3))
 
 
+@pytest.mark.slow
 def test_two_processes_unfreeze_as_one(images: StoreSpec, tmp_path: Path) -> None:
     spec = spec_of(images, tmp_path, training={"epochs": 3, "warmup_epochs": 0})
     shared = begin(spec, CPU, CPU)

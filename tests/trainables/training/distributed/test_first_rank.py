@@ -130,10 +130,10 @@ def assert_equal_trainings(found: Any, expected: Any, tolerance: float) -> None:
     ("loss", "hyperparameters", "freeze_bn", "memory"),
     [
         ("mpa", {"proxies_per_class": 2}, False, 0.0),
-        ("triplet", {"mining": "uniform"}, False, 0.0),
+        pytest.param("triplet", {"mining": "uniform"}, False, 0.0, marks=pytest.mark.slow),
         ("triplet", {"mining": "semi_hard"}, False, 0.6),
-        ("pnp", {}, True, 0.0),
-        ("pnp", {}, "statistics", 0.0),
+        pytest.param("pnp", {}, True, 0.0, marks=pytest.mark.slow),
+        pytest.param("pnp", {}, "statistics", 0.0, marks=pytest.mark.slow),
     ],
     ids=["proxies", "random mining", "memory", "ranking, frozen batch normalisation", "ranking, frozen statistics"],
 )
@@ -168,7 +168,7 @@ def test_in_float32_they_differ_by_rounding(spec: TrialSpec) -> None:
 
 
 @pytest.mark.usefixtures("double")
-@pytest.mark.parametrize("memory", [0.0, 0.6])
+@pytest.mark.parametrize("memory", [pytest.param(0.0, marks=pytest.mark.slow), 0.6])
 def test_a_resumed_one_goes_on_equal(spec: TrialSpec, memory: float) -> None:
     """Begun by two processes, resumed by one, finished by two: all ranks get the optimizer's state."""
     if memory:
