@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,18 @@ from trainables.storage import DiskFull, full_disk_errors
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What the caller of :func:`run_stages` asked for."""
+
+    opener: str
+    reason: str | None
+    family: Family | None
+    allow_failed: bool
+    started: float
+    listeners: Sequence[TrialListener]
+
+
 def run_stages(
     plans: Sequence[Plan],
     console: Console,
@@ -97,6 +110,14 @@ def run_stages(
         DiskFull: the disk filled up during the run. The same call resumes it.
     """
     phases = Phases(console, started)
+    request = _Request(
+        opener=opener,
+        reason=reason,
+        family=family,
+        allow_failed=allow_failed,
+        started=started,
+        listeners=[phases, *listeners],
+    )
     with ExitStack() as stack:
         stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
@@ -135,22 +156,8 @@ def run_stages(
         workers = searches[0].config.resources.workers(concurrent)
         phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
         look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
-        followed = [phases, *listeners]
         with Notifications(opener, filter(None, (plan.config.tracking.webhook for plan in plans))) as notifications:
-            outcomes = _carry_out(
-                searches,
-                left,
-                engine,
-                console,
-                opener,
-                reason,
-                family,
-                allow_failed,
-                concurrent,
-                started,
-                followed,
-                notifications,
-            )
+            outcomes = _carry_out(searches, left, engine, concurrent, request, notifications, console)
         look.wait()
         return outcomes
 
@@ -178,15 +185,10 @@ def _carry_out(
     searches: Sequence[OpenedSearch],
     left: Sequence[Stage],
     engine: Engine,
-    console: Console,
-    opener: str,
-    reason: str | None,
-    family: Family | None,
-    allow_failed: bool,
     concurrent: int,
-    started: float,
-    listeners: Sequence[TrialListener],
+    request: _Request,
     notifications: Notifications,
+    console: Console,
 ) -> list[Outcome]:
     if missing := without_baselines(searches):
         with phase(console, "Scoring the untrained network …"):
@@ -197,26 +199,30 @@ def _carry_out(
     projections = {search.name: make_projection(search.plan) for search in searches}
     tracker = Tracker(projections)
     try:
-        with Progress(console, searches, left, concurrent=concurrent, started=started) as progress:
+        with Progress(console, searches, left, concurrent=concurrent, started=request.started) as progress:
+            queued = stage_by_stage(
+                searches, left, console, request.reason, request.family, allow_failed=request.allow_failed
+            )
             queue = TrialQueue(
-                notifications.told(stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)),
+                notifications.told(queued),
                 listeners=[
                     _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
                     progress,
                     MlflowUpdates(tracker),
                     GpuMemoryCheck(engine.resources),
-                    *listeners,
+                    *request.listeners,
                 ],
             )
             engine.run(queue, concurrent)
-        if Stage.TEST in left and (waiting := _to_test(searches, reason)):
-            score_test(waiting, console, opener=opener, reason=reason, score_all=partial(_score_on_workers, engine))
+        if Stage.TEST in left and (waiting := _to_test(searches, request.reason)):
+            score_all = partial(_score_on_workers, engine)
+            score_test(waiting, console, opener=request.opener, reason=request.reason, score_all=score_all)
             notifications.ended(Stage.TEST)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:
                 _write_models(outcome)
-        _draw_report(outcomes, console, opener)
+        _draw_report(outcomes, console, request.opener)
     finally:
         in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
     said = [
