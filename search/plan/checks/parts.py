@@ -18,7 +18,6 @@ from trainables.mistakes import raise_if_any, suggestion
 from trainables.models import ModelConfig
 from trainables.models.backbones import LIBRARIES, backbone, is_of_timm
 from trainables.models.config import pooling_problems
-from trainables.models.embedding import emulates_bfloat16
 from trainables.parts import is_own
 from trainables.training.stack import why_not_stacked
 
@@ -339,6 +338,8 @@ def slow_precision(config: SearchConfig) -> str | None:
     """Return a warning if trials on this machine's CPU would only emulate their precision; None if not."""
     if config.training.precision != "bfloat16" or config.resources.gpus_per_trial or config.trainable is not None:
         return None
+    from trainables.models.embedding import emulates_bfloat16  # late: it loads PyTorch, which other checks do not need
+
     if not emulates_bfloat16():
         return None
     return (
