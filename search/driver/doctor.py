@@ -259,6 +259,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _precision(plan: Plan) -> Iterator[CheckResult]:
+    """Check that this machine computes in the precision of the trainings."""
     if sentence := slow_precision(plan.config):
         found, mend = sentence.split("; ")
         yield CheckResult(check="precision", state="warning", found=found, mend=mend)

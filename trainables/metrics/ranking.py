@@ -211,7 +211,7 @@ class Gallery:
         unit_ND = self._unit_ND if queries_ND is None else _unit64(embeddings_ND).float().contiguous()
         self._unit_GD = unit_ND if len(self._rows_G) == len(unit_ND) else unit_ND[self._rows_G]
         self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
-        self._positives_N, ignored_N = self.protocol.counts(labels_N)
+        self.positives_N, ignored_N = self.protocol.counts(labels_N)
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
         self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
 
@@ -238,7 +238,7 @@ class Gallery:
         Ranks start at 1 and ascend, in float64; they are infinite where a query has fewer than R relevant images.
         """
         queries_Q = self.queries_Q if queries_Q is None else queries_Q
-        most = int(self._positives_N[queries_Q].max()) if len(queries_Q) else 0
+        most = int(self.positives_N[queries_Q].max()) if len(queries_Q) else 0
         for block_Q in queries_Q.split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
             yield block_Q, self._hit_ranks(block_Q, most)
 

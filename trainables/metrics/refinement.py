@@ -108,7 +108,6 @@ class _Reranked:
 
     def __init__(self, embeddings_ND: torch.Tensor, labels_N: torch.Tensor, protocol: RetrievalProtocol) -> None:
         self._gallery = Gallery(embeddings_ND, labels_N, protocol)
-        self._most_positives = int(protocol.counts(labels_N)[0][protocol.queries_N].max())
         self.queries_Q, self.longest = self._gallery.queries_Q, self._gallery.longest
         every = Gallery(embeddings_ND, torch.zeros_like(labels_N))
         rows_N = torch.arange(len(labels_N), device=labels_N.device)
@@ -150,8 +149,9 @@ class _Reranked:
 
     def hit_ranks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks as :meth:`Gallery.hit_ranks`."""
+        most = int(self._gallery.positives_N[self.queries_Q].max())
         for queries_Q, relevant_QK in self.relevance(self.longest):
-            yield queries_Q, ranks_of_hits(relevant_QK, self._most_positives)
+            yield queries_Q, ranks_of_hits(relevant_QK, most)
 
     def _jaccard(self, query: int) -> np.ndarray:
         """Return the Jaccard distance of a query and each gallery image, float64 [G]; rows of V sum to 1."""
