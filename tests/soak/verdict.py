@@ -1,6 +1,7 @@
 """What the oracle finds of a search that has ended."""
 
 import subprocess
+from collections.abc import Iterator
 
 from support.commands import command, without_ended_workers
 
@@ -22,7 +23,7 @@ def differences(world: World, undisturbed: World | None) -> list[str]:
     scenario = world.scenario
     said = [f"{process.title[:80]} outlives its driver by {GRACE_S} s." for process in outlived(world)]
     if "is behind" in world.said() or "behind the studies" in world.said():
-        _synchronise(world)
+        said += _synchronised(world)
     trials = trials_of(world)
     asked = Asked(
         searches=world.searches,
@@ -57,7 +58,10 @@ def trials_of(world: World) -> list[StoredTrial]:
     return [trial for url in dict.fromkeys(world.storages) for trial in read_trials(url, world.searches)]
 
 
-def _synchronise(world: World) -> None:
-    """Run the command that the search recommends if MLflow was unreachable at its end."""
+def _synchronised(world: World) -> Iterator[str]:
+    """Run the command that the search recommends if MLflow was unreachable at its end; yield what it refuses."""
     for name in world.searches:
-        subprocess.run(command("sync", name, "--runs", world.runs), capture_output=True, check=True)
+        words = command("sync", name, "--runs", world.runs)
+        done = subprocess.run(words, capture_output=True, env=world.environment, text=True, check=False)
+        if done.returncode:
+            yield f"`holdout sync {name}` ended with {done.returncode}: {done.stderr.strip()}"

@@ -165,6 +165,16 @@ class World:
         program = ["-m", "search"]
         if self.scenario.clock:
             program = [str(CLOCKED)]
+        self.epochs_at_start = self.epochs()
+        command = [sys.executable, *program, self.scenario.command, str(self.file), "--runs", str(self.runs)]
+        with self._said.open("ab") as said:
+            self.driver = subprocess.Popen(
+                command, stdout=said, stderr=said, env=self.environment, start_new_session=True
+            )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of its commands: the folders of their user, and the cluster."""
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
@@ -176,10 +186,7 @@ class World:
         environment.pop("RAY_ADDRESS", None)  # of whoever runs this
         if self.services.nodes is not None:
             environment["RAY_ADDRESS"] = self.services.nodes.gcs_address
-        self.epochs_at_start = self.epochs()
-        command = [sys.executable, *program, self.scenario.command, str(self.file), "--runs", str(self.runs)]
-        with self._said.open("ab") as said:
-            self.driver = subprocess.Popen(command, stdout=said, stderr=said, env=environment, start_new_session=True)
+        return environment
 
     @property
     def stores(self) -> tuple[Path, ...]:
