@@ -3,7 +3,7 @@
 holdout run examples/texts.yaml
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -81,6 +81,12 @@ class LanguageTraining(holdout.Trainable):
 
     def embed(self, items: Sequence[str]) -> Tensor:
         return self.network(counts(items).to(self.proxies.device))
+
+    @classmethod
+    def predictor(cls, folder: Path, params: Mapping[str, Any], *, device: torch.device) -> Callable[[Any], Tensor]:
+        network = nn.Linear(BINS, params["dimensions"]).to(device)
+        network.load_state_dict(torch.load(folder / "state.pt", weights_only=True, map_location=device)["network"])
+        return lambda items: network(counts(items).to(device))
 
     def save(self, folder: Path) -> None:
         parts = {"network": self.network, "optimizer": self.optimizer}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         LightningTrainable,
         SentenceTransformerTrainable,
     )
+    from trainables.training.own_model import OwnModel
     from trainables.training.trainable import Choice, Float, Int, Items, Report, Trainable, trainable
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Items",
     "LightningTrainable",
     "Mistakes",
+    "OwnModel",
     "Report",
     "Search",
     "SentenceTransformerTrainable",
@@ -74,6 +76,7 @@ _MODULES = {
     "Failure": "trainables.mistakes",
     "ImageIndex": "trainables.inference.index.image_index",
     "Mistakes": "trainables.mistakes",
+    "OwnModel": "trainables.training.own_model",
     "Search": "holdout.searches",
     "campaign": "holdout.searches",
     "compare": "holdout.searches",

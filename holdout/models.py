@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
     from search.config.parts import LossDescription
     from trainables.inference.embedder import Embedder
+    from trainables.training.own_model import OwnModel
 
 
 def load(
     address: str | os.PathLike[str], *, device: "str | torch.device | None" = None, trust_code: bool = False
-) -> "Embedder":
-    """Load a trained model, which embeds images. Neither Ray nor Optuna is needed.
+) -> "Embedder | OwnModel":
+    """Load a trained model, which embeds images or other items. Neither Ray nor Optuna is needed.
 
     >>> model = holdout.load("runs/birds/models/mpa")
     >>> model.embed("photos/")  # float32 [N, D], rows of length 1
@@ -28,11 +29,14 @@ def load(
             or, with MLflow installed, ``models:/NAME@ALIAS``, ``models:/NAME/3`` or ``runs:/RUN/NAME`` on the server
             that ``MLFLOW_TRACKING_URI`` names.
         device: device to compute on; by default a GPU if there is one.
-        trust_code: import and run the code of a user-defined network that the model names.
+        trust_code: import and run the code of a user-defined network or training that the model names.
+
+    Returns:
+        A network of Holdout, or the model of a user-defined training.
 
     Raises:
-        Mistakes: there is no model, it has another format or is damaged, it names code that is not trusted, or the
-            device is not available.
+        Mistakes: there is no model, it has another format or is damaged, it names code that is not trusted or that
+            cannot load it, or the device is not available.
     """
     return load_model(os.fspath(address), device=device, trust_code=trust_code)
 

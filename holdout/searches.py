@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from search.report.results import Comparison
     from search.report.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
+    from trainables.training.own_model import OwnModel
 
 
 class Search:
@@ -120,22 +121,24 @@ class Search:
 
     def best_model(
         self, loss: str | None = None, *, device: "str | torch.device | None" = None, trust_code: bool = False
-    ) -> "Embedder":
+    ) -> "Embedder | OwnModel":
         """Load the chosen model of ``loss``, the one that was tested.
 
         Without ``loss``, it is the model of the loss with the highest confirmed mean on the validation classes. The
-        code of a user-defined network is imported with ``trust_code``, or if you started the search on this machine.
+        code of a user-defined network or training is imported with ``trust_code``, or if you started the search on this
+        machine.
 
         Raises:
             Mistakes: the search has no such loss, its models for the test are not trained yet, or the model names code
                 that is not trusted.
         """
         from search.report.models import model_folder
-        from trainables.inference.embedder import load_model
+        from search.tracking import load_model
         from trainables.inference.model_files import DESCRIPTION
 
         folder = model_folder(self._stored, loss)
-        named = own_code(read_json(folder / DESCRIPTION).get("model"))
+        description = read_json(folder / DESCRIPTION)
+        named = own_code([description.get("model"), description.get("trainable")])
         trusted = trust_code or trusts_code(self.folder, named)
         return load_model(str(folder), device=device, trust_code=trusted)
 

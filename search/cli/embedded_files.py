@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from trainables.data.images import Unreadable
     from trainables.inference.embedder import Embedder
+    from trainables.training.own_model import OwnModel
 
 
 # Files of embeddings.
@@ -118,15 +120,26 @@ class EmbeddedFiles:
 
 
 def embedded_files(
-    model: "Embedder", paths: Sequence[Path], *, batch_size: int | None, skip_unreadable: bool
+    model: "Embedder | OwnModel", paths: Sequence[Path], *, batch_size: int | None, skip_unreadable: bool
 ) -> EmbeddedFiles:
     """Embed image files, or for a model of features files of embeddings, with a progress bar.
 
     Raises:
-        Mistakes: images cannot be read and ``skip_unreadable`` is False, or none can be read.
+        Mistakes: images cannot be read and ``skip_unreadable`` is False, or none can be read; or a model of a
+            user-defined training is given other files than those of embeddings.
     """
+    from trainables.data.feature_file import SUFFIXES, is_feature_file
+    from trainables.inference.embedder import Embedder
+
+    if not isinstance(model, Embedder):
+        if other := [path for path in paths if not is_feature_file(path)]:
+            raise Mistakes(
+                f"{model.address} is a model of {model.spec.trainable}, a user-defined training, and {other[0]} is no "
+                f"file of embeddings ({', '.join(SUFFIXES)}); give it its items in Python, by holdout.load(…).embed(…)."
+            )
+        return _embedded_features(paths, model.embed)
     if model.network.on_vectors:
-        return _embedded_features(model, paths, batch_size)
+        return _embedded_features(paths, partial(model.embed, batch_size=batch_size))
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("Embedding images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -157,7 +170,9 @@ def embedded_files(
     return files
 
 
-def _embedded_features(model: "Embedder", paths: Sequence[Path], batch_size: int | None) -> EmbeddedFiles:
+def _embedded_features(
+    paths: Sequence[Path], embed: "Callable[[NDArray[np.float32]], NDArray[np.float32]]"
+) -> EmbeddedFiles:
     """Embed the items of files of embeddings, which are called by their ids, or by file and row."""
     import numpy as np
 
@@ -167,7 +182,7 @@ def _embedded_features(model: "Embedder", paths: Sequence[Path], batch_size: int
     files = [read_features(path) for path in paths]
     several = len(files) > 1
     return EmbeddedFiles(
-        embeddings_ND=np.concatenate([model.embed(file.embeddings_NF, batch_size=batch_size) for file in files]),
+        embeddings_ND=np.concatenate([embed(file.embeddings_NF) for file in files]),
         paths=tuple(f"{path}: {name}" if several else name for path, file in zip(paths, files) for name in file.names),
         unreadable=(),
         seconds=time.perf_counter() - begun,

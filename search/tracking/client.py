@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from trainables.inference.embedder import Embedder
+    from trainables.training.own_model import OwnModel
 
 SQLITE = "sqlite:///"
 DATABASES = ("sqlite", "postgresql", "mysql")
@@ -168,11 +169,22 @@ OF_MLFLOW = ("models:/", "runs:/")
 """The prefixes of MLflow's addresses."""
 
 
-def load_model(address: str, *, device: "str | torch.device | None" = None, trust_code: bool = False) -> "Embedder":
-    """Load the model at a path, a URL or an MLflow address; see :func:`trainables.inference.embedder.load_model`."""
-    from trainables.inference import embedder as on_disk
+def load_model(
+    address: str, *, device: "str | torch.device | None" = None, trust_code: bool = False
+) -> "Embedder | OwnModel":
+    """Load the model at a path, a URL or an MLflow address; see :func:`holdout.load`."""
+    from trainables.inference.model_files import is_of_trainable, read_model
 
-    found = on_disk.load_model(_on_disk(address), device=device, trust_code=trust_code)
+    files = read_model(_on_disk(address))
+    found: Embedder | OwnModel
+    if is_of_trainable(files.description):
+        from trainables.training.own_model import own_model_of
+
+        found = own_model_of(files, device=device, trust_code=trust_code)
+    else:
+        from trainables.inference.embedder import embedder_of
+
+        found = embedder_of(files, device=device, trust_code=trust_code)
     if address.startswith(OF_MLFLOW):
         found.address = address  # the downloaded folder is not visible to other processes
     return found

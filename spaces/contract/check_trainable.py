@@ -16,11 +16,14 @@ from spaces.space import Space, Value
 from spaces.trainables import space_of_trainable
 from trainables.data import DATASETS, Dataset
 from trainables.data.store.spec import StoreSpec
+from trainables.inference.model_files import read_model
 from trainables.mistakes import Mistakes, counted, raise_if_any
 from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
+from trainables.training.own_model import own_model_of
+from trainables.training.trainable import checked_embeddings, has_predictor, trainable_class
 
 EPOCHS = 2
 MOST_CLASSES = 12
@@ -97,6 +100,7 @@ class _TrainableContract:
             "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
             "An item's embedding does not depend on the other items or their order.": self._order_problem,
+            "Its predictor, if it has one, gives the embeddings of the saved training.": self._predictor_problem,
             "Both ends of every range and every choice can be set up.": self._ends_problem,
         }
 
@@ -144,17 +148,30 @@ class _TrainableContract:
 
     @property
     def _tolerance(self) -> float:
-        from trainables.training.trainable import trainable_class
-
         return trainable_class(self._path).tolerance
 
     def _order_problem(self) -> str:
         with self._training("default") as training:
             forward_ND, backward_ND = training.embedded(), training.embedded(backwards=True).flip(0)
         largest = (forward_ND - backward_ND).abs().max().item()
-        allowed = max(self._tolerance, 1e-4) * max(1.0, forward_ND.abs().max().item())
-        if largest > allowed:
+        if largest > self._allowed(forward_ND):
             return f"Embedded in reverse, an item's numbers differ by {largest:g}; return the items' order as given."
+        return ""
+
+    def _allowed(self, embeddings_ND: torch.Tensor) -> float:
+        """Return the largest difference that rounding may cause."""
+        return max(self._tolerance, 1e-4) * max(1.0, embeddings_ND.abs().max().item())
+
+    def _predictor_problem(self) -> str:
+        if not has_predictor(trainable_class(self._path)):
+            return ""
+        address = str(self._folder / "default" / "attempt-1" / "best.safetensors")
+        model = own_model_of(read_model(address), device=CPU, trust_code=True)
+        images = replace(self._spec.images, class_names=self._spec.validation_classes)
+        view, tested_ND = OwnTraining.tested(self._spec, Path(address), images, CPU)
+        largest = (checked_embeddings(model.predict(view.items), len(view)) - tested_ND).abs().max().item()
+        if largest > self._allowed(tested_ND):
+            return f"It differs by {largest:g} from embed after load; return the same numbers, in the items' order."
         return ""
 
     def _ends_problem(self) -> str:

@@ -14,6 +14,7 @@ from support.finished_search import run_here
 from support.refusals import refused
 
 import holdout as library
+from examples.texts import Languages
 from search.config.search_config import parse_config
 
 ROOT = Path(__file__).parents[2]
@@ -119,8 +120,42 @@ def test_the_exported_model_is_what_the_training_saved(runs: Path, tmp_path: Pat
     card = (tmp_path / "model/README.md").read_text()
     assert "A model of `examples.texts:LanguageTraining` (lr=" in card
     assert "photo" not in card
-    with pytest.raises(library.Mistakes, match="a training of your own, which alone can load it"):
+    with pytest.raises(
+        library.Mistakes, match=r"a user-defined training, examples\.texts:LanguageTraining, whose code"
+    ):
         library.load(tmp_path / "model")
+
+
+def test_the_exported_model_embeds_as_the_test_did(runs: Path, tmp_path: Path) -> None:
+    holdout_here("export", "texts", "--to", tmp_path / "model", "--runs", runs, "--trust-code")
+    model = library.load(tmp_path / "model", trust_code=True)
+    assert isinstance(model, library.OwnModel)
+    assert json.loads((tmp_path / "model/model.json").read_text())["weights_sha256"] == model.weights_sha256
+    test = json.loads((runs / "texts/split.json").read_text())["test"]
+    classes = Languages().classes()
+    texts = [Languages().read(key) for name in test for key in classes[name]]
+    (opening,) = (runs / "texts/test").iterdir()
+    with np.load(opening / f"embeddings/{model.spec.origin['study']}-{model.spec.origin['trial']}.npz") as kept:
+        expected = kept["embeddings"] / np.linalg.norm(kept["embeddings"], axis=1, keepdims=True)
+    np.testing.assert_allclose(model.embed(texts), expected, atol=1e-6)
+    index = model.index(texts, texts)
+    assert [found.path for (found,) in index.query(texts[3:5], k=1)] == texts[3:5]
+    index.save(tmp_path / "index")
+    best = library.open("texts", runs=runs).best_model(trust_code=True)
+    assert len(library.ImageIndex.load(tmp_path / "index", best)) == len(texts)
+
+
+def test_a_training_without_predictor_says_so(runs: Path) -> None:
+    with pytest.raises(library.Mistakes, match="has no predictor, which loads a model without training items"):
+        library.open("discriminant", runs=runs).best_model(trust_code=True)
+
+
+def test_the_command_line_gives_a_model_files_of_embeddings_only(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("dada bibi")
+    arguments = (runs / "texts/models/languages", tmp_path / "words.txt", "--to", tmp_path / "found.npz")
+    said = holdout_here("embed", *arguments, "--trust-code", code=2)
+    assert "is no file of embeddings" in said.stderr.replace("\n", " ")
+    assert not (tmp_path / "found.npz").exists()
 
 
 def test_the_report_and_mlflow_show_it(runs: Path) -> None:

@@ -19,7 +19,7 @@ RECORDS = {"name": "support.own_trainings:Records"}
 )
 def test_a_good_training_passes(path: str, options: dict[str, str]) -> None:
     outcomes = list(check_part(path, options))
-    assert len(outcomes) == 6
+    assert len(outcomes) == 7
     assert [outcome.sentence for outcome in outcomes if not outcome.ok] == []
 
 
@@ -37,6 +37,11 @@ def test_a_good_training_passes(path: str, options: dict[str, str]) -> None:
             "NotAtItsEnd",
             "Both ends of every range and every choice can be set up.",
             "lr = 1.0 is in its space and raises",
+        ),
+        (
+            "PredictsOthers",
+            "Its predictor, if it has one, gives the embeddings of the saved training.",
+            "from embed after load; return the same numbers",
         ),
         ("Incomplete", "It can be loaded.", "has no method save"),
         ("Short", "It trains two epochs with its defaults.", "embed must return a row for each of 12 items"),

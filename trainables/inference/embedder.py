@@ -4,40 +4,32 @@ Shapes: N images, D embedding dimensions.
 """
 
 import hashlib
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
-from trainables.files import DAMAGED, given_path, regular
 from trainables.inference.features import given_features, names_of_features
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
 from trainables.inference.model_files import (
-    CARD,
-    DESCRIPTION,
     FROZEN,
-    WEIGHTS,
     EmbedderSpec,
-    parsed_tensors,
-    read_network,
+    ModelFiles,
+    not_trusted,
+    read_model,
     tensors_bytes,
 )
 from trainables.mistakes import Mistakes
 from trainables.models.backbones import LIBRARIES
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.parts import is_own
-from trainables.storage import AnyPath
 
 if TYPE_CHECKING:
     from trainables.inference.index.image_index import ImageIndex
@@ -212,7 +204,7 @@ class Embedder:
 
 
 def load_model(address: str, *, device: str | torch.device | None = None, trust_code: bool = False) -> Embedder:
-    """Load the model at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
+    """Load the network at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
 
     Args:
         address: for example ``birds-mpa``, ``s3://bucket/birds-mpa`` or ``…/attempt-1/best.safetensors``.
@@ -220,29 +212,39 @@ def load_model(address: str, *, device: str | torch.device | None = None, trust_
         trust_code: import and run the code of a user-defined network that the model names.
 
     Raises:
-        Mistakes: there is no model, it has another format or is damaged, it names code that is not trusted, or the
-            device is not available.
+        Mistakes: there is no model, it has another format or is damaged, it is of a user-defined training, it names
+            code that is not trusted, or the device is not available.
     """
-    where = _device(device)
-    path = given_path(address)
-    tensors, content, card = _checkpoint(path) if path.suffix == ".safetensors" else _folder(path)
-    spec = EmbedderSpec.from_json(content, address)
-    if FROZEN in spec.origin and path.suffix == ".safetensors":
+    return embedder_of(read_model(address), device=device, trust_code=trust_code)
+
+
+def embedder_of(files: ModelFiles, *, device: str | torch.device | None = None, trust_code: bool = False) -> Embedder:
+    """Return the network that ``files`` describe; arguments and errors are those of :func:`load_model`."""
+    where = available_device(device)
+    spec = EmbedderSpec.from_json(files.description, files.address)
+    if FROZEN in spec.origin and files.is_checkpoint:
         raise Mistakes(
-            f"{address} holds only the layers behind a frozen backbone; `holdout export` writes the whole network."
+            f"{files.address} holds only the layers behind a frozen backbone; `holdout export` writes the whole "
+            "network."
         )
-    _check_code(spec.model.backbone, address, trust_code)
+    backbone = spec.model.backbone
+    if is_own(backbone) and backbone.partition(":")[0] not in LIBRARIES and not trust_code:
+        raise not_trusted(files.address, "network", backbone)
     network = EmbeddingModel(spec.model)
     try:
-        network.load_state_dict(tensors)
+        network.load_state_dict(files.tensors)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise Mistakes(f"The weights of {address} are not those of its network: {reason}") from error
-    known_as = os.path.abspath(path) if isinstance(path, Path) else address  # valid in any working folder
-    return Embedder(network, spec, card, where, address=known_as)
+        raise Mistakes(f"The weights of {files.address} are not those of its network: {reason}") from error
+    return Embedder(network, spec, files.card, where, address=files.known_as)
 
 
-def _device(asked: str | torch.device | None) -> torch.device:
+def available_device(asked: str | torch.device | None) -> torch.device:
+    """Return the device that was asked for; by default a GPU if there is one.
+
+    Raises:
+        Mistakes: it is not available.
+    """
     if asked is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -252,57 +254,3 @@ def _device(asked: str | torch.device | None) -> torch.device:
         raise Mistakes(
             f"device is {str(asked)!r}, which is not available here ({reason}); give cpu, or leave it out."
         ) from error
-
-
-def _folder(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:
-    try:
-        content = json.loads(regular(path / DESCRIPTION).read_text())
-        weights = regular(path / WEIGHTS).read_bytes()
-        digest = hashlib.sha256(weights).hexdigest()
-        tensors, _ = parsed_tensors(weights, path / WEIGHTS)
-        card = (path / CARD).read_text() if (path / CARD).is_file() else ""
-    except OSError as error:
-        raise Mistakes(_no_model(path, error)) from error
-    except Mistakes:
-        raise
-    except DAMAGED as error:
-        raise Mistakes(f"{path / DESCRIPTION} is damaged ({error}); export the model again.") from error
-    if isinstance(content, dict) and content.get("weights_sha256", digest) != digest:
-        raise Mistakes(
-            f"{path / WEIGHTS} is not the file that {DESCRIPTION} next to it describes (its SHA-256 is "
-            f"{digest[:12]}…); export the model again."
-        )
-    return tensors, content, card
-
-
-def _no_model(path: AnyPath, error: OSError) -> str:
-    if (path / "search.yaml").is_file():
-        return f"{path} is the folder of a search, not a model; `holdout export {path.name} --to FOLDER` writes one."
-    if path.is_file():
-        return (
-            f"{path} is a file, and not in the safetensors format; other formats, which would have to be unpickled, "
-            "are not read. Give a folder that `holdout export` wrote."
-        )
-    return (
-        f"{path} is not a model: {DESCRIPTION} and {WEIGHTS} cannot be read there ({error.strerror or error}). Give a "
-        "folder that `holdout export` wrote, or a checkpoint best.safetensors."
-    )
-
-
-def _checkpoint(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:
-    try:
-        tensors, content = read_network(path)
-    except OSError as error:
-        raise Mistakes(f"There is no model {path} ({error.strerror or error}).") from error
-    if content is None:
-        raise Mistakes(f"{path} does not describe its network; give a model's folder, or a checkpoint of a search.")
-    return tensors, content, ""
-
-
-def _check_code(backbone: str, address: str, trusted: bool) -> None:
-    own = is_own(backbone) and backbone.partition(":")[0] not in LIBRARIES
-    if own and not trusted:
-        raise Mistakes(
-            f"The model {address} has a user-defined network, {backbone}, whose code would be imported and run; if you "
-            "trust it, give trust_code=True, or --trust-code."
-        )

@@ -5,13 +5,15 @@ Nothing in them is ever executed. Only functions that return torch tensors impor
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.data.augment import Frame
-from trainables.files import DAMAGED, write_json, write_text, write_whole
+from trainables.files import DAMAGED, given_path, regular, write_json, write_text, write_whole
 from trainables.mistakes import Mistakes
 from trainables.models.config import ModelConfig
 from trainables.storage import AnyPath
@@ -164,8 +166,7 @@ class EmbedderSpec:
         """
         if is_of_trainable(content):
             raise Mistakes(
-                f"{path} is a model of {content['trainable']}, a training of your own, which alone can load it: give "
-                f"the folder {SAVED} of the exported model to its load."
+                f"{path} is a model of {content['trainable']}, a user-defined training; load it by holdout.load."
             )
         found = content.get("format") if isinstance(content, Mapping) else None
         if found != FORMAT:
@@ -273,3 +274,87 @@ def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec | TrainableS
     write_whole(folder / WEIGHTS, lambda file: file.write(weights))
     write_text(folder / CARD, card)
     write_json(folder / DESCRIPTION, {**spec.to_json(), "weights_sha256": hashlib.sha256(weights).hexdigest()})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelFiles:
+    """The tensors, description and card of the model at ``address``; a checkpoint of a search has no card."""
+
+    address: str
+    path: AnyPath
+    tensors: "Mapping[str, Tensor]"
+    description: Any
+    card: str
+    is_checkpoint: bool
+
+    @property
+    def known_as(self) -> str:
+        """The address, as an absolute path if it is one, so that it is valid in any working folder."""
+        return os.path.abspath(self.path) if isinstance(self.path, Path) else self.address
+
+
+def read_model(address: str) -> ModelFiles:
+    """Read the model at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
+
+    Raises:
+        Mistakes: there is no model, or it is damaged.
+    """
+    path = given_path(address)
+    is_checkpoint = path.suffix == ".safetensors"
+    tensors, description, card = _checkpoint(path) if is_checkpoint else _folder(path)
+    return ModelFiles(
+        address=address, path=path, tensors=tensors, description=description, card=card, is_checkpoint=is_checkpoint
+    )
+
+
+def _folder(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
+    try:
+        content = json.loads(regular(path / DESCRIPTION).read_text())
+        weights = regular(path / WEIGHTS).read_bytes()
+        digest = hashlib.sha256(weights).hexdigest()
+        tensors, _ = parsed_tensors(weights, path / WEIGHTS)
+        card = (path / CARD).read_text() if (path / CARD).is_file() else ""
+    except OSError as error:
+        raise Mistakes(_no_model(path, error)) from error
+    except Mistakes:
+        raise
+    except DAMAGED as error:
+        raise Mistakes(f"{path / DESCRIPTION} is damaged ({error}); export the model again.") from error
+    if isinstance(content, dict) and content.get("weights_sha256", digest) != digest:
+        raise Mistakes(
+            f"{path / WEIGHTS} is not the file that {DESCRIPTION} next to it describes (its SHA-256 is "
+            f"{digest[:12]}…); export the model again."
+        )
+    return tensors, content, card
+
+
+def _no_model(path: AnyPath, error: OSError) -> str:
+    if (path / "search.yaml").is_file():
+        return f"{path} is the folder of a search, not a model; `holdout export {path.name} --to FOLDER` writes one."
+    if path.is_file():
+        return (
+            f"{path} is a file, and not in the safetensors format; other formats, which would have to be unpickled, "
+            "are not read. Give a folder that `holdout export` wrote."
+        )
+    return (
+        f"{path} is not a model: {DESCRIPTION} and {WEIGHTS} cannot be read there ({error.strerror or error}). Give a "
+        "folder that `holdout export` wrote, or a checkpoint best.safetensors."
+    )
+
+
+def _checkpoint(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
+    try:
+        tensors, content = read_network(path)
+    except OSError as error:
+        raise Mistakes(f"There is no model {path} ({error.strerror or error}).") from error
+    if content is None:
+        raise Mistakes(f"{path} does not describe its network; give a model's folder, or a checkpoint of a search.")
+    return tensors, content, ""
+
+
+def not_trusted(address: str, kind: str, named: str) -> Mistakes:
+    """Return the error of a model whose user-defined network or training was not trusted."""
+    return Mistakes(
+        f"The model {address} has a user-defined {kind}, {named}, whose code would be imported and run; if you trust "
+        "it, give trust_code=True, or --trust-code."
+    )

@@ -6,7 +6,7 @@ Legend: N items.
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -178,6 +178,16 @@ class SentenceTransformerTrainable(Trainable):
             list(items), batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
         )
         return found
+
+    @classmethod
+    def predictor(cls, folder: Path, params: Mapping[str, Any], *, device: torch.device) -> Callable[[Any], Any]:
+        """Return the saved model's function that encodes texts."""
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(str(folder / "model"), device=str(device), local_files_only=True)
+        return lambda items: model.encode(
+            list(items), batch_size=cls.batch_size, convert_to_tensor=True, show_progress_bar=False
+        )
 
     def save(self, folder: Path) -> None:
         """Write the model as its library does, and the state of the training."""

@@ -84,8 +84,9 @@ class Items:
 class Trainable:
     """A user-defined training, an epoch at a time.
 
-    All methods but :meth:`finish` are needed. ``setup`` comes first, also before ``load``. Before ``setup`` and each
-    ``train_epoch`` the global generators of Python, NumPy and PyTorch are seeded by the trial's seed and the epoch.
+    All methods but :meth:`finish` and :meth:`predictor` are needed. ``setup`` comes first, also before ``load``. Before
+    ``setup`` and each ``train_epoch`` the global generators of Python, NumPy and PyTorch are seeded by the trial's seed
+    and the epoch.
 
     Attributes:
         space: the searched hyperparameters with their ranges and defaults; trial 0 trains the defaults.
@@ -119,6 +120,15 @@ class Trainable:
 
     def finish(self) -> None:
         """Release what the training holds; called when it ends in any way."""
+
+    @classmethod
+    def predictor(cls, folder: Path, params: Mapping[str, Any], *, device: "torch.device") -> Callable[[Any], Any]:
+        """Return the exported model: a function that maps items to what :meth:`embed` returns for them.
+
+        ``folder`` holds what :meth:`save` wrote, and stays as long as the function is used. There are no training
+        items. :func:`holdout.load` needs this method, a search does not.
+        """
+        raise NotImplementedError
 
 
 REQUIRED = ("setup", "train_epoch", "embed", "save", "load")
@@ -155,6 +165,11 @@ def _problems(found: type[Trainable]) -> Iterator[str]:
             yield f"has no default for {name}, which trial 0 trains; add one, as in `{EXAMPLE}`."
 
 
+def has_predictor(found: type[Trainable]) -> bool:
+    """Return True if the training defines :meth:`Trainable.predictor`."""
+    return getattr(found.predictor, "__func__", None) is not getattr(Trainable.predictor, "__func__", None)
+
+
 def seed_epoch(seed: int, epoch: int) -> None:
     """Seed Python, NumPy and PyTorch for an epoch, from 1, of the training with ``seed``; epoch 0 is ``setup``."""
     import torch
@@ -165,8 +180,8 @@ def seed_epoch(seed: int, epoch: int) -> None:
     torch.manual_seed(derived)
 
 
-def checked_embeddings(found: Any, count: int) -> "torch.Tensor":
-    """Return what ``embed`` returned for ``count`` items as a float32 tensor [N, D], detached.
+def checked_embeddings(found: Any, count: int, method: str = "embed") -> "torch.Tensor":
+    """Return what ``embed`` or another ``method`` returned for ``count`` items as a float32 tensor [N, D], detached.
 
     Raises:
         Mistakes: it is no tensor or array of numbers [N, D].
@@ -174,15 +189,15 @@ def checked_embeddings(found: Any, count: int) -> "torch.Tensor":
     import torch
 
     if not isinstance(found, torch.Tensor | np.ndarray):
-        raise Mistakes(f"embed must return a tensor or an array; it returned {type(found).__name__}.")
+        raise Mistakes(f"{method} must return a tensor or an array; it returned {type(found).__name__}.")
     embeddings_ND = torch.as_tensor(found).detach()
     if embeddings_ND.ndim != 2 or not embeddings_ND.shape[1] or len(embeddings_ND) != count:
         shape = " × ".join(map(str, embeddings_ND.shape))
         raise Mistakes(
-            f"embed must return a row for each of {counted(count, 'item')}; it returned {shape or 'a number'}."
+            f"{method} must return a row for each of {counted(count, 'item')}; it returned {shape or 'a number'}."
         )
     if embeddings_ND.is_complex() or embeddings_ND.dtype == torch.bool:
-        raise Mistakes(f"embed must return real numbers; it returned {embeddings_ND.dtype}.")
+        raise Mistakes(f"{method} must return real numbers; it returned {embeddings_ND.dtype}.")
     return embeddings_ND.float()
 
 

@@ -1,0 +1,129 @@
+"""The exported model of a user-defined training.
+
+Legend: N items, D dimensions.
+"""
+
+import hashlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import normalize
+
+from trainables.inference.embedder import available_device
+from trainables.inference.model_files import (
+    ModelFiles,
+    TrainableSpec,
+    model_spec,
+    not_trusted,
+    tensors_bytes,
+    write_files,
+)
+from trainables.mistakes import Mistakes
+from trainables.training.trainable import checked_embeddings, has_predictor, trainable_class
+
+if TYPE_CHECKING:
+    from trainables.inference.index.image_index import ImageIndex
+
+
+class OwnModel:
+    """A model that a user-defined training saved. Created by :func:`holdout.load`.
+
+    ``spec`` describes its class, params and training, ``card`` does so in Markdown for people. ``address`` is the path
+    or URL it was loaded from.
+    """
+
+    def __init__(self, spec: TrainableSpec, files: ModelFiles, device: torch.device) -> None:
+        """Let the class of the training load ``files``.
+
+        Raises:
+            Mistakes: the class cannot be imported, or has no ``predictor``.
+        """
+        self.spec = spec
+        self.card = files.card
+        self.device = device
+        self.address: str | None = files.known_as
+        self._content = tensors_bytes(files.tensors)
+        own = trainable_class(spec.trainable)
+        if not has_predictor(own):
+            raise Mistakes(
+                f"{spec.trainable} has no predictor, which loads a model without training items; define it, see "
+                "holdout.Trainable. What its save wrote is in the folder saved of the exported model."
+            )
+        folder = Path(tempfile.mkdtemp(prefix="holdout-model-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        write_files(self._content, folder)
+        self._predict = own.predictor(folder, dict(spec.params), device=device)
+
+    def __repr__(self) -> str:
+        return f"<holdout.OwnModel of {self.spec.trainable}, on {self.device}>"
+
+    @cached_property
+    def weights_sha256(self) -> str:
+        """Return the SHA-256 of the saved files as a file ``model.safetensors``, regardless of their source."""
+        return hashlib.sha256(self._content).hexdigest()
+
+    def predict(self, items: Any) -> Any:
+        """Return what the training's predictor returns for ``items``, without gradients."""
+        with torch.no_grad():
+            return self._predict(items)
+
+    def embed(self, items: Any) -> NDArray[np.float32]:
+        """Compute embeddings of length 1, [N, D], of several items, in their order.
+
+        Args:
+            items: as the training's data set gives them: a list, or float32 [N, F].
+
+        Raises:
+            Mistakes: there is none, or their embeddings are no finite numbers [N, D].
+        """
+        if not len(items):
+            raise Mistakes("There is no item to embed: give at least one.")
+        embeddings_ND = checked_embeddings(self.predict(items), len(items), method="predictor")
+        if not torch.isfinite(embeddings_ND).all():
+            raise Mistakes(f"The embeddings of {self.spec.trainable} are not finite; correct or remove these items.")
+        found: NDArray[np.float32] = normalize(embeddings_ND).cpu().numpy()
+        return found
+
+    def index(self, items: Any, names: Sequence[str] | None = None, *, kind: str | None = None) -> "ImageIndex":
+        """Build an index of items for similarity search.
+
+        Args:
+            items: as for :meth:`embed`.
+            names: what they are called in results; ``item 0`` and so on by default.
+            kind: as for :meth:`holdout.Embedder.index`.
+
+        Raises:
+            Mistakes: the items cannot be embedded, or there are more or fewer names.
+        """
+        from trainables.inference.index.image_index import ImageIndex  # imports faiss
+
+        embeddings_ND = self.embed(items)
+        called = [f"item {row}" for row in range(len(embeddings_ND))] if names is None else names
+        return ImageIndex.of(embeddings_ND, called, self, kind=kind)
+
+
+def own_model_of(files: ModelFiles, *, device: str | torch.device | None = None, trust_code: bool = False) -> OwnModel:
+    """Load a model of a user-defined training.
+
+    Args:
+        files: the model.
+        device: device to compute on; by default a GPU if there is one.
+        trust_code: import and run the code of the training.
+
+    Raises:
+        Mistakes: the model is damaged, its code is not trusted or cannot load it, or the device is not available.
+    """
+    where = available_device(device)
+    spec = model_spec(files.description, files.address)
+    assert isinstance(spec, TrainableSpec), "the caller asked"
+    if not trust_code:
+        raise not_trusted(files.address, "training", spec.trainable)
+    return OwnModel(spec, files, where)
