@@ -4,6 +4,7 @@ Shapes: N images, G images of the gallery, D embedding, Q queries of a block, K 
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -23,12 +24,14 @@ K1, K2, LAMBDA = 20, 6, 0.3
 EXPANDED, ALPHA = 10, 3
 """The number of neighbours in a sum, and the exponent of their similarities."""
 
+BLOCK = 1024
+"""The number of queries that are looked at together."""
+
 
 class Ranked(Protocol):
     """A ranking of the gallery for each query, as :class:`Gallery` is."""
 
     queries_Q: torch.Tensor
-    longest: int
 
     def relevance(self, depth: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks as :meth:`Gallery.relevance`."""
@@ -85,7 +88,7 @@ def _expanded(embeddings_ND: torch.Tensor, of_N: torch.Tensor, gallery_N: torch.
     unlabelled_N = torch.zeros(len(unit_ND), dtype=torch.int64, device=unit_ND.device)
     gallery = Gallery(embeddings_ND, unlabelled_N, RetrievalProtocol(queries_N=of_N, gallery_N=gallery_N))
     expanded_ND = unit_ND.clone()
-    for queries_Q in gallery.queries_Q.split(1024):
+    for queries_Q in gallery.queries_Q.split(BLOCK):
         nearest_QKD = unit_ND[gallery.neighbours(queries_Q, EXPANDED)]
         weights_QK = (nearest_QKD * unit_ND[queries_Q][:, None]).sum(2).clamp(min=0) ** ALPHA
         sums_QD = unit_ND[queries_Q] + (nearest_QKD * weights_QK[:, :, None]).sum(1)
@@ -108,7 +111,7 @@ class _Reranked:
 
     def __init__(self, embeddings_ND: torch.Tensor, labels_N: torch.Tensor, protocol: RetrievalProtocol) -> None:
         self._gallery = Gallery(embeddings_ND, labels_N, protocol)
-        self.queries_Q, self.longest = self._gallery.queries_Q, self._gallery.longest
+        self.queries_Q = self._gallery.queries_Q
         every = Gallery(embeddings_ND, torch.zeros_like(labels_N))
         rows_N = torch.arange(len(labels_N), device=labels_N.device)
         self._furthest_N = torch.cat([_distances(exact_QN).amax(1) for _, exact_QN in every.similarities(rows_N)])
@@ -139,19 +142,27 @@ class _Reranked:
 
     def relevance(self, depth: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks as :meth:`Gallery.relevance`."""
-        ranks = min(depth, self.longest)
+        for queries_Q, ranks_QR in zip(self.queries_Q.split(BLOCK), self._ranks_QR.split(BLOCK), strict=True):
+            query_M, hit_M = (ranks_QR <= depth).nonzero(as_tuple=True)
+            relevant_QK = torch.zeros(len(queries_Q), depth, dtype=torch.bool, device=queries_Q.device)
+            relevant_QK[query_M, ranks_QR[query_M, hit_M].long() - 1] = True
+            yield queries_Q, relevant_QK
+
+    def hit_ranks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield blocks as :meth:`Gallery.hit_ranks`."""
+        yield self.queries_Q, self._ranks_QR
+
+    @cached_property  # of the whole ranking, which takes long, and several metrics need
+    def _ranks_QR(self) -> torch.Tensor:
+        most = int(self._gallery.positives_N[self.queries_Q].max())
+        ranks = []
         for queries_Q, exact_QG in self._gallery.similarities(self.queries_Q):
             distances_QG = _distances(exact_QG) / self._furthest_N[queries_Q][:, None]
             jaccard_QG = torch.from_numpy(np.stack([self._jaccard(query) for query in queries_Q.tolist()]))
             final_QG = (1 - LAMBDA) * jaccard_QG.to(distances_QG.device) + LAMBDA * distances_QG
-            relevant_QK = self._gallery.ordered(queries_Q, (-final_QG * GRID).round(), ranks)
-            yield queries_Q, torch.nn.functional.pad(relevant_QK, (0, depth - ranks))
-
-    def hit_ranks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield blocks as :meth:`Gallery.hit_ranks`."""
-        most = int(self._gallery.positives_N[self.queries_Q].max())
-        for queries_Q, relevant_QK in self.relevance(self.longest):
-            yield queries_Q, ranks_of_hits(relevant_QK, most)
+            relevant_QK = self._gallery.ordered(queries_Q, (-final_QG * GRID).round(), self._gallery.longest)
+            ranks.append(ranks_of_hits(relevant_QK, most))
+        return torch.cat(ranks)
 
     def _jaccard(self, query: int) -> np.ndarray:
         """Return the Jaccard distance of a query and each gallery image, float64 [G]; rows of V sum to 1."""
