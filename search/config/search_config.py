@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from search.config.keys import commented
-from search.config.names import folder_name, known_trainable
+from search.config.names import DECLARED, declared_by, folder_name, known_trainable
 from search.config.sections import (
     CheckpointsSection,
     ConfigSection,
@@ -227,11 +227,24 @@ class SearchConfig(ConfigSection):
         return metric_name(self.search.objective)
 
     @property
-    def test_metrics(self) -> tuple[str, ...] | str:
+    def declared_metrics(self) -> tuple[str, ...]:
+        """The metrics that a user-defined training declares and computes itself; none if embeddings are scored."""
+        own = self.trainable_class
+        return () if own is None else tuple(own.metrics)
+
+    @property
+    def has_baselines(self) -> bool:
+        """True if the network, or the features themselves, are also scored without training."""
+        return self.model.is_pretrained and not self.declared_metrics
+
+    @property
+    def test_metrics(self) -> tuple[str, ...]:
         """The metrics of the test: those of the file, and the objective."""
         objective = self.search.objective
         if isinstance(self.metrics.test, str):
-            return (*all_metrics(), objective) if is_own(objective) else self.metrics.test
+            if declared := self.declared_metrics:
+                return declared
+            return (*all_metrics(), objective) if is_own(objective) else all_metrics()
         return tuple(dict.fromkeys((*self.metrics.test, objective)))
 
     @property
@@ -266,6 +279,8 @@ def trainable_mistakes(config: SearchConfig) -> Iterator[str]:
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
     if config.tracking.register_models:
         yield "tracking.register: MLflow cannot serve the model of a training of your own; set it to false."
+    if config.declared_metrics and config.metrics.gallery != "validation":
+        yield f"metrics.gallery: {path} declares its metrics and ranks nothing; remove the gallery."
     for key in changed:
         yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."
     if resources.stack > 1 or resources.gpus_per_trial > 1:
@@ -280,8 +295,23 @@ def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
     """
-    row = _row_of_trainable(content.get("trainable"))
-    return validate(SearchConfig, {**row, **content}, stand_ins={**STAND_INS, **row})
+    path = content.get("trainable")
+    row, declared = _row_of_trainable(path), declared_by(path)
+    if declared:
+        content = _with_declared(content, declared)
+    stand_ins = {**STAND_INS, **row}
+    return validate(SearchConfig, {**row, **content}, stand_ins=stand_ins, context={DECLARED: declared})
+
+
+def _with_declared(content: Mapping[str, Any], declared: Sequence[str]) -> dict[str, Any]:
+    """Return ``content`` with the defaults of a training that declares metrics: the first one is the objective."""
+    defaults: dict[str, dict[str, Any]] = {
+        "search": {"objective": declared[0]},
+        "metrics": {"validation": list(declared)},
+    }
+    given = {section: content.get(section, {}) for section in defaults}
+    filled = {name: {**defaults[name], **of} for name, of in given.items() if isinstance(of, Mapping)}
+    return {**content, **filled}
 
 
 def _row_of_trainable(path: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from search.config.names import known_metric, known_name, plain_name, unique
+from search.config.names import allowed_metric, known_name, plain_name, unique
 from search.config.parts import build_dataset
 from search.config.tables import AUTO, PRUNERS, SAMPLERS, known_engine
 from search.config.validation import Validation, validate
@@ -44,7 +44,7 @@ class ConfigSection(BaseModel):
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)]
 """An address whose password, if it has one, is a reference such as ``${DATABASE_PASSWORD}``."""
-Metric = Annotated[str, AfterValidator(known_metric)]
+Metric = Annotated[str, AfterValidator(allowed_metric)]
 Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
 
 MOST_SPLITS = 100
@@ -258,7 +258,8 @@ def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses:
 class MetricsSection(ConfigSection):
     """The metrics of each epoch's validation and of the sealed test.
 
-    :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed.
+    :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed. A
+    training of one's own that declares metrics has these instead, by default all, as :func:`validate_config` fills in.
     """
 
     validation: Metrics = ("recall_at_1", "map_at_r")

@@ -18,7 +18,7 @@ from search.report.formats import (
     training_sentences,
     verdict,
 )
-from search.report.pairs import METHOD
+from search.report.pairs import method_of
 from search.report.results import Comparison, LossSummary, Pair, SplitSummary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import TextTable, best_of
@@ -249,7 +249,7 @@ def pairs_table(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
-        notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
+        notes.append(f"{method_of(pairs)} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
     return TextTable(
         title=_pairs_title(pairs) or "Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p alone", "p (corrected)", ""),

@@ -490,6 +490,7 @@ class Pair(Result):
         p: two-sided p-value of the pair alone, against other test classes and other seeds.
         p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1.
         differ: True if ``p_corrected`` is at most 5 %.
+        of_classes: False if the metric is a single number, so that ``ci95`` and ``p`` are of other seeds alone.
     """
 
     first: RowKey
@@ -501,6 +502,7 @@ class Pair(Result):
     p: float
     p_corrected: float
     differ: bool
+    of_classes: bool = True
 
 
 class CurvePoint(Result):
@@ -590,6 +592,7 @@ class ScoredModel(_Stored):
         metrics: value of each metric.
         in_small_galleries: objective on test galleries with as many classes as a validation gallery.
         per_image: name of the file with the per-image results.
+        per_item: the metrics that have a value per item, of a training that scores its items itself; None for others.
     """
 
     loss: str
@@ -599,6 +602,7 @@ class ScoredModel(_Stored):
     metrics: Mapping[str, float]
     in_small_galleries: float | None
     per_image: str
+    per_item: tuple[str, ...] | None = None
 
 
 class ScoredBaseline(_Stored):

@@ -21,6 +21,7 @@ from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
+from trainables.training.trainable import trainable_class
 
 EPOCHS = 2
 MOST_CLASSES = 12
@@ -73,6 +74,8 @@ class _TrainableContract:
         self._path, self._folder = path, folder
         self._space: Space = space_of_trainable(path)
         dataset = _dataset(options)
+        self._own = trainable_class(path)
+        metrics = tuple(self._own.metrics) or ("map_at_r", "recall_at_1")
         names = tuple(islice(dataset.classes(), MOST_CLASSES))
         train = names[: -(-2 * len(names) // 3)]
         self._spec = TrialSpec(
@@ -84,8 +87,8 @@ class _TrainableContract:
             images=StoreSpec(dataset=dataset, class_names=names, short_side=256, cache=str(folder / "cache")),
             train_classes=train,
             validation_classes=names[len(train) :],
-            metrics=("map_at_r", "recall_at_1"),
-            objective="map_at_r",
+            metrics=metrics,
+            objective=metrics[0],
             seed=1,
             directory="",
         )
@@ -96,7 +99,11 @@ class _TrainableContract:
             "It trains two epochs with its defaults.": self._default_problem,
             "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
-            "An item's embedding does not depend on the other items or their order.": self._order_problem,
+            **(
+                {"Scored again or in reverse, items have the same scores.": self._score_problem}
+                if self._own.metrics
+                else {"An item's embedding does not depend on the other items or their order.": self._order_problem}
+            ),
             "Both ends of every range and every choice can be set up.": self._ends_problem,
         }
 
@@ -144,9 +151,23 @@ class _TrainableContract:
 
     @property
     def _tolerance(self) -> float:
-        from trainables.training.trainable import trainable_class
+        return self._own.tolerance
 
-        return trainable_class(self._path).tolerance
+    def _score_problem(self) -> str:
+        with self._training("default") as training:
+            first, again, reverse = training.scored(), training.scored(), training.scored(backwards=True)
+        for name, values in first.values.items():
+            if again.values[name].shape != values.shape or reverse.values[name].shape != values.shape:
+                return f"{name} is a number once and a value per item another time; return one of them always."
+            backwards = reverse.values[name][::-1] if values.ndim else reverse.values[name]
+            rounding = 1e-4 * max(1.0, float(np.abs(values).max()))
+            for how, found, allowed in (("again", again.values[name], 0.0), ("in reverse", backwards, rounding)):
+                if (largest := float(np.abs(values - found).max())) > max(self._tolerance, allowed):
+                    return (
+                        f"Scored {how}, {name} differs by {largest:g}; draw no random numbers in score, and return "
+                        "values in the order of the items."
+                    )
+        return ""
 
     def _order_problem(self) -> str:
         with self._training("default") as training:

@@ -5,6 +5,7 @@ import pytest
 from spaces.contract.check_part import check_part
 
 RECORDS = {"name": "support.own_trainings:Records"}
+SCORED = "Scored again or in reverse, items have the same scores."
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,9 @@ RECORDS = {"name": "support.own_trainings:Records"}
         ("examples.discriminant:Discriminant", {}),
         ("support.own_trainings:Scales", RECORDS),
         ("support.own_trainings:drawn_scales", RECORDS),
+        ("support.own_trainings:Nearest", RECORDS),
+        ("support.own_trainings:OfNumbers", RECORDS),
+        ("support.own_trainings:scored_scales", RECORDS),
     ],
 )
 def test_a_good_training_passes(path: str, options: dict[str, str]) -> None:
@@ -38,6 +42,8 @@ def test_a_good_training_passes(path: str, options: dict[str, str]) -> None:
             "Both ends of every range and every choice can be set up.",
             "lr = 1.0 is in its space and raises",
         ),
+        ("ScoresSorted", SCORED, "Scored in reverse, neg_distance differs by"),
+        ("ScoresAtRandom", SCORED, "Scored again, hit differs by"),
         ("Incomplete", "It can be loaded.", "has no method save"),
         ("Short", "It trains two epochs with its defaults.", "embed must return a row for each of 12 items"),
     ],

@@ -338,13 +338,13 @@ def _refuse_too_few(split: ClassSplit) -> None:
         )
 
 
-def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> None:
-    """Check, without opening images, that no class is empty and that each part has a class with two images.
+def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]], *, fewest: int = FEWEST_IMAGES) -> None:
+    """Check, without opening images, that no class is empty and that each part has a class with ``fewest`` images.
 
     A class with one image may be scored; its query has nothing to find and counts as a miss.
 
     Raises:
-        Mistakes: classes are empty, or all classes of a part have fewer than two images.
+        Mistakes: classes are empty, or all classes of a part have fewer than ``fewest`` images.
     """
     sentences = []
     validating = [("validation", names) for _, names in split.divisions]
@@ -354,9 +354,9 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> Non
                 f"{len(empty)} of the {len(names)} {part} classes have no image: {listed(empty)}. "
                 "Add images or remove these classes."
             )
-        if max(len(classes[name]) for name in names) < FEWEST_IMAGES:
+        elif max(len(classes[name]) for name in names) < fewest:
             sentences.append(
-                f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} images, and a class with one has nothing "
+                f"None of the {len(names)} {part} classes has {fewest} images, and a class with one has nothing "
                 "to find. Add images."
             )
     raise_if_any(sentences)

@@ -15,7 +15,7 @@ from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems
 from trainables.data.marks import QUERY, check_galleries
-from trainables.data.split import ClassSplit, check_images, merged_sizes, noisy_labels, split_dataset
+from trainables.data.split import FEWEST_IMAGES, ClassSplit, check_images, merged_sizes, noisy_labels, split_dataset
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
     is_retrieval,
@@ -86,7 +86,8 @@ def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
 
 def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
     """Check that every class has images, that batches can be filled, and that metrics can be computed."""
-    found.check(lambda: check_images(data.split, data.classes))
+    fewest = 1 if config.declared_metrics else FEWEST_IMAGES
+    found.check(lambda: check_images(data.split, data.classes, fewest=fewest))
     found.check(lambda: check_galleries(config.dataset.source, data.split, data.classes))
     found.add(_batch_mistakes(config, data), *BATCH_KEYS)
     found.add(_metric_mistakes(found, config, data))
@@ -275,6 +276,8 @@ def _searched(config: SearchConfig) -> Iterator[str]:
 def check_gallery(found: Findings, config: SearchConfig) -> None:
     """Check that the objective is a ranking metric if training images are in the gallery."""
     objective, gallery = config.search.objective, config.metrics.gallery
+    if config.declared_metrics:  # any gallery was a mistake of the file
+        return
     if gallery != "validation" and not is_retrieval(objective):
         sentence = (
             f"metrics.gallery is {gallery} and search.objective {objective}, which ranks no images for a query and so "
