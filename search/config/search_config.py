@@ -5,10 +5,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from search.config.keys import commented
 from search.config.names import DECLARED, declared_by, folder_name, known_trainable
@@ -33,7 +34,8 @@ from search.config.sections import (
 from search.config.validation import Validation, validate
 from search.stages import Stage
 from spaces.space import TRAINING, Value
-from trainables.data.dataset import ItemDataset
+from trainables.data.dataset import Dataset, ItemDataset
+from trainables.data.units import CLASS
 from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
@@ -58,6 +60,8 @@ STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy
 
 class SearchConfig(ConfigSection):
     """A whole search file. Reading it runs user-defined code that it names, such as ``mylab.losses:CircleLoss``."""
+
+    model_config = ConfigDict(**{**ConfigSection.model_config, "ignored_types": (cached_property,)})
 
     name: str
     """The name of the search: of its folder in the runs folder, and of its experiment in MLflow. Example: birds."""
@@ -174,6 +178,15 @@ class SearchConfig(ConfigSection):
         return self
 
     @model_validator(mode="after")
+    def _units_that_are_scored(self) -> "SearchConfig":
+        if self.split.by != CLASS and not self.declared_metrics:
+            raise Mistakes(
+                f"split.by is {self.split.by}, and the search is scored by retrieval among unseen classes, for which "
+                "the classes are divided; set split.by to class, or name a trainable that declares metrics."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _views_of_features(self) -> "SearchConfig":
         if self.training.views > 1 and not self.model.is_frozen:
             raise Mistakes(
@@ -197,6 +210,11 @@ class SearchConfig(ConfigSection):
                 f"here none does (model.backbone is {self.model.backbone}, freeze {self.model.freeze}); leave both out."
             )
         return self
+
+    @cached_property
+    def source(self) -> Dataset:
+        """The data set that is split: with groups or periods for classes, if the split is by these."""
+        return self.split.divided(self.dataset.source)
 
     @property
     def loss_names(self) -> tuple[str, ...]:

@@ -154,7 +154,7 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
     if config.has_baselines and Stage.TEST in config.stages:
         trained += len(BASELINES)
     held_out = plan.split.test if Stage.TEST in config.stages else ()
-    classes = config.dataset.source.classes()
+    classes = config.source.classes()
     rows = (
         OF_SEARCH
         + trials * (OF_TRIAL + OF_EPOCH * config.training.epochs)

@@ -74,9 +74,7 @@ class _Candidate:
 
 def sealed(plan: Plan) -> SealedTest:
     """Return the sealed test classes of ``plan``."""
-    return SealedTest(
-        dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
-    )
+    return SealedTest(dataset=plan.config.source, split=plan.split, short_side=plan.short_side, cache=plan.cache)
 
 
 def score_test(
@@ -187,7 +185,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             openings[selection.search] = opening
         else:
             # Two data sets may use the same names for different images, which shows only when the images are read.
-            dataset = candidate.search.config.dataset.source
+            dataset = candidate.search.config.source
             unopened.setdefault((selection.test_digest, dataset), []).append(candidate)
     for (test_digest, _), sharing in unopened.items():
         opening = ledger.open(
@@ -385,7 +383,7 @@ class SealedImagesCheck:
         self._thread.join(CHECK_S)
 
     def _run(self) -> None:
-        first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(self._plans)}
+        first = {(plan.config.source, plan.split.test): plan for plan in reversed(self._plans)}
         for plan in reversed(first.values()):
             try:
                 sentence = sealed(plan).damage(CHECK_S)

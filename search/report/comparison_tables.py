@@ -23,6 +23,7 @@ from search.report.results import Comparison, LossSummary, Pair, SplitSummary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
+from trainables.data.units import CLASS
 
 # The columns of the result table that an output shows.
 
@@ -229,7 +230,9 @@ def split_sentence(comparison: Comparison) -> str:
     noise = f" with {split.label_noise:.0%} wrong labels" if split.label_noise else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
     among = " among half of the training images too" if split.training_half else ""
-    classes = f"{split.train_classes} classes train{merged}{noise}{validate}{among}, {split.test_classes} test"
+    classes = f"{split.train_classes} {split.noun} train{merged}{noise}{validate}{among}, {split.test_classes} test"
+    if split.by != CLASS:
+        classes += f"; where this says classes of a part, it means {split.noun}"
     return "; ".join((f"split {split.digest[:12]}: {classes}", *protocol_sentences(split), comparison.openings))
 
 

@@ -119,7 +119,11 @@ def _head(
         task = {"type": "image-retrieval" if of_images else "retrieval", "name": "Retrieval among unseen classes"}
     head: dict[str, Any] = {"library_name": "holdout", **kind}
     if results:
-        data = {"name": dataset, "type": dataset, "split": f"test classes, split {comparison.split.digest[:12]}"}
+        data = {
+            "name": dataset,
+            "type": dataset,
+            "split": f"test {comparison.split.noun}, split {comparison.split.digest[:12]}",
+        }
         name = f"{comparison.searches[0].name}-{loss}"
         head["model-index"] = [{"name": name, "results": [{"task": task, "dataset": data, "metrics": results}]}]
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
@@ -142,7 +146,7 @@ def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
         return ""
     return (
         f"Its mean {comparison.objective} with {counted(len(confirmed.values), 'fresh seed')} is {confirmed.mean:.4f} "
-        f"on the {comparison.split.validation_classes} validation classes."
+        f"on the {comparison.split.validation_classes} validation {comparison.split.noun}."
     )
 
 

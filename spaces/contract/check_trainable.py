@@ -16,12 +16,13 @@ from spaces.space import Space, Value
 from spaces.trainables import space_of_trainable
 from trainables.data import DATASETS, Dataset
 from trainables.data.store.spec import StoreSpec
+from trainables.data.units import CLASS, GROUP, NOUNS, UnitDataset
 from trainables.mistakes import Mistakes, counted, raise_if_any
 from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
-from trainables.training.trainable import trainable_class
+from trainables.training.trainable import Trainable, trainable_class
 
 EPOCHS = 2
 MOST_CLASSES = 12
@@ -32,7 +33,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnFeatures(Dataset):
-    """Classes of drawn vectors, for a training that is checked without a data set."""
+    """Classes of drawn vectors in groups, for a training that is checked without a data set."""
 
     summary: ClassVar[str] = "drawn vectors"
     publisher: ClassVar[str] = "none"
@@ -49,6 +50,9 @@ class DrawnFeatures(Dataset):
 
     def features(self) -> int:
         return 16
+
+    def groups(self) -> Mapping[str, str]:
+        return {key: f"group {key.partition('/')[2]}" for keys in self.classes().values() for key in keys}
 
     def read(self, key: str) -> np.ndarray:
         label, row = map(int, key.split("/"))
@@ -73,9 +77,9 @@ class _TrainableContract:
     def __init__(self, path: str, options: dict[str, Any], folder: Path) -> None:
         self._path, self._folder = path, folder
         self._space: Space = space_of_trainable(path)
-        dataset = _dataset(options)
         self._own = trainable_class(path)
         metrics = tuple(self._own.metrics) or ("map_at_r", "recall_at_1")
+        dataset = _dataset(options, self._own)
         names = tuple(islice(dataset.classes(), MOST_CLASSES))
         train = names[: -(-2 * len(names) // 3)]
         self._spec = TrialSpec(
@@ -195,13 +199,18 @@ def _numbers(record: EpochRecord) -> dict[str, float]:
     return {**loss, **record.get("reported", {}), **record["metrics"]}
 
 
-def _dataset(options: dict[str, Any]) -> Dataset:
+def _dataset(options: dict[str, Any], own: type[Trainable]) -> Dataset:
+    """Return the data set; for a training that scores its items itself with its groups for classes, if it has any."""
     name = options.pop("name", None)
     if name is None:
         raise_if_any([f"--set {key}: name a data set, too, by --set name=…." for key in options])
-        return DrawnFeatures()
-    raise_if_any(DATASETS.problems("name", name))
-    dataset = DATASETS[name](**options)
+        dataset: Dataset = DrawnFeatures()
+    else:
+        raise_if_any(DATASETS.problems("name", name))
+        dataset = DATASETS[name](**options)
+    by = GROUP if own.metrics and dataset.groups() else CLASS
+    if by == GROUP:
+        dataset = UnitDataset(source=dataset, by=GROUP)
     if len(dataset.classes()) < 4:
-        raise Mistakes(f"{name} has {counted(len(dataset.classes()), 'class', 'classes')}; the contract needs 4.")
+        raise Mistakes(f"{name} has {counted(len(dataset.classes()), *NOUNS[by])}; the contract needs 4.")
     return dataset

@@ -147,12 +147,18 @@ def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable
     assert spec.trainable is not None
     own = trainable_class(spec.trainable)()
     own.epochs = spec.training.epochs
-    labels_N = learned_labels(view, spec).numpy().astype(np.int64)
-    train = Items(items=view.items, labels=labels_N, class_names=view.class_names)
+    train = _items(view, learned_labels(view, spec))
     seed_epoch(spec.seed, 0)
     with _named(own, "setup"):
         own.setup(dict(spec.hyperparameters), train, seed=spec.seed, device=device)
     return own
+
+
+def _items(view: StoreView, labels_N: Tensor) -> Items:
+    """Return a copy of the items of ``view``; if its classes are groups or periods, with the items' own classes."""
+    if (targets := view.targets) is not None:
+        return Items(items=view.items, labels=targets[0], class_names=targets[1])
+    return Items(items=view.items, labels=labels_N.numpy().astype(np.int64), class_names=view.class_names)
 
 
 def _embedded(own: Trainable, view: StoreView) -> Tensor:
@@ -167,7 +173,7 @@ def _embedded(own: Trainable, view: StoreView) -> Tensor:
 
 def _scored(own: Trainable, view: StoreView) -> Scores:
     """Score the items of ``view`` by the training's own metrics."""
-    items = Items(items=view.items, labels=view.labels_N.numpy().astype(np.int64), class_names=view.class_names)
+    items = _items(view, view.labels_N)
     with _named(own, "score"), torch.no_grad():
         found = own.score(items)
     scores = checked_scores(found, type(own), len(view))

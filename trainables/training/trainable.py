@@ -72,7 +72,10 @@ Range = Float | Int | Choice
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Items:
-    """Items of some classes with their labels 0 … C−1, which are positions in ``class_names``.
+    """Items of some classes with their labels, which are positions in ``class_names``.
+
+    In a split by class these are the classes of the items, so every label from 0 to C−1 occurs. In a split by group or
+    time they are all classes of the data set, the same in training, validation and test.
 
     ``items`` are what the data set gives: a list, or float32 [N, F] for embeddings. All of it is a copy.
     """

@@ -271,7 +271,7 @@ def _metric_problems(
 
     keys, labels = _test_images(records)
     superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
-    class_names, test_subsets = records.plan.split.test, records.plan.config.dataset.source.test_subsets()
+    class_names, test_subsets = records.plan.split.test, records.plan.config.source.test_subsets()
     queries = _test_protocol(records, keys).queries_N.tolist()
     for model in _all_scores(record):
         of_model, per_image = f"{what} {model['per_image']}", _results(folder / model["per_image"])
@@ -309,7 +309,7 @@ def _embedding_problems(
     from search.selection import EMBEDDINGS, test_metrics
     from trainables.data.store.view import protocol_for
 
-    (keys, labels), dataset = _test_images(records), records.plan.config.dataset.source
+    (keys, labels), dataset = _test_images(records), records.plan.config.source
     superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
     for model in record["scores"]:
         file, of_model = folder / EMBEDDINGS / model["per_image"], f"{what} {EMBEDDINGS}/{model['per_image']}"
@@ -337,7 +337,7 @@ def _test_images(records: Records) -> tuple[list[str], list[int]]:
     """Return the keys of the test images, in the order of the data set, and their labels."""
     plan = records.plan
     label_of = {name: label for label, name in enumerate(plan.split.test)}
-    classes = plan.config.dataset.source.classes()
+    classes = plan.config.source.classes()
     images = [(key, label_of[name]) for name, keys in classes.items() if name in label_of for key in keys]
     return [key for key, _ in images], [label for _, label in images]
 
@@ -347,14 +347,14 @@ def _test_protocol(records: Records, keys: Sequence[str]) -> "RetrievalProtocol"
     from trainables.data.store.view import protocol_for
     from trainables.metrics.protocol import RetrievalProtocol
 
-    found = protocol_for(records.plan.config.dataset.source, keys)
+    found = protocol_for(records.plan.config.source, keys)
     return found or RetrievalProtocol.first(len(keys), len(keys))
 
 
 def _test_superclasses(records: Records, labels: Sequence[int]) -> list[int]:
     """Return the superclass of each test image, as an index into the sorted superclasses of the test classes."""
     plan = records.plan
-    superclass_of = plan.config.dataset.source.superclasses() or {}
+    superclass_of = plan.config.source.superclasses() or {}
     of_classes = [superclass_of[name] for name in plan.split.test]
     names = sorted(set(of_classes))
     return [names.index(of_classes[label]) for label in labels]
