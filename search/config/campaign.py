@@ -7,9 +7,9 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from search.config.names import folder_name, known_metric, plain_name, unique
+from search.config.names import DECLARED, allowed_metric, declared_by, folder_name, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.sections import ConfigSection, Names, TrainOn
@@ -84,10 +84,10 @@ class TableSection(ConfigSection):
 
     @field_validator("metrics")
     @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for name in names:
             if name != VALIDATION:
-                known_metric(name)
+                allowed_metric(name, info)
         return names
 
 
@@ -220,7 +220,10 @@ def validate_campaign(content: Mapping[str, Any]) -> Validation[CampaignConfig]:
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
     """
     of_searches = [f"base.{key}" for key in key_paths(SearchConfig)]
-    return validate(CampaignConfig, content, keys=[*key_paths(CampaignConfig), *of_searches], stand_ins=STAND_INS)
+    base = content.get("base")
+    declared = declared_by(base.get("trainable")) if isinstance(base, Mapping) else ()
+    keys = [*key_paths(CampaignConfig), *of_searches]
+    return validate(CampaignConfig, content, keys=keys, stand_ins=STAND_INS, context={DECLARED: declared})
 
 
 def read_config(content: Mapping[str, Any]) -> CampaignConfig:
@@ -383,8 +386,8 @@ def _untested(campaign: Campaign) -> list[str]:
     """Return the mistakes about metrics of the table that a search's test does not compute."""
     sentences = []
     for metric in campaign.config.table.metrics:
-        tests = [member.config.test_metrics for member in campaign.members]
-        if metric != VALIDATION and any(test != "all" and metric not in test for test in tests):
+        configs = [member.config for member in campaign.members if member.config.metrics.test != "all"]
+        if metric != VALIDATION and any(metric not in config.test_metrics for config in configs):
             sentences.append(f"table.metrics: metrics.test leaves out {metric}; add it there.")
     return sentences
 

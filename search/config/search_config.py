@@ -2,16 +2,17 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from search.config.keys import commented
-from search.config.names import folder_name, known_trainable
+from search.config.names import DECLARED, declared_by, folder_name, known_trainable
 from search.config.sections import (
     CheckpointsSection,
     ConfigSection,
@@ -33,7 +34,8 @@ from search.config.sections import (
 from search.config.validation import Validation, validate
 from search.stages import Stage
 from spaces.space import TRAINING, Value
-from trainables.data.dataset import ItemDataset
+from trainables.data.dataset import Dataset, ItemDataset
+from trainables.data.units import CLASS
 from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
@@ -58,6 +60,8 @@ STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy
 
 class SearchConfig(ConfigSection):
     """A whole search file. Reading it runs user-defined code that it names, such as ``mylab.losses:CircleLoss``."""
+
+    model_config = ConfigDict(**{**ConfigSection.model_config, "ignored_types": (cached_property,)})
 
     name: str
     """The name of the search: of its folder in the runs folder, and of its experiment in MLflow. Example: birds."""
@@ -174,6 +178,15 @@ class SearchConfig(ConfigSection):
         return self
 
     @model_validator(mode="after")
+    def _units_that_are_scored(self) -> "SearchConfig":
+        if self.split.by != CLASS and not self.declared_metrics:
+            raise Mistakes(
+                f"split.by is {self.split.by}, and the search is scored by retrieval among unseen classes, for which "
+                "the classes are divided; set split.by to class, or name a trainable that declares metrics."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _views_of_features(self) -> "SearchConfig":
         if self.training.views > 1 and not self.model.is_frozen:
             raise Mistakes(
@@ -197,6 +210,11 @@ class SearchConfig(ConfigSection):
                 f"here none does (model.backbone is {self.model.backbone}, freeze {self.model.freeze}); leave both out."
             )
         return self
+
+    @cached_property
+    def source(self) -> Dataset:
+        """The data set that is split: with groups or periods for classes, if the split is by these."""
+        return self.split.divided(self.dataset.source)
 
     @property
     def loss_names(self) -> tuple[str, ...]:
@@ -227,11 +245,24 @@ class SearchConfig(ConfigSection):
         return metric_name(self.search.objective)
 
     @property
-    def test_metrics(self) -> tuple[str, ...] | str:
+    def declared_metrics(self) -> tuple[str, ...]:
+        """The metrics that a user-defined training declares and computes itself; none if embeddings are scored."""
+        own = self.trainable_class
+        return () if own is None else tuple(own.metrics)
+
+    @property
+    def has_baselines(self) -> bool:
+        """True if the network, or the features themselves, are also scored without training."""
+        return self.model.is_pretrained and not self.declared_metrics
+
+    @property
+    def test_metrics(self) -> tuple[str, ...]:
         """The metrics of the test: those of the file, and the objective."""
         objective = self.search.objective
         if isinstance(self.metrics.test, str):
-            return (*all_metrics(), objective) if is_own(objective) else self.metrics.test
+            if declared := self.declared_metrics:
+                return declared
+            return (*all_metrics(), objective) if is_own(objective) else all_metrics()
         return tuple(dict.fromkeys((*self.metrics.test, objective)))
 
     @property
@@ -266,6 +297,8 @@ def trainable_mistakes(config: SearchConfig) -> Iterator[str]:
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
     if config.tracking.register_models:
         yield "tracking.register: MLflow cannot serve the model of a training of your own; set it to false."
+    if config.declared_metrics and config.metrics.gallery != "validation":
+        yield f"metrics.gallery: {path} declares its metrics and ranks nothing; remove the gallery."
     for key in changed:
         yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."
     if resources.stack > 1 or resources.gpus_per_trial > 1:
@@ -280,8 +313,23 @@ def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
     """
-    row = _row_of_trainable(content.get("trainable"))
-    return validate(SearchConfig, {**row, **content}, stand_ins={**STAND_INS, **row})
+    path = content.get("trainable")
+    row, declared = _row_of_trainable(path), declared_by(path)
+    if declared:
+        content = _with_declared(content, declared)
+    stand_ins = {**STAND_INS, **row}
+    return validate(SearchConfig, {**row, **content}, stand_ins=stand_ins, context={DECLARED: declared})
+
+
+def _with_declared(content: Mapping[str, Any], declared: Sequence[str]) -> dict[str, Any]:
+    """Return ``content`` with the defaults of a training that declares metrics: the first one is the objective."""
+    defaults: dict[str, dict[str, Any]] = {
+        "search": {"objective": declared[0]},
+        "metrics": {"validation": list(declared)},
+    }
+    given = {section: content.get(section, {}) for section in defaults}
+    filled = {name: {**defaults[name], **of} for name, of in given.items() if isinstance(of, Mapping)}
+    return {**content, **filled}
 
 
 def _row_of_trainable(path: Any) -> dict[str, Any]:

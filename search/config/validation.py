@@ -108,6 +108,7 @@ def validate(
     *,
     keys: Sequence[str] | None = None,
     stand_ins: Mapping[str, Any] = MappingProxyType({}),
+    context: Mapping[str, Any] = MappingProxyType({}),
 ) -> Validation[Built]:
     """Validate ``content`` as a ``target`` and collect all mistakes.
 
@@ -116,8 +117,9 @@ def validate(
         content: its keys and values.
         keys: the keys to suggest for an unknown one; by default those of ``target``.
         stand_ins: values for required keys that are missing or wrong, so that an object can always be built.
+        context: what validators of single entries need to know of other entries.
     """
-    return _Reader(target, content, key_paths(target) if keys is None else keys, stand_ins).read()
+    return _Reader(target, content, key_paths(target) if keys is None else keys, stand_ins, context).read()
 
 
 def build(target: type[Built], content: Mapping[str, Any], *, known: Collection[str], unknown: str) -> Built:
@@ -143,10 +145,15 @@ class _Reader(Generic[Built]):
     """
 
     def __init__(
-        self, target: type[Built], content: Mapping[str, Any], keys: Sequence[str], stand_ins: Mapping[str, Any]
+        self,
+        target: type[Built],
+        content: Mapping[str, Any],
+        keys: Sequence[str],
+        stand_ins: Mapping[str, Any],
+        context: Mapping[str, Any],
     ) -> None:
         self._adapter = TypeAdapter(target)
-        self._keys, self._stand_ins = keys, stand_ins
+        self._keys, self._stand_ins, self._context = keys, stand_ins, dict(context)
         self._content: Any = json.loads(_as_json(content))  # keys as pydantic reports them
         self._remaining: Any = self._content
         self._sentences: dict[str, None] = {}  # an ordered set
@@ -156,11 +163,12 @@ class _Reader(Generic[Built]):
         self._drop([path for path, value in _leaves(self._content) for path in self._if_unusable(path, value)])
         while True:
             try:
-                return self._validation(self._adapter.validate_json(_as_json(self._remaining), strict=True))
+                found = self._adapter.validate_json(_as_json(self._remaining), strict=True, context=self._context)
+                return self._validation(found)
             except ValidationError as error:
-                found = error.errors()
+                errors = error.errors()
             before = self._remaining
-            self._drop([path for entries in _by_entry(found, before) for path in self._report(*entries)])
+            self._drop([path for entries in _by_entry(errors, before) for path in self._report(*entries)])
             for key in self._stand_ins.keys() - self._remaining.keys():
                 self._remaining = {**self._remaining, key: self._stand_ins[key]}
                 self._left_out[(key,)] = None

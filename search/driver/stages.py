@@ -30,7 +30,7 @@ from search.selection import (
 from search.stages import BASELINES, Role, Stage, short_study_name, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, to_audit
 from spaces.space import Value
-from trainables.metrics.table import all_metrics, metric_name
+from trainables.metrics.table import metric_name
 from trainables.mistakes import Failure, Mistakes, raise_if_any
 from trainables.spec import derived_seed
 
@@ -268,13 +268,12 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
             "counts the failed trials and MLflow shows their errors."
         )
     baselines = Baselines.load(plan.folder.baselines)
-    test_metrics = plan.config.test_metrics
-    names = all_metrics() if isinstance(test_metrics, str) else test_metrics
+    names = plan.config.test_metrics
     return Selection(
         id=uuid.uuid4().hex,
         search=plan.config.name,
         objective=plan.config.objective,
-        test_metrics=tuple(names),
+        test_metrics=names,
         family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines is not None),
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,

@@ -13,6 +13,7 @@ from search.report.rows import Row, RowKey
 from search.selection import Family, Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
 from trainables.files import reading
+from trainables.metrics.table import METRICS, is_retrieval, split_subset
 from trainables.mistakes import Mistakes, listed
 
 
@@ -221,7 +222,12 @@ AFTER = "chosen after opening"
 
 
 def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
-    """Return the test metrics that a comparison shows, among those that were ``computed``."""
+    """Return the test metrics that a comparison shows, among those that were ``computed``.
+
+    All of them if a training computes its own metrics: it declares those that matter.
+    """
+    if not any(is_retrieval(split_subset(name)[0]) or split_subset(name)[0] in METRICS for name in computed):
+        return sorted(computed, key=lambda name: (name != objective, name))
     return [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
 
 

@@ -18,11 +18,12 @@ from search.report.formats import (
     training_sentences,
     verdict,
 )
-from search.report.pairs import METHOD
+from search.report.pairs import method_of
 from search.report.results import Comparison, LossSummary, Pair, SplitSummary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
+from trainables.data.units import CLASS
 
 # The columns of the result table that an output shows.
 
@@ -229,7 +230,9 @@ def split_sentence(comparison: Comparison) -> str:
     noise = f" with {split.label_noise:.0%} wrong labels" if split.label_noise else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
     among = " among half of the training images too" if split.training_half else ""
-    classes = f"{split.train_classes} classes train{merged}{noise}{validate}{among}, {split.test_classes} test"
+    classes = f"{split.train_classes} {split.noun} train{merged}{noise}{validate}{among}, {split.test_classes} test"
+    if split.by != CLASS:
+        classes += f"; where this says classes of a part, it means {split.noun}"
     return "; ".join((f"split {split.digest[:12]}: {classes}", *protocol_sentences(split), comparison.openings))
 
 
@@ -249,7 +252,7 @@ def pairs_table(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
-        notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
+        notes.append(f"{method_of(pairs)} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
     return TextTable(
         title=_pairs_title(pairs) or "Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p alone", "p (corrected)", ""),

@@ -255,7 +255,7 @@ def _detectable(std: float | None, plan: Plan) -> Detectable:
     network.
     """
     losses, seeds = len(plan.config.loss_names), plan.config.final.seeds
-    pairs = losses * (1 + plan.config.model.is_pretrained) + losses * (losses - 1) // 2
+    pairs = losses * (1 + plan.config.has_baselines) + losses * (losses - 1) // 2
     difference = None
     if std is not None:
         difference = minimum_detectable_difference(std, seeds=seeds, rows=2 * losses, pairs=pairs)

@@ -24,9 +24,9 @@ from trainables.files import reading
 class ClassScores:
     """The scores of one training, or of a baseline (without trial and seed), summed and counted by class.
 
-    ``labels_C`` are the classes that have queries, and ``images`` is the digest of the queries' names and classes. With
-    folds, the sums are the mean over the models of a seed's folds: they share the seed and the test classes, so they
-    are one draw.
+    ``labels_C`` are the classes that have queries, and ``images`` is the digest of the queries' names and classes. A
+    metric that is a single number has one sum, and ``of_classes`` is False. With folds, the sums are the mean over the
+    models of a seed's folds: they share the seed and the test classes, so they are one draw.
     """
 
     loss: str
@@ -36,6 +36,7 @@ class ClassScores:
     sums_C: NDArray[np.float64]
     counts_C: NDArray[np.int64]
     images: str
+    of_classes: bool
 
 
 def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
@@ -97,11 +98,15 @@ def _path(folder: RunFolder, opening: ScoredOpening, model: ScoredModel | Scored
 def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: Path, metric: str) -> ClassScores:
     with reading(path):
         labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
+        is_number = not scores_N.ndim
+        if is_number:
+            scores_N = np.full(len(labels_N), scores_N)
         of_N = ~np.isnan(scores_N)  # only queries have a score, for a metric on a part of the classes only theirs
         if not of_N.any():
             raise ValueError(f"no image has a value of {metric}")
         labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
-        labels_C, classes_N = np.unique(labels_N, return_inverse=True)
+        of_classes_N = np.zeros_like(labels_N) if is_number else labels_N
+        labels_C, classes_N = np.unique(of_classes_N, return_inverse=True)
         return ClassScores(
             loss=loss,
             source_trial=source_trial,
@@ -110,6 +115,7 @@ def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: P
             sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
             counts_C=np.bincount(classes_N),
             images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),
+            of_classes=not is_number,
         )
 
 
@@ -118,11 +124,15 @@ def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: P
 
 @dataclass(frozen=True, kw_only=True)
 class Comparable:
-    """Rows that were tested by ``metric`` on the same images, and their numbers of ``seeds`` (0 for a baseline)."""
+    """Rows that were tested by ``metric`` on the same images, and their numbers of ``seeds`` (0 for a baseline).
+
+    ``of_classes`` is False if the metric has no values per class, so that only seeds are compared.
+    """
 
     metric: str
     rows: ScoredRows[RowKey]
     seeds: Mapping[RowKey, int]
+    of_classes: bool = True
 
 
 def comparable_rows(
@@ -169,14 +179,14 @@ def _on_the_same_images(
 ) -> tuple[Comparable | None, list[str]]:
     some_key, (some, *_) = next(iter(by_row.items()))
     classes = len(some.counts_C)
-    if classes < MIN_CLASSES:
+    if some.of_classes and classes < MIN_CLASSES:
         return None, [
             f"no pairs: {classes} test classes are too few to estimate their variance; it takes {MIN_CLASSES}"
         ]
     left_out = []
     kept: dict[RowKey, Sequence[ClassScores]] = {}
     for key, models in by_row.items():
-        if any(model.images != some.images for model in models):
+        if any((model.images, model.of_classes) != (some.images, some.of_classes) for model in models):
             left_out.append(f"{' '.join(key)} was not tested on the same images as {' '.join(some_key)}")
         elif len(models) == 1 and key.role is not Role.BASELINE:
             left_out.append(f"{' '.join(key)} has only one seed (final.seeds), so its noise is unknown")
@@ -188,7 +198,8 @@ def _on_the_same_images(
     sums = {key: np.stack([model.sums_C for model in models]) for key, models in trained.items()}
     fixed = {key: models[0].sums_C for key, models in kept.items() if key not in trained}
     seeds = {key: len(trained.get(key, ())) for key in kept}
-    return Comparable(metric=metric, rows=ScoredRows(sums, some.counts_C, fixed), seeds=seeds), left_out
+    scored = ScoredRows(sums, some.counts_C, fixed)
+    return Comparable(metric=metric, rows=scored, seeds=seeds, of_classes=some.of_classes), left_out
 
 
 # The differences of pairs.
@@ -197,6 +208,16 @@ METHOD = (
     "t-test over test classes and final seeds, with variances shrunk towards those of all rows; it covers neither the "
     "choice of hyperparameters nor the validation split; intervals and p are corrected for all"
 )
+OF_SEEDS = (
+    "t-test over final seeds alone, because the metric is a single number for all test items, with variances shrunk "
+    "towards those of all rows; it covers neither other test items, nor the choice of hyperparameters, nor the "
+    "validation split; intervals and p are corrected for all"
+)
+
+
+def method_of(pairs: Sequence[Pair]) -> str:
+    """Return the method by which ``pairs`` were tested; the number of pairs follows it."""
+    return METHOD if all(pair.of_classes for pair in pairs) else OF_SEEDS
 
 
 def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> list[Pair]:
@@ -208,6 +229,7 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> lis
             first=first,
             second=second,
             metric=tested.metric,
+            of_classes=tested.of_classes,
             seeds=min(filter(None, (tested.seeds[first], tested.seeds[second]))),
             difference=estimate.value,
             ci95=estimate.ci95,

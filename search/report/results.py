@@ -19,6 +19,7 @@ from search.report.rows import Result, Row, RowKey, SeedStatistics
 from search.report.shown import Named, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
+from trainables.data.units import CLASS, NOUNS
 from trainables.files import reading
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
@@ -298,7 +299,8 @@ class SplitSummary(Result):
         folds: number of folds of a cross-validation; None without one.
         merge: number of consecutive classes that are learned as one.
         label_noise: the part of the training images that is learned under a wrong class.
-        marks: "groups", "parts" and "cameras", those that the data set has.
+        marks: "groups", "parts", "cameras" and "targets", those that the data set has.
+        by: what is divided, and here called classes: "class", "group" or "time".
     """
 
     digest: str
@@ -311,6 +313,12 @@ class SplitSummary(Result):
     merge: int
     label_noise: float
     marks: tuple[str, ...] = ()
+    by: str = CLASS
+
+    @property
+    def noun(self) -> str:
+        """The word for several of the units that are divided."""
+        return NOUNS[self.by][1]
 
     @property
     def luck(self) -> str | None:
@@ -319,7 +327,7 @@ class SplitSummary(Result):
         if classes >= FEW_CLASSES:
             return None
         return (
-            f"only {classes} classes validate, so the choice may be mostly luck; split.folds or a "
+            f"only {classes} {self.noun} validate, so the choice may be mostly luck; split.folds or a "
             "smaller split.ratio validates on more"
         )
 
@@ -490,6 +498,7 @@ class Pair(Result):
         p: two-sided p-value of the pair alone, against other test classes and other seeds.
         p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1.
         differ: True if ``p_corrected`` is at most 5 %.
+        of_classes: False if the metric is a single number, so that ``ci95`` and ``p`` are of other seeds alone.
     """
 
     first: RowKey
@@ -501,6 +510,7 @@ class Pair(Result):
     p: float
     p_corrected: float
     differ: bool
+    of_classes: bool = True
 
 
 class CurvePoint(Result):
@@ -590,6 +600,7 @@ class ScoredModel(_Stored):
         metrics: value of each metric.
         in_small_galleries: objective on test galleries with as many classes as a validation gallery.
         per_image: name of the file with the per-image results.
+        per_item: the metrics that have a value per item, of a training that scores its items itself; None for others.
     """
 
     loss: str
@@ -599,6 +610,7 @@ class ScoredModel(_Stored):
     metrics: Mapping[str, float]
     in_small_galleries: float | None
     per_image: str
+    per_item: tuple[str, ...] | None = None
 
 
 class ScoredBaseline(_Stored):

@@ -16,6 +16,7 @@ from spaces.space import Space, Value
 from spaces.trainables import space_of_trainable
 from trainables.data import DATASETS, Dataset
 from trainables.data.store.spec import StoreSpec
+from trainables.data.units import CLASS, GROUP, NOUNS, UnitDataset
 from trainables.inference.model_files import read_model
 from trainables.mistakes import Mistakes, counted, raise_if_any
 from trainables.models import ModelConfig
@@ -23,7 +24,7 @@ from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
 from trainables.training.own_model import own_model_of
-from trainables.training.trainable import checked_embeddings, has_predictor, trainable_class
+from trainables.training.trainable import Trainable, checked_embeddings, has_predictor, trainable_class
 
 EPOCHS = 2
 MOST_CLASSES = 12
@@ -34,7 +35,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnFeatures(Dataset):
-    """Classes of drawn vectors, for a training that is checked without a data set."""
+    """Classes of drawn vectors in groups, for a training that is checked without a data set."""
 
     summary: ClassVar[str] = "drawn vectors"
     publisher: ClassVar[str] = "none"
@@ -51,6 +52,9 @@ class DrawnFeatures(Dataset):
 
     def features(self) -> int:
         return 16
+
+    def groups(self) -> Mapping[str, str]:
+        return {key: f"group {key.partition('/')[2]}" for keys in self.classes().values() for key in keys}
 
     def read(self, key: str) -> np.ndarray:
         label, row = map(int, key.split("/"))
@@ -75,7 +79,9 @@ class _TrainableContract:
     def __init__(self, path: str, options: dict[str, Any], folder: Path) -> None:
         self._path, self._folder = path, folder
         self._space: Space = space_of_trainable(path)
-        dataset = _dataset(options)
+        self._own = trainable_class(path)
+        metrics = tuple(self._own.metrics) or ("map_at_r", "recall_at_1")
+        dataset = _dataset(options, self._own)
         names = tuple(islice(dataset.classes(), MOST_CLASSES))
         train = names[: -(-2 * len(names) // 3)]
         self._spec = TrialSpec(
@@ -87,8 +93,8 @@ class _TrainableContract:
             images=StoreSpec(dataset=dataset, class_names=names, short_side=256, cache=str(folder / "cache")),
             train_classes=train,
             validation_classes=names[len(train) :],
-            metrics=("map_at_r", "recall_at_1"),
-            objective="map_at_r",
+            metrics=metrics,
+            objective=metrics[0],
             seed=1,
             directory="",
         )
@@ -99,8 +105,14 @@ class _TrainableContract:
             "It trains two epochs with its defaults.": self._default_problem,
             "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
-            "An item's embedding does not depend on the other items or their order.": self._order_problem,
-            "Its predictor, if it has one, gives the embeddings of the saved training.": self._predictor_problem,
+            **(
+                {"Scored again or in reverse, items have the same scores.": self._score_problem}
+                if self._own.metrics
+                else {
+                    "An item's embedding does not depend on the other items or their order.": self._order_problem,
+                    "A predictor gives the embeddings of the saved training.": self._predictor_problem,
+                }
+            ),
             "Both ends of every range and every choice can be set up.": self._ends_problem,
         }
 
@@ -148,7 +160,23 @@ class _TrainableContract:
 
     @property
     def _tolerance(self) -> float:
-        return trainable_class(self._path).tolerance
+        return self._own.tolerance
+
+    def _score_problem(self) -> str:
+        with self._training("default") as training:
+            first, again, reverse = training.scored(), training.scored(), training.scored(backwards=True)
+        for name, values in first.values.items():
+            if again.values[name].shape != values.shape or reverse.values[name].shape != values.shape:
+                return f"{name} is a number once and a value per item another time; return one of them always."
+            backwards = reverse.values[name][::-1] if values.ndim else reverse.values[name]
+            rounding = 1e-4 * max(1.0, float(np.abs(values).max()))
+            for how, found, allowed in (("again", again.values[name], 0.0), ("in reverse", backwards, rounding)):
+                if (largest := float(np.abs(values - found).max())) > max(self._tolerance, allowed):
+                    return (
+                        f"Scored {how}, {name} differs by {largest:g}; draw no random numbers in score, and return "
+                        "values in the order of the items."
+                    )
+        return ""
 
     def _order_problem(self) -> str:
         with self._training("default") as training:
@@ -163,12 +191,13 @@ class _TrainableContract:
         return max(self._tolerance, 1e-4) * max(1.0, embeddings_ND.abs().max().item())
 
     def _predictor_problem(self) -> str:
-        if not has_predictor(trainable_class(self._path)):
+        if not has_predictor(self._own):
             return ""
         address = str(self._folder / "default" / "attempt-1" / "best.safetensors")
         model = own_model_of(read_model(address), device=CPU, trust_code=True)
         images = replace(self._spec.images, class_names=self._spec.validation_classes)
         view, tested_ND = OwnTraining.tested(self._spec, Path(address), images, CPU)
+        assert isinstance(tested_ND, torch.Tensor), "it embeds"
         largest = (checked_embeddings(model.predict(view.items), len(view)) - tested_ND).abs().max().item()
         if largest > self._allowed(tested_ND):
             return f"It differs by {largest:g} from embed after load; return the same numbers, in the items' order."
@@ -191,13 +220,18 @@ def _numbers(record: EpochRecord) -> dict[str, float]:
     return {**loss, **record.get("reported", {}), **record["metrics"]}
 
 
-def _dataset(options: dict[str, Any]) -> Dataset:
+def _dataset(options: dict[str, Any], own: type[Trainable]) -> Dataset:
+    """Return the data set; for a training that scores its items itself with its groups for classes, if it has any."""
     name = options.pop("name", None)
     if name is None:
         raise_if_any([f"--set {key}: name a data set, too, by --set name=…." for key in options])
-        return DrawnFeatures()
-    raise_if_any(DATASETS.problems("name", name))
-    dataset = DATASETS[name](**options)
+        dataset: Dataset = DrawnFeatures()
+    else:
+        raise_if_any(DATASETS.problems("name", name))
+        dataset = DATASETS[name](**options)
+    by = GROUP if own.metrics and dataset.groups() else CLASS
+    if by == GROUP:
+        dataset = UnitDataset(source=dataset, by=GROUP)
     if len(dataset.classes()) < 4:
-        raise Mistakes(f"{name} has {counted(len(dataset.classes()), 'class', 'classes')}; the contract needs 4.")
+        raise Mistakes(f"{name} has {counted(len(dataset.classes()), *NOUNS[by])}; the contract needs 4.")
     return dataset

@@ -37,6 +37,20 @@ class Records(holdout.ItemDataset):
         return {"key": key, "vector": np.eye(CLASSES)[label] + generator.normal(size=CLASSES)}
 
 
+class ManyRecords(Records):
+    """Twice as many classes."""
+
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        return {
+            f"class-{label:02d}": tuple(f"{label}-{number}" for number in range(EACH)) for label in range(2 * CLASSES)
+        }
+
+    def read(self, key: str) -> dict[str, Any]:
+        label, number = map(int, key.split("-"))
+        generator = np.random.default_rng((label, number))
+        return {"key": key, "vector": np.eye(CLASSES)[label % CLASSES] + generator.normal(size=CLASSES)}
+
+
 def vectors(items: Sequence[Mapping[str, Any]]) -> Tensor:
     return torch.tensor(np.array([item["vector"] for item in items]), dtype=torch.float32)
 
@@ -204,3 +218,99 @@ class NotAtItsEnd(Scales):
     def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None:
         super().setup(params, train, seed=seed, device=device)
         assert params["lr"] < 1.0
+
+
+# Trainings that score their items themselves.
+
+
+class Nearest(Scales):
+    """Weights of a vector's numbers, scored by the nearest centre of the items' own classes."""
+
+    metrics: ClassVar[Sequence[str]] = ("hit", "neg_distance", "largest_share")
+
+    embed = holdout.Trainable.embed
+
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        found = (vectors(items.items) * self.weights).numpy()
+        centres = np.stack([found[items.labels == label].mean(axis=0) for label in range(len(items.class_names))])
+        distances = np.linalg.norm(found[:, None] - centres, axis=2)
+        nearest = distances.argmin(axis=1)
+        own = distances[np.arange(len(items)), items.labels]
+        return {
+            "hit": nearest == items.labels,
+            "neg_distance": -torch.from_numpy(own),
+            "largest_share": float(np.bincount(nearest).max() / len(items)),
+        }
+
+
+class OfNumbers(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return {name: float(np.mean(np.asarray(value))) for name, value in super().score(items).items()}
+
+
+class ScoresTooFew(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return {**super().score(items), "hit": np.ones(len(items) - 1)}
+
+
+class ScoresLack(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return {"hit": 1.0, "hits": 1.0, "neg_distance": "near"}
+
+
+class ScoresList(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return {**super().score(items), "hit": [1.0] * len(items)}
+
+
+class ScoresNone(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return [1.0]  # type: ignore[return-value]
+
+
+class ScoresComplex(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return {**super().score(items), "hit": np.ones(len(items), dtype=complex)}
+
+
+class ScoresNotFinite(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return {**super().score(items), "neg_distance": -np.inf}
+
+
+class ScoresSorted(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        found = super().score(items)
+        return {**found, "neg_distance": torch.sort(found["neg_distance"])[0]}
+
+
+class ScoresAtRandom(Nearest):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return {**super().score(items), "hit": np.random.default_rng().random(len(items))}
+
+
+class Undeclared(Scales):
+    def score(self, items: holdout.Items) -> Mapping[str, Any]:
+        return {}
+
+
+class Misdeclared(Scales):
+    metrics: ClassVar[Sequence[str]] = ("map_at_r", "f1", "top-1", "keys", "x", "x")
+
+
+@holdout.trainable(metrics=("hit", "neg_norm"), lr=holdout.Float(0.01, 1.0, log=True, default=0.1))
+def scored_scales(params: Mapping[str, Any], train: holdout.Items, report: holdout.Report) -> None:
+    weights = torch.ones(CLASSES)
+    for _ in range(report.epochs):
+        weights = weights + params["lr"] * torch.randn(CLASSES)
+
+        def score(items: holdout.Items, weights: Tensor = weights) -> dict[str, Any]:
+            found = vectors(items.items) * weights
+            return {"hit": found.argmax(dim=1) % 2 == 0, "neg_norm": -found.norm(dim=1)}
+
+        report(score=score, loss=weights.norm().item())
+
+
+@holdout.trainable(metrics=("hit",), lr=holdout.Float(0.01, 1.0, log=True, default=0.1))
+def embeds_instead(params: Mapping[str, Any], train: holdout.Items, report: holdout.Report) -> None:
+    report(vectors)

@@ -1,6 +1,7 @@
 """Files of embeddings that somebody has computed: ``.npz``, ``.parquet`` or ``.safetensors``.
 
-All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids`` [N] and ``paths`` [N].
+All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids`` [N], ``paths`` [N],
+``groups`` [N] and ``times`` [N].
 Parquet has them as columns, with a list of F numbers in a row. A safetensors file has tensors, and lists of text as
 JSON in its metadata. Nothing in a file is executed.
 
@@ -22,8 +23,10 @@ from trainables.arrays import FREE, RATIO, array_names, read_arrays
 from trainables.files import DAMAGED, regular
 from trainables.mistakes import Mistakes, counted, listed, raise_if_any, suggestion
 
-EMBEDDINGS, LABELS, IDS, PATHS = "embeddings", "labels", "ids", "paths"
-NAMES = (EMBEDDINGS, LABELS, IDS, PATHS)
+EMBEDDINGS, LABELS, IDS, PATHS, GROUPS, TIMES = "embeddings", "labels", "ids", "paths", "groups", "times"
+NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS, TIMES)
+REPEATED = (LABELS, GROUPS, TIMES)
+"""Arrays in which an entry may occur more than once."""
 
 LONGEST = 1_000
 """Limit of the characters of a label, an id or a path."""
@@ -39,6 +42,8 @@ class FeatureArrays:
     labels: tuple[str, ...] | None
     ids: tuple[str, ...] | None
     paths: tuple[str, ...] | None
+    groups: tuple[str, ...] | None = None
+    times: tuple[str, ...] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,7 +82,7 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
     raise_if_any([f"{said}: {sentence}" for sentence in _mistakes(arrays)])
     return FeatureArrays(
         embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32),
-        **{name: _text(arrays[name]) if name in arrays else None for name in (LABELS, IDS, PATHS)},
+        **{name: _text(arrays[name]) if name in arrays else None for name in NAMES[1:]},
     )
 
 
@@ -177,18 +182,19 @@ def _mistakes(arrays: Arrays) -> Iterator[str]:
             yield (
                 f"{counted(len(rows), 'row')} of {EMBEDDINGS} with {what} ({_rows(rows)}): {reason}; correct or remove."
             )
-    for name in (LABELS, IDS, PATHS):
+    for name in NAMES[1:]:
         if name in arrays:
             yield from _column_mistakes(name, arrays[name], len(embeddings))
 
 
 def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[str]:
-    if values.ndim != 1 or values.dtype.kind not in "iuU":
+    if values.ndim != 1 or values.dtype.kind not in ("iuUf" if name == TIMES else "iuU"):
         shape = " × ".join(map(str, values.shape))
-        yield f"{name} must be one text or whole number for each item; they are {values.dtype} of {shape}."
+        number = "number" if name == TIMES else "whole number"
+        yield f"{name} must be one text or {number} for each item; they are {values.dtype} of {shape}."
     elif len(values) != count:
         yield f"there are {count:,} {EMBEDDINGS} and {len(values):,} {name}; give one for each."
-    elif name != LABELS and (twice := [entry for entry, times in Counter(values.tolist()).items() if times > 1]):
+    elif name not in REPEATED and (twice := [entry for entry, times in Counter(values.tolist()).items() if times > 1]):
         yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
     elif values.dtype.kind == "U" and (empty := np.flatnonzero(values == "").tolist()):
         yield f"{name} has {counted(len(empty), 'empty entry', 'empty entries')} ({_rows(empty)})."

@@ -1,6 +1,6 @@
 """User-defined trainings with scikit-learn, PyTorch Lightning or sentence-transformers, which are imported when used.
 
-Legend: N items.
+Legend: N items; C classes.
 """
 
 import logging
@@ -12,8 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.mistakes import Mistakes, suggestion
 from trainables.training.trainable import Items, RepeatedTrainable, Trainable
 
 
@@ -21,7 +23,8 @@ class EstimatorTrainable(RepeatedTrainable):
     """An estimator of scikit-learn, or anything with ``fit`` and one of ``transform``, ``predict_proba``.
 
     An epoch is a fit to the training items and their labels, so ``training.epochs`` is 1. The estimator is fitted again
-    where another training would be loaded: it is never pickled.
+    where another training would be loaded: it is never pickled. A class that declares ``metrics``, names of scorers of
+    scikit-learn such as ``accuracy``, is a classifier that these score; its data are split by group or time.
     """
 
     def estimator(self, params: Mapping[str, Any], *, seed: int) -> Any:
@@ -43,6 +46,44 @@ class EstimatorTrainable(RepeatedTrainable):
         transform = getattr(self._estimator, "transform", None) or self._estimator.predict_proba
         found = transform(items)
         return found.toarray() if hasattr(found, "toarray") else np.asarray(found)  # sparse matrices
+
+    def score(self, items: Items) -> Mapping[str, Any]:
+        """Score the predictions by the scorers of scikit-learn that :attr:`metrics` names.
+
+        ``accuracy`` and ``neg_log_loss`` have a value per item. A class that has no training item has the probability
+        0, which the logarithm takes as the smallest number, as scikit-learn does.
+
+        Raises:
+            Mistakes: the items are of other classes than the training's, or scikit-learn has no such scorer.
+        """
+        if items.class_names != self.train.class_names:
+            raise Mistakes(
+                "A classifier predicts the classes that it was trained on, and the items to score are of others; set "
+                "split.by to group or time."
+            )
+        return {name: self._scored(name, items) for name in self.metrics}
+
+    def _scored(self, name: str, items: Items) -> Any:
+        from sklearn.metrics import get_scorer, get_scorer_names
+
+        if name == "accuracy":
+            return np.asarray(self._estimator.predict(items.items)) == items.labels
+        if name == "neg_log_loss":
+            found_NC = np.asarray(self._estimator.predict_proba(items.items))
+            given_NC = items.labels[:, None] == self._estimator.classes_
+            smallest = np.finfo(found_NC.dtype).eps
+            return np.log((found_NC * given_NC).sum(axis=1).clip(smallest, 1 - smallest))
+        if name not in get_scorer_names():
+            known = suggestion(name, get_scorer_names())
+            raise Mistakes(f"scikit-learn has no scorer {name}{known}; name others in metrics, or define score.")
+        return get_scorer(name)(self._estimator, items.items, items.labels)
+
+    def _probe(self) -> NDArray[Any]:
+        if not self.metrics:
+            return super()._probe()
+        names = ("predict_proba", "decision_function", "predict")
+        predict = next(getattr(self._estimator, name) for name in names if hasattr(self._estimator, name))
+        return np.asarray(predict(self._some_items().items), dtype=np.float64)
 
 
 class LightningTrainable(Trainable):

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
+from trainables.data.units import source_of
 from trainables.files import as_path, remove_drafts, write_whole
 from trainables.parts import is_own
 from trainables.spec import EpochRecord, TrialSpec
@@ -148,7 +149,10 @@ def _logged_modules(spec: TrialSpec) -> set[str]:
     """Return the packages whose messages are captured: ours, and those of user-defined parts."""
     parts = (spec.loss, spec.model.backbone, spec.training.sampler, *spec.metrics)
     own = [part for part in parts if is_own(part)]
-    return {"trainables", *(name.split(":")[0].split(".")[0] for name in (*own, type(spec.images.dataset).__module__))}
+    return {
+        "trainables",
+        *(name.split(":")[0].split(".")[0] for name in (*own, type(source_of(spec.images.dataset)).__module__)),
+    }
 
 
 # Capturing messages and warnings; several logs may be open at once.

@@ -243,3 +243,16 @@ def test_rows_of_several_lengths_are_a_sentence(tmp_path: Path) -> None:
     write_table(pyarrow.table({"embeddings": [[1.0], [2.0]], "labels": ["a", None]}), path)
     with pytest.raises(Mistakes, match="labels has 1 empty entry"):
         read_features(path)
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("days", [True, False])
+def test_groups_and_times_are_those_of_the_items(tmp_path: Path, suffix: str, days: bool) -> None:
+    count = CLASSES * EACH
+    groups = [f"user {row % 5}" for row in range(count)]
+    times = [f"2024-01-{1 + row:02d}" if days else float(row) for row in range(count)]
+    path = tmp_path / f"some{suffix}"
+    WRITERS[suffix](path, arrays(groups=groups, times=times))
+    dataset = FeatureFile(file=path)
+    assert dataset.groups() == {f"item {row}": groups[row] for row in range(count)}
+    assert dataset.times() == {f"item {row}": str(times[row]) for row in range(count)}
