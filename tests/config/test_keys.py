@@ -43,7 +43,16 @@ def test_every_key_says_what_it_does() -> None:
 
 RESNET = ["model.backbone=resnet50"]
 PRETRAINED = [*RESNET, "model.weights=imagenet"]
-BESIDE = {"model.weights": RESNET, "model.freeze": PRETRAINED, "model.lora_rank": PRETRAINED}
+OWN = "trainable=examples.topics:TopicClassifier"
+TIMES = [OWN, "split.by=time", 'split.until="2024-03-01"', 'split.test_from="2024-06-01"']
+GROUPS = [OWN, "split.by=group", "split.validation=[user-07]", "split.test=[user-08]"]
+BESIDE = {
+    "model.weights": RESNET,
+    "model.freeze": PRETRAINED,
+    "model.lora_rank": PRETRAINED,
+    **dict.fromkeys(("split.until", "split.test_from"), TIMES),
+    **dict.fromkeys(("split.validation", "split.test"), GROUPS),
+}
 """What an example needs beside itself."""
 
 
@@ -55,10 +64,10 @@ def test_every_example_is_accepted() -> None:
         assert in_file == apply_settings({}, [f"{key.name}={key.example}"])
         if key.name == "dataset.name":
             continue
-        base = {name: value for name, value in BASE.items() if (key.name, name) != ("trainable", "losses")}
-        assert not validate_config(
-            apply_settings(base, [*BESIDE.get(key.name, []), f"{key.name}={key.example}"])
-        ).mistakes
+        beside = BESIDE.get(key.name, [])
+        own = key.name == "trainable" or OWN in beside
+        base = {name: value for name, value in BASE.items() if not own or name != "losses"}
+        assert not validate_config(apply_settings(base, [*beside, f"{key.name}={key.example}"])).mistakes
 
 
 def test_every_default_is_what_a_file_without_the_key_gets() -> None:

@@ -47,6 +47,7 @@ KEYS: dict[str, Any] = {
         "merge",
         "label_noise",
         "marks",
+        "by",
     ),
     "objective": None,
     "noise": {
