@@ -18,6 +18,7 @@ import holdout as library
 from search.config.search_config import parse_config
 from search.plan.runs import RunFolder
 from search.report.comparison import compare_stored
+from search.report.sections.outcome import outcome
 from search.report.statistics import ScoredRows
 from trainables.mistakes import Mistakes
 
@@ -197,3 +198,11 @@ def test_other_metrics_cannot_be_given_later(runs: Path) -> None:
     stored = yaml.safe_load((runs / "items/search.yaml").read_text())
     with pytest.raises(Mistakes, match="is not one of the metrics that the training declares"):
         parse_config({**stored, "metrics": {**stored["metrics"], "test": ["nmi"]}})
+
+
+def test_the_way_from_search_to_test_has_no_galleries(runs: Path) -> None:
+    comparison = compare_stored([RunFolder(runs, "items")])
+    (figure,) = [figure for figure in outcome(comparison).figures if figure.name == "way-down"]
+    assert figure.table.header == ("loss", "search", "confirmed", "final", "test")
+    assert "galler" not in figure.finding
+    assert "from there to all" in figure.finding

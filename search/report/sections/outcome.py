@@ -1,6 +1,6 @@
 """The section on default and tuned configurations on the test classes, and on their proxies."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search.report.comparison_tables import pairs_table
@@ -188,31 +188,34 @@ def _square(column: int, row: int, colour: str, *, filled: bool) -> "Rectangle":
 
 # The objective from the search to the test: the effects of choice, classes and gallery.
 
-STAGES = ("search", "confirmed", "final", "test, small gallery", "test")
+SMALL = "test, small gallery"
+STAGES = ("search", "confirmed", "final", SMALL, "test")
 
 
 def way_down(comparison: Comparison) -> Figure | None:
     """Plot the objective of each chosen configuration after each stage; None before one was confirmed.
 
     The change from search to final is the optimism of the choice, the change to the test in galleries of the
-    validation's size is the effect of new classes, and the change to the test that of the larger gallery.
+    validation's size is the effect of new classes, and the change to the test that of the larger gallery. A metric
+    without galleries has no such stage.
     """
     rows = [row for row in comparison.rows if row.role is Role.TUNED and row.confirmed]
     if not rows:
         return None
     labels = [loss_label(comparison, row.search, row.loss) for row in rows]
     values = [_values(comparison, row) for row in rows]
+    in_gallery = any(of[SMALL] is not None for of in values) or all(of["test"] is None for of in values)
+    stages = [stage for stage in STAGES if in_gallery or stage != SMALL]
     colours, marks = loss_styles(comparison)
     with drawn("way-down", 270) as canvas:
         axes = canvas.axes
         for label, found in zip(labels, values, strict=True):
-            places = [place for place, value in enumerate(found) if value is not None]
-            heights = [value for value in found if value is not None]
-            mark_loss(label, *axes.plot(places, heights, color=colours[label], marker=marks[label], ms=5, label=label))
-        axes.set_xticks(range(len(STAGES)), [stage.replace(", ", ",\n") for stage in STAGES])
-        for place, what in ((1, "choice"), (2.5, "classes"), (3.5, "gallery")):
+            known = [(place, found[stage]) for place, stage in enumerate(stages) if found[stage] is not None]
+            mark_loss(label, *axes.plot(*zip(*known), color=colours[label], marker=marks[label], ms=5, label=label))
+        axes.set_xticks(range(len(stages)), [stage.replace(", ", ",\n") for stage in stages])
+        for place, what in ((1, "choice"), (2.5, "classes"), *([(3.5, "gallery")] if in_gallery else [])):
             axes.annotate(what, (place, 1.0), xycoords=("data", "axes fraction"), ha="center", color=FAINT)
-        for place in (2, 3):
+        for place in range(2, len(stages) - 1):
             axes.axvline(place, color=FAINT, linewidth=0.6, linestyle=":")
         axes.set_ylabel(comparison.objective)
         axes.grid(axis="y")
@@ -220,13 +223,13 @@ def way_down(comparison: Comparison) -> Figure | None:
     return Figure(
         name="way-down",
         title="From the search to the test",
-        finding=_way_down_finding(comparison, values),
+        finding=_way_down_finding(comparison, values, in_gallery=in_gallery),
         picture=canvas.drawing,
         table=TextTable(
             title="",
-            header=("loss", *STAGES),
+            header=("loss", *stages),
             rows=tuple(
-                (label, *(NOTHING if value is None else f"{value:.4f}" for value in found))
+                (label, *(NOTHING if (value := found[stage]) is None else f"{value:.4f}" for stage in stages))
                 for label, found in zip(labels, values, strict=True)
             ),
             labels=1,
@@ -234,24 +237,25 @@ def way_down(comparison: Comparison) -> Figure | None:
     )
 
 
-def _values(comparison: Comparison, row: Row) -> list[float | None]:
+def _values(comparison: Comparison, row: Row) -> dict[str, float | None]:
+    """Return the objective after each of the stages."""
     test = (row.test or {}).get(comparison.objective)
-    return [
-        row.search_value,
-        row.confirmed.mean if row.confirmed else None,
-        row.final.mean if row.final else None,
-        row.test_small.mean if row.test_small else None,
-        test.mean if test else None,
-    ]
+    return {
+        "search": row.search_value,
+        "confirmed": row.confirmed.mean if row.confirmed else None,
+        "final": row.final.mean if row.final else None,
+        SMALL: row.test_small.mean if row.test_small else None,
+        "test": test.mean if test else None,
+    }
 
 
-def _way_down_finding(comparison: Comparison, values: Sequence[Sequence[float | None]]) -> str:
+def _way_down_finding(comparison: Comparison, values: Sequence[Mapping[str, float | None]], *, in_gallery: bool) -> str:
     parts = []
     split = comparison.split
     for what, first, second in (
-        ("from the search to fresh seeds", 0, 2),
-        (f"from there to test galleries of {split.gallery} classes, like validation", 2, 3),
-        (f"from there to all {split.test_classes} test classes", 3, 4),
+        ("from the search to fresh seeds", "search", "final"),
+        (f"from there to test galleries of {split.gallery} classes, like validation", "final", SMALL),
+        (f"from there to all {split.test_classes} test classes", SMALL if in_gallery else "final", "test"),
     ):
         changes = [
             found[second] - found[first]  # type: ignore[operator]
