@@ -15,13 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unicodedata import category
+from urllib.parse import urlsplit
 
 from attack.world import World
+from search.driver.synchronise import LOCAL_SERVER
 
 LIMIT_S = 30
 MOST_MB = 1000
 """The memory that a command may take in addition to that of this process."""
 WRITES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "shutil.rmtree", "os.chmod", "os.link")
+
+OWN_SERVER = repr((urlsplit(LOCAL_SERVER).hostname, urlsplit(LOCAL_SERVER).port))[1:-1]
+"""The place of ``mlflow/serve.sh``, which is asked whether it runs. No input can name another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +146,7 @@ def _events(log: Path, world: World, may_contact: int | None) -> Iterator[tuple[
         event, _, detail = line.partition("\t")
         if event.startswith("socket."):
             is_local = event == "socket.connect" and detail.startswith(("'", "b'"))  # a Unix socket
-            if not is_local and not (may_contact and str(may_contact) in detail):
+            if not is_local and OWN_SERVER not in detail and not (may_contact and str(may_contact) in detail):
                 yield "contacted", f"{event} {detail[:100]}"
         elif event == "import":
             if world.module in detail:
