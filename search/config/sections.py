@@ -316,7 +316,7 @@ class MetricsSection(ConfigSection):
     """The metrics of each epoch's validation and of the sealed test.
 
     :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed. A
-    training of one's own that declares metrics has these instead, by default all, as :func:`validate_config` fills in.
+    user-defined training that declares metrics has these instead, by default all; :func:`validate_config` adds them.
     """
 
     validation: Metrics = ("recall_at_1", "map_at_r")

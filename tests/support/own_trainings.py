@@ -13,8 +13,9 @@ from torch import Tensor
 import holdout
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
+from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.config import TrainingConfig
+from trainables.training.cross_validation import begin
 
 CLASSES, EACH = 8, 6
 
@@ -98,6 +99,15 @@ def own_spec(folder: Path, path: str, *, epochs: int = 3, validates: Sequence[in
         directory=str(folder / "trial"),
         **{"metrics": ("map_at_r",), "objective": "map_at_r", "seed": 7, **changes},
     )
+
+
+def trained(spec: TrialSpec) -> list[EpochRecord]:
+    """Train to the end, and return the records of the epochs."""
+    training = begin(spec, torch.device("cpu"))
+    while not training.finished:
+        training.run_epoch()
+    training.end()
+    return training.records
 
 
 # Mistakes.

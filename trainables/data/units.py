@@ -77,7 +77,7 @@ class UnitDataset(Dataset):
     def _unit_of(self) -> Mapping[str, str]:
         """The group or period of each item."""
         found: Mapping[str, Any] = self.source.times() if self.by == TIME else self.source.groups()
-        what = "time" if self.by == TIME else "group"
+        what = self.by
         keys = list(self.targets())
         missing = [key for key in keys if key not in found]
         if len(missing) == len(keys):

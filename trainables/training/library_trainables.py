@@ -215,8 +215,12 @@ class SentenceTransformerTrainable(Trainable):
 
     def embed(self, items: Any) -> torch.Tensor:
         """Encode texts."""
-        found: torch.Tensor = self._model.encode(
-            list(items), batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
+        return self._encoded(self._model, items)
+
+    @classmethod
+    def _encoded(cls, model: Any, items: Any) -> torch.Tensor:
+        found: torch.Tensor = model.encode(
+            list(items), batch_size=cls.batch_size, convert_to_tensor=True, show_progress_bar=False
         )
         return found
 
@@ -226,9 +230,7 @@ class SentenceTransformerTrainable(Trainable):
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(folder / "model"), device=str(device), local_files_only=True)
-        return lambda items: model.encode(
-            list(items), batch_size=cls.batch_size, convert_to_tensor=True, show_progress_bar=False
-        )
+        return lambda items: cls._encoded(model, items)
 
     def save(self, folder: Path) -> None:
         """Write the model as its library does, and the state of the training."""

@@ -40,7 +40,12 @@ class Scores:
 
 
 def checked_scores(found: Any, own: "type[Trainable]", items: int) -> Scores:
-    """Return what ``score`` of the training ``own`` returned for so many ``items``.
+    """Check and convert what ``score`` of the class ``own`` returned.
+
+    Args:
+        found: the returned value.
+        own: the class, which declares its metrics.
+        items: the number of items that were scored.
 
     Raises:
         Mistakes: it lacks a metric that the class declares, has others, or a value is neither a number nor one number

@@ -269,7 +269,8 @@ class RepeatedTrainable(Trainable):
 
     def _probe(self) -> NDArray[Any]:
         if self.metrics:
-            found = checked_scores(self.score(self._some_items()), type(self), len(self._some_items()))
+            some = self._some_items()
+            found = checked_scores(self.score(some), type(self), len(some))
             return np.concatenate([values.ravel() for values in found.values.values()])
         items = self.train.items[: self.probed]
         probe: NDArray[Any] = checked_embeddings(self.embed(items), len(items)).double().cpu().numpy()

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.own_trainings import EACH, Records, own_spec, vectors
+from support.own_trainings import EACH, Records, own_spec, trained, vectors
 from support.small_training import worker_of
 
 from trainables.mistakes import Mistakes
-from trainables.spec import EpochRecord
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.cross_validation import begin
 from trainables.training.own import OwnTraining
@@ -28,14 +27,6 @@ METRICS = {NEAREST: ("hit", "neg_distance", "largest_share"), FUNCTION: ("hit", 
 def spec_of(folder: Path, path: str = NEAREST, **changes: Any) -> Any:
     metrics = METRICS.get(path, METRICS[NEAREST])
     return own_spec(folder, path, **{"validates": (1, 3), "metrics": metrics, "objective": metrics[0], **changes})
-
-
-def trained(spec: Any) -> list[EpochRecord]:
-    training = begin(spec, CPU)
-    while not training.finished:
-        training.run_epoch()
-    training.end()
-    return training.records
 
 
 def test_the_metrics_are_means_over_the_validation_items(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.own_trainings import EACH, Records, own_spec, vectors
+from support.own_trainings import EACH, Records, own_spec, trained, vectors
 from support.small_training import worker_of
 
 from trainables.data.dataset import Dataset
@@ -24,14 +24,6 @@ from trainables.training.trainable import trainable_class
 
 CPU = torch.device("cpu")
 SCALES = "support.own_trainings:Scales"
-
-
-def trained(spec: Any) -> list[EpochRecord]:
-    training = begin(spec, CPU)
-    while not training.finished:
-        training.run_epoch()
-    training.end()
-    return training.records
 
 
 def numbers(records: list[EpochRecord]) -> list[Any]:
