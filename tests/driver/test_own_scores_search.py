@@ -133,6 +133,8 @@ def test_the_card_says_how_it_is_scored(runs: Path, tmp_path: Path) -> None:
     assert (
         "The training computes these metrics itself, and the test kept numbers only; intervals are over seeds." in card
     )
+    assert "model.predict(items)" in card
+    assert "unit length" not in card
     head = yaml.safe_load(card.split("---")[1])
     assert head["tags"] == ["of_numbers"]
     assert "pipeline_tag" not in head
