@@ -45,6 +45,13 @@ class EpochRecord(TypedDict):
     reported: NotRequired[dict[str, float]]
 
 
+EMBED_MS, SIZE_MB = COSTS = ("embed_ms", "size_mb")
+"""What a model costs: milliseconds per item in which the validation embeds or scores, and megabytes of its tensors.
+
+Of a user-defined training, megabytes of the files that ``save`` writes.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
     """Everything that defines one training run.
@@ -59,6 +66,7 @@ class TrialSpec:
         label_noise: the part of their images that is learned under a wrong class, drawn with ``noise_seed``.
         validation_classes: the classes that score each epoch; none in a final training on all classes.
         metrics: what to score.
+        costs: those of :data:`COSTS` that are recorded beside the metrics.
         objective: the metric to maximise; the first epoch with its maximum is the best.
         directory: where the attempts write their checkpoints.
         folds: validation classes of each fold. There is one training per fold; the other ``train_classes`` train.
@@ -84,6 +92,7 @@ class TrialSpec:
     gallery_seed: int | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
     trainable: str | None = None
+    costs: tuple[str, ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
         """Return itself: it is immutable, and Ray Tune copies a trial's arguments, with all classes, several times."""
@@ -111,8 +120,9 @@ class TrialSpec:
         """SHA-256 of everything that determines the result; excludes locations and ``origin``."""
         excluded = ("images", "directory", "origin")
         content = {name: value for name, value in asdict(self).items() if name not in excluded}
-        if self.trainable is None:
-            del content["trainable"]  # digests are those of earlier versions
+        for name in ("trainable", "costs"):  # digests are those of earlier versions
+            if not content[name]:
+                del content[name]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

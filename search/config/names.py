@@ -14,6 +14,7 @@ from pydantic import ValidationInfo
 from trainables.metrics import METRICS, all_metrics, unknown_metrics
 from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
+from trainables.spec import COSTS
 
 # Names of searches and campaigns, which are folders.
 
@@ -110,6 +111,17 @@ def allowed_metric(name: str, info: ValidationInfo) -> str:
         f"{name}{of_embeddings} is not one of the metrics that the training declares{suggestion(name, declared)}; "
         f"choose one of {', '.join(declared)}."
     )
+
+
+def allowed_measure(name: str, info: ValidationInfo) -> str:
+    """Return ``name``; raise unless it is a cost of a model, such as ``embed_ms``, or a metric."""
+    return name if name in COSTS else allowed_metric(name, info)
+
+
+def allowed_objective(text: str, info: ValidationInfo) -> str:
+    """Return ``text``; raise unless it is a metric or cost, with a minus in front if it is minimised."""
+    allowed_measure(text.removeprefix("-"), info)
+    return text
 
 
 def _metric_hint(name: str) -> str:

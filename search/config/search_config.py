@@ -32,8 +32,9 @@ from search.config.sections import (
     training_of_loss,
 )
 from search.config.validation import Validation, validate
+from search.goal import IDEAL, Goal
 from search.stages import Stage
-from spaces.space import TRAINING, Value
+from spaces.space import MODEL, TRAINING, Value
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.units import CLASS
 from trainables.files import json_digest
@@ -44,6 +45,7 @@ from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm, on_features
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own, plain_name
+from trainables.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.config import TrainingConfig
 from trainables.training.trainable import trainable_class
 
@@ -187,6 +189,11 @@ class SearchConfig(ConfigSection):
         return self
 
     @model_validator(mode="after")
+    def _measured_costs(self) -> "SearchConfig":
+        raise_if_any([*goal_mistakes(self)])
+        return self
+
+    @model_validator(mode="after")
     def _views_of_features(self) -> "SearchConfig":
         if self.training.views > 1 and not self.model.is_frozen:
             raise Mistakes(
@@ -244,6 +251,17 @@ class SearchConfig(ConfigSection):
         """The name of the objective's value in all records."""
         return metric_name(self.search.objective)
 
+    @cached_property
+    def goal(self) -> Goal:
+        """What ranks configurations: the objectives and constraints."""
+        return Goal.of(self.search.model_dump(), self.selection.model_dump())
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The metrics and costs of the objectives and constraints, as the file names them."""
+        objectives = (entry.removeprefix("-") for entry in self.search.objectives or (self.search.objective,))
+        return tuple(dict.fromkeys((*objectives, *self.search.constraints)))
+
     @property
     def declared_metrics(self) -> tuple[str, ...]:
         """The metrics that a user-defined training declares and computes itself; none if embeddings are scored."""
@@ -257,13 +275,13 @@ class SearchConfig(ConfigSection):
 
     @property
     def test_metrics(self) -> tuple[str, ...]:
-        """The metrics of the test: those of the file, and the objective."""
-        objective = self.search.objective
+        """The metrics of the test: those of the file, of the objectives and of the constraints."""
+        measured = tuple(name for name in self.measured if name not in COSTS)
         if isinstance(self.metrics.test, str):
             if declared := self.declared_metrics:
                 return declared
-            return (*all_metrics(), objective) if is_own(objective) else all_metrics()
-        return tuple(dict.fromkeys((*self.metrics.test, objective)))
+            return (*all_metrics(), *filter(is_own, measured))
+        return tuple(dict.fromkeys((*self.metrics.test, *measured)))
 
     @property
     def noise_loss(self) -> str:
@@ -273,6 +291,29 @@ class SearchConfig(ConfigSection):
     def to_yaml(self) -> str:
         """Return the resolved file, with all defaults and a comment on every key."""
         return commented(SearchConfig, self.model_dump(mode="json"))
+
+
+def goal_mistakes(config: SearchConfig) -> Iterator[str]:
+    """Yield the mistakes in what is optimised that concern several sections."""
+    names = [objective.metric for objective in config.goal.objectives]
+    rule = config.selection.from_front
+    if rule != IDEAL and len(names) == 1:
+        yield f"selection.from_front is {rule}, which belongs to search.objectives; set them, or leave it out."
+    elif rule != IDEAL and rule not in names:
+        yield f"selection.from_front: {rule} is neither {IDEAL} nor one of the objectives; choose {', '.join(names)}."
+    costs = [name for name in config.measured if name in COSTS]
+    if costs and config.resources.stack > 1:
+        yield (
+            f"resources.stack is {config.resources.stack}, and {', '.join(costs)} is measured on trainings that run "
+            "alone; set stack to 1."
+        )
+    wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
+    freezes = config.model.is_frozen or any("freeze" in wish for wish in wishes if isinstance(wish, Mapping))
+    if EMBED_MS in costs and freezes and config.trainable is None:
+        yield (
+            f"{EMBED_MS} is the time of the whole network, and the features of a frozen backbone are computed once; "
+            f"leave model.freeze out, or use {SIZE_MB}."
+        )
 
 
 UNKNOWN = {"name": "unknown", "part": "unknown:Trainable"}
@@ -323,8 +364,10 @@ def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:
 
 def _with_declared(content: Mapping[str, Any], declared: Sequence[str]) -> dict[str, Any]:
     """Return ``content`` with the defaults of a training that declares metrics: the first one is the objective."""
+    search = content.get("search", {})
+    several = isinstance(search, Mapping) and search.get("objectives")
     defaults: dict[str, dict[str, Any]] = {
-        "search": {"objective": declared[0]},
+        "search": {} if several else {"objective": declared[0]},
         "metrics": {"validation": list(declared)},
     }
     given = {section: content.get(section, {}) for section in defaults}

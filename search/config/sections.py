@@ -19,10 +19,11 @@ from pydantic import (
     model_validator,
 )
 
-from search.config.names import allowed_metric, known_name, plain_name, unique
+from search.config.names import allowed_measure, allowed_metric, allowed_objective, known_name, plain_name, unique
 from search.config.parts import build_dataset
 from search.config.tables import AUTO, PRUNERS, SAMPLERS, known_engine
 from search.config.validation import Validation, validate
+from search.goal import IDEAL, bound_text
 from search.secrets import is_reference, without_a_password
 from search.stages import BASELINES, Rule
 from trainables.data import Dataset
@@ -30,6 +31,7 @@ from trainables.data.units import CLASS, GROUP, TIME, UnitDataset
 from trainables.losses import LOSSES, LossPart, loss_part
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.parts import is_own
+from trainables.spec import COSTS
 from trainables.training.config import TrainingConfig
 
 
@@ -47,6 +49,8 @@ Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)
 """An address whose password, if it has one, is a reference such as ``${DATABASE_PASSWORD}``."""
 Metric = Annotated[str, AfterValidator(allowed_metric)]
 Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
+Objectives = Annotated[tuple[Annotated[str, AfterValidator(allowed_objective)], ...], Field(min_length=1)]
+Constraints = dict[Annotated[str, AfterValidator(allowed_measure)], Annotated[str, AfterValidator(bound_text)]]
 
 MOST_SPLITS = 100
 """Limit of additional splits, all of which are made before a search begins."""
@@ -408,6 +412,12 @@ class SearchSection(ConfigSection):
     """The rule that ends bad trials early."""
     objective: Metric = "map_at_r"
     """The metric on the validation classes that ranks trials. Example: recall_at_1."""
+    objectives: Objectives | None = None
+    """Several metrics to optimise at once, a minus before those to minimise; the first one is the `objective`.
+    `embed_ms` and `size_mb` are milliseconds per item and megabytes of the model. Example: [map_at_r, -embed_ms].
+    """
+    constraints: Constraints = Field(default_factory=dict)
+    """What a chosen configuration must meet: bounds of metrics, `embed_ms` or `size_mb`. Example: {embed_ms: "< 5"}."""
     audit: int = Field(default=0, ge=0)
     """The number of pruned trials of each loss that are trained to their end, to measure the effect of pruning."""
     seed: int = 0
@@ -428,6 +438,43 @@ class SearchSection(ConfigSection):
                 "sampler to tpe."
             )
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_objective(cls, content: Any) -> Any:
+        """Set the objective, if the file leaves it out, to the first of the objectives."""
+        objectives = content.get("objectives") if isinstance(content, Mapping) else None
+        if not isinstance(objectives, list) or not objectives:
+            return content
+        if (first := str(objectives[0])).startswith("-") or first in COSTS:
+            raise Mistakes(
+                "the first of objectives ranks the epochs of a training, so it is a metric that is maximised, and it "
+                f"is {first}; put such a metric first."
+            )
+        # What a validator returns is no longer JSON, where pydantic takes a list for a tuple.
+        return {"objective": objectives[0], **content, "objectives": tuple(objectives)}
+
+    @model_validator(mode="after")
+    def _what_is_compared(self) -> "SearchSection":
+        raise_if_any([*self._mistakes_in_goal()])
+        return self
+
+    def _mistakes_in_goal(self) -> Iterator[str]:
+        first, *others = self.objectives or (self.objective,)
+        if self.objectives and not others:
+            yield f"objectives has one metric alone, {first}; set objective to it instead."
+        if first != self.objective:
+            yield f"objective is {self.objective}, and the first of objectives {first}; leave objective out."
+        metrics = [entry.removeprefix("-") for entry in (first, *others)]
+        if repeated := sorted({name for name in metrics if metrics.count(name) > 1}):
+            yield f"objectives: {', '.join(repeated)} is given more than once; keep one of each."
+        if others and self.pruner != "none":
+            yield f"pruner {self.pruner} compares trials by one metric, and there are objectives; set pruner to none."
+        if (others or self.constraints) and SAMPLERS[self.sampler].one_metric:
+            yield (
+                f"sampler {self.sampler} compares trials by one metric, and there are "
+                f"{'objectives' if others else 'constraints'}; set sampler to tpe, gp, random, qmc or grid."
+            )
 
     @model_validator(mode="after")
     def _gain_of_patience(self) -> "SearchSection":
@@ -451,6 +498,10 @@ class SelectionSection(ConfigSection):
     splits: int = Field(default=1, ge=1, le=MOST_SPLITS)
     """The number of splits of the training classes on which finalists validate in turn, beginning with the search's
     own.
+    """
+    from_front: str = IDEAL
+    """With `search.objectives`, which configuration of the Pareto front is chosen: `ideal`, the one nearest to the best
+    values of all objectives, or the best one in an objective. Example: map_at_r.
     """
 
     @model_validator(mode="after")

@@ -37,6 +37,7 @@ from search.driver.stages import (
     noise_stage,
     recorded_outcome,
     refuse_failed,
+    refuse_unmet,
     search_stage,
     side_by_side,
 )
@@ -335,6 +336,7 @@ def stage_by_stage(
         yield from confirm_stages(unchosen)
         if not allow_failed:
             refuse_failed(unchosen, Stage.SELECT)
+            refuse_unmet(unchosen)
         _freeze(searches, family)
         _summarise(searches)
     if Stage.TEST in left:

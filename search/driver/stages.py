@@ -26,6 +26,7 @@ from search.selection import (
     rounds,
     rule_in_words,
     study_digest,
+    unmet_sentence,
 )
 from search.stages import BASELINES, Role, Stage, short_study_name, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, to_audit
@@ -104,7 +105,9 @@ def _all_confirmations(search: OpenedSearch) -> QueuedStage:
         searched, confirmed = (search.study(loss, stage).trials() for stage in (Stage.SEARCH, Stage.SELECT))
         first = [trial for trial in confirmed if trial.user_attrs["seed"] == first_seed]
         found = confirmations(searched, first, numbers, search.config.objective)
-        return rounds(selection.rule, list(found.values()), selection.seeds)
+        # Halving compares one metric.
+        rule = "mean" if len(search.config.goal.objectives) > 1 else selection.rule
+        return rounds(rule, list(found.values()), selection.seeds)
 
     return _confirm_stage(search, seeds_of)
 
@@ -113,7 +116,7 @@ def _confirm_stage(search: OpenedSearch, seeds_of: Callable[[str, Sequence[int]]
     studies, selection = [], search.config.selection
     for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
-        numbers = [trial.number for trial in finalists(trials, selection.finalists)]
+        numbers = [trial.number for trial in finalists(trials, selection.finalists, search.config.goal)]
         attributes = [
             {"seed": _shared_seed(search, Stage.SELECT, index), "split": index % selection.splits}
             for index in range(len(numbers) * selection.seeds)
@@ -217,6 +220,26 @@ def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
     raise FailedLosses("\n".join([*sentences, f"Nothing was chosen, and the test classes stay sealed. {fix}."]))
 
 
+def refuse_unmet(searches: Sequence[OpenedSearch]) -> None:
+    """Raise if no confirmed configuration of a loss meets the constraints.
+
+    Raises:
+        FailedLosses: with what the closest configuration of each such loss lacks.
+    """
+    sentences = [sentence for search in searches for sentence in _unmet(search)]
+    if sentences:
+        raise FailedLosses(
+            "\n".join(
+                [
+                    *sentences,
+                    "Nothing was chosen, and the test classes stay sealed. Raise search.trials, or search under a new "
+                    "name with other constraints or ranges; with --allow-failed (in Python allow_failed=True) the "
+                    "search continues without these losses.",
+                ]
+            )
+        )
+
+
 def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> str:
     failures = [trial.user_attrs["failure"] for trial in trials]
     counts = Counter(failure["cause"] for failure in failures).items()
@@ -254,15 +277,14 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
     defaults: dict[str, Confirmation] = {}
     reasons: dict[str, str] = {}
     for loss in plan.config.loss_names:
-        searched, confirmed = search.study(loss, Stage.SEARCH), search.study(loss, Stage.SELECT)
-        trials = searched.trials()
-        numbers = [trial.number for trial in finalists(trials, plan.config.selection.finalists)]
-        candidates = confirmations(trials, confirmed.trials(), numbers, plan.config.objective)
-        if choice := choose(plan.config.selection.rule, candidates):
+        candidates = _candidates(search, loss)
+        if choice := choose(plan.config.selection.rule, candidates, plan.config.goal):
             chosen[loss], estimated, reasons[loss] = choice
-            default = trials[0].params
+            default = search.study(loss, Stage.SEARCH).trial(0).params
             defaults[loss] = next(entry for entry in estimated.values() if entry.params == default)
     if not chosen:
+        if unmet := _unmet(search):
+            raise NothingToSelect("\n".join(unmet))
         raise NothingToSelect(
             f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
             "counts the failed trials and MLflow shows their errors."
@@ -278,7 +300,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=_study_digests(search),
-        rule=rule_in_words(plan.config.selection.rule, plan.config.selection.splits),
+        rule=rule_in_words(plan.config.selection.rule, plan.config.selection.splits, plan.config.goal),
         exported=EXPORTED,
         chosen=chosen,
         defaults=defaults,
@@ -286,6 +308,23 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         trained_on_opened=plan.folder.trained_on_opened_told(),
         baselines=baselines.digest if baselines else None,
     )
+
+
+def _candidates(search: OpenedSearch, loss: str) -> dict[int, Confirmation]:
+    """Return the confirmations of the finalists of ``loss``, by the number of the trial."""
+    trials, config = search.study(loss, Stage.SEARCH).trials(), search.config
+    numbers = [trial.number for trial in finalists(trials, config.selection.finalists, config.goal)]
+    confirmed = search.study(loss, Stage.SELECT).trials()
+    return confirmations(trials, confirmed, numbers, config.objective, config.goal)
+
+
+def _unmet(search: OpenedSearch) -> list[str]:
+    """Return a sentence for each loss of which no confirmed configuration meets the constraints."""
+    found = (
+        unmet_sentence(loss, [*_candidates(search, loss).values()], search.config.goal)
+        for loss in search.config.loss_names
+    )
+    return [sentence for sentence in found if sentence]
 
 
 def _study_digests(search: OpenedSearch) -> dict[str, str]:

@@ -19,7 +19,7 @@ from trainables.data.split import ClassSplit
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.mistakes import Mistakes
-from trainables.spec import TrialSpec
+from trainables.spec import COSTS, TrialSpec
 from trainables.storage import ask
 
 
@@ -68,8 +68,9 @@ class Plan:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of each epoch's validation: those of the file, and the objective."""
-        return tuple(dict.fromkeys((*self.config.metrics.validation, self.config.search.objective)))
+        """The metrics of each epoch's validation: those of the file, of the objectives and of the constraints."""
+        measured = (name for name in self.config.measured if name not in COSTS)
+        return tuple(dict.fromkeys((*self.config.metrics.validation, *measured)))
 
     @property
     def steps(self) -> int:
@@ -139,6 +140,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         folds=() if on_all else split.folds,
         metrics=plan.metrics,
         objective=config.search.objective,
+        costs=tuple(name for name in config.measured if name in COSTS),
         gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
         seed=trial.user_attrs["seed"],
         directory=trial_directory(plan, loss, stage, trial.number),

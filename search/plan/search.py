@@ -71,6 +71,7 @@ class OpenedSearch:
             # Other stages train enqueued trials to their end.
             pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps, unit=plan.unit),
             sampler=budget.sampler if searching else None,
+            goal=self.config.goal if searching else None,
             attributes={
                 "split_digest": plan.split.digest,
                 "settled_digest": settled_digest(self.config),

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from search.report.anytime import anytime_table
@@ -21,7 +21,7 @@ from search.report.formats import (
 from search.report.pairs import method_of
 from search.report.results import Comparison, LossSummary, Pair, SplitSummary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
-from search.report.text_table import TextTable, best_of
+from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
 from trainables.data.units import CLASS
 
@@ -126,7 +126,7 @@ def _pair_record(pair: Pair) -> Record:
 
 def text_tables(comparison: Comparison) -> list[TextTable]:
     """Return the tables of the losses, of the pairs if there are any, and of the anytime curves."""
-    tables = [_losses(comparison), pairs_table(comparison), _anytime(comparison)]
+    tables = [_losses(comparison), _front(comparison), pairs_table(comparison), _anytime(comparison)]
     return [table for table in tables if table.rows or table.notes]
 
 
@@ -272,6 +272,34 @@ def pairs_table(comparison: Comparison) -> TextTable:
     )
 
 
+def _front(comparison: Comparison) -> TextTable:
+    """Return the Pareto fronts and chosen configurations of searches with constraints or several objectives."""
+    entries = [
+        (loss_label(comparison, summary.name, loss), entry)
+        for summary in comparison.searches
+        for loss, of_loss in summary.losses.items()
+        for entry in of_loss.front
+    ]
+    metrics = list(dict.fromkeys(metric for _, entry in entries for metric in entry.searched))
+    return TextTable(
+        title="Pareto front on the validation classes: configurations that no other one beats in every objective",
+        header=("loss", "trial", *metrics, *(f"{metric}\nfresh seeds" for metric in metrics)),
+        rows=tuple(
+            (
+                label,
+                f"{entry.trial}{' (chosen)' if entry.chosen else ''}",
+                *(_number(measured, metric) for measured in (entry.searched, entry.confirmed) for metric in metrics),
+            )
+            for label, entry in entries
+        ),
+        labels=2,
+    )
+
+
+def _number(measured: Mapping[str, float] | None, metric: str) -> str:
+    return NOTHING if measured is None or metric not in measured else f"{measured[metric]:.4g}"
+
+
 def _pairs_title(pairs: Sequence[Pair]) -> str:
     return f"Differences of {pairs[0].metric} on the test classes" if pairs else ""
 
@@ -286,7 +314,9 @@ def _anytime(comparison: Comparison) -> TextTable:
 
 def headline_tables(comparison: Comparison) -> list[TextTable]:
     """Return the losses with confirmed and test values, the pairs that differ, and the most important notes."""
-    tables = [_headline_losses(comparison), _headline_pairs(comparison), _headline_notes(comparison)]
+    tables = [
+        _headline_losses(comparison), _front(comparison), _headline_pairs(comparison), _headline_notes(comparison),
+    ]  # fmt: skip
     return [table for table in tables if table.rows or table.notes]
 
 

@@ -111,6 +111,22 @@ class Incumbent(Result):
     confirmed: float | None
 
 
+class FrontTrial(Result):
+    """A configuration on the Pareto front, or the chosen one, of a search with constraints or several objectives.
+
+    Attributes:
+        trial: the number of its first complete trial.
+        searched: the metrics of objectives and constraints in the search, means of its complete trials.
+        confirmed: their means over fresh seeds; None if it was not confirmed.
+        chosen: True for the chosen configuration, which other seeds may have put behind the front.
+    """
+
+    trial: int
+    searched: Mapping[str, float]
+    confirmed: Mapping[str, float] | None
+    chosen: bool
+
+
 class Finding(Result):
     """A remark about a study: a ``kind`` for programs, its ``parameters``, and a ``sentence`` with the numbers."""
 
@@ -132,6 +148,8 @@ class LossSummary(Result):
         other_splits: agreement of other splits with the choice, if it was confirmed on some.
         audit: the cost of pruning.
         anytime: the search's improvements in order.
+        front: the Pareto front of the complete trials that meet the constraints, and the chosen configuration; empty if
+            one metric decides alone.
         diagnostics: findings about the study.
     """
 
@@ -144,6 +162,7 @@ class LossSummary(Result):
     other_splits: SplitAgreement | None
     audit: PruningAudit | None
     anytime: tuple[Incumbent, ...]
+    front: tuple[FrontTrial, ...]
     diagnostics: tuple[Finding, ...]
 
     @model_serializer(mode="wrap")

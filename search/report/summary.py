@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.goal import Goal
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
@@ -17,6 +18,7 @@ from search.report.diagnostics import diagnose, noise_summary, pruning_audit
 from search.report.results import (
     Baseline,
     BestTrial,
+    FrontTrial,
     LossSummary,
     ScoredBaseline,
     ScoredModel,
@@ -160,7 +162,7 @@ def _loss_summary(
     searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
     states = [trial.state for trial in searched]
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
-    best = _best(complete)
+    best = _best(complete, plan.config.goal)
     chosen = selection.chosen.get(loss) if selection else None
     default = selection.defaults.get(loss) if selection else None
     if selection is None and complete and confirmed:
@@ -199,6 +201,7 @@ def _loss_summary(
             epochs=plan.config.training.epochs * len(plan.split.divisions),
         ),
         anytime=incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
+        front=tuple(_front(searched, confirmed, chosen, plan.config.goal)),
         diagnostics=(),
     )
     # Unchanged trials have unchanged diagnostics, and computing these imports torch.
@@ -310,12 +313,35 @@ def _search_value(searched: Sequence[FrozenTrial], number: int) -> float | None:
     return found[0].value if found else None
 
 
-def _best(complete: Sequence[FrozenTrial]) -> BestTrial | None:
-    """Return the complete trial of highest value, the first of equal ones; None without any."""
+def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:
+    """Return the complete trial that the ``goal`` prefers, the first of equal ones; None without any.
+
+    Without constraints and further objectives it is the one of highest value.
+    """
+    if complete and not goal.is_plain:
+        complete = [complete[goal.ranked([goal.measured(trial) for trial in complete])[0]]]
     best = max(complete, key=lambda trial: -math.inf if trial.value is None else trial.value, default=None)
     if best is None or best.value is None:
         return None
     return BestTrial(params=dict(best.params), value=best.value, number=best.number)
+
+
+def _front(
+    searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], chosen: Confirmation | None, goal: Goal
+) -> Iterator[FrontTrial]:
+    """Yield the configurations of the Pareto front, and the chosen one; nothing if one metric decides alone."""
+    if goal.is_plain:
+        return
+    groups = by_params([trial for trial in searched if trial.state == TrialState.COMPLETE])
+    measured = [goal.mean(group) for group in groups]
+    front = goal.front(measured)
+    for place, group in enumerate(groups):
+        is_chosen = chosen is not None and group[0].params == chosen.params
+        if place in front or is_chosen:
+            fresh = goal.mean(
+                [trial for trial in confirmed if trial.state == TrialState.COMPLETE and trial.params == group[0].params]
+            )
+            yield FrontTrial(trial=group[0].number, searched=measured[place], confirmed=fresh or None, chosen=is_chosen)
 
 
 def _split_agreement(

@@ -15,6 +15,7 @@ from .choice import (
     finalists as finalists,
     rounds as rounds,
     rule_in_words as rule_in_words,
+    unmet_sentence as unmet_sentence,
 )
 from .image_set import (
     ImageSet as ImageSet,

@@ -3,10 +3,11 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.goal import Goal
 from search.stages import Rule
 from search.trials import best_epochs, by_params, epochs_of, mean_of, values_of
 from spaces.space import Value
@@ -70,6 +71,8 @@ class Confirmation:
         failed: the number of fresh seeds that failed.
         estimate: the expected value of another fresh seed, the mean of ``values`` shrunk towards those of the other
             candidates; None before the choice.
+        measured: the means over the fresh seeds of the metrics of constraints and several objectives; empty if one
+            metric decides alone.
     """
 
     number: int
@@ -80,6 +83,7 @@ class Confirmation:
     best_epochs: tuple[int, ...]
     failed: int
     estimate: float | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -92,10 +96,11 @@ class Confirmation:
         return math.ceil(statistics.median(self.best_epochs)) if self.best_epochs else None
 
 
-def finalists(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
+def finalists(trials: Sequence[FrozenTrial], count: int, goal: Goal | None = None) -> list[FrozenTrial]:
     """Return the first trials of the ``count`` best configurations, and trial 0 if its own is not among them.
 
-    Configurations with complete trials are ranked by their mean value. If they are fewer than ``count``, the pruned
+    Configurations with complete trials are ranked by their mean value, and with constraints or several objectives as in
+    :meth:`search.goal.Goal.ranked`; None stands for a plain goal. If they are fewer than ``count``, the pruned
     trials that trained the most steps follow: a confirmation trains them to the end, and pruning may have been wrong.
     The result is empty without any such trial.
     """
@@ -103,6 +108,9 @@ def finalists(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
     compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     valued = [(value, group) for group in by_params(compared) if (value := mean_of(group)) is not None]
     best_first = [group for _, group in sorted(valued, key=lambda entry: -entry[0])]
+    if goal and not goal.is_plain:
+        whole = [[trial for trial in group if trial.state == TrialState.COMPLETE] for group in best_first]
+        best_first = [best_first[place] for place in goal.ranked([goal.mean(group) for group in whole])]
     ranked = [next(trial for trial in group if trial.state == TrialState.COMPLETE) for group in best_first]
     best = [group[0] for group in by_params([*ranked, *pruned])][:count]
     if best and trials[0].params not in [trial.params for trial in best]:
@@ -115,9 +123,13 @@ def _worst_last(trial: FrozenTrial) -> tuple[int, float, int]:
 
 
 def confirmations(
-    searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], candidates: Sequence[int], objective: str
+    searched: Sequence[FrozenTrial],
+    confirmed: Sequence[FrozenTrial],
+    candidates: Sequence[int],
+    objective: str,
+    goal: Goal | None = None,
 ) -> dict[int, Confirmation]:
-    """Return the confirmations of the trials ``candidates`` of a search."""
+    """Return the confirmations of the trials ``candidates`` of a search, with what its ``goal`` measures, if any."""
     effects = split_effects(
         [
             (trial.user_attrs["source_trial"], trial.user_attrs["split"], trial.value)
@@ -137,6 +149,7 @@ def confirmations(
             splits=tuple(trial.user_attrs["split"] for trial in good if trial.value is not None),
             best_epochs=tuple(epoch for trial in good for epoch in best_epochs(epochs_of(trial), objective)),
             failed=len(runs) - len(good),
+            measured=goal.mean(good) if goal and not goal.is_plain else {},
         )
     return result
 
@@ -195,12 +208,16 @@ RULES: Mapping[Rule, str] = {
 }
 
 
-def rule_in_words(rule: Rule, splits: int) -> str:
+def rule_in_words(rule: Rule, splits: int, goal: Goal) -> str:
     """Return the sentence about the rule in ``selection.json``."""
+    if len(goal.objectives) > 1:
+        text = f"finalists: those that this rule prefers in the search, and trial 0; {goal.rule}, {_AMONG}"
+    else:
+        text = f"{RULES[rule]}; {goal.rule}" if goal.rule else RULES[rule]
     if splits == 1:
-        return RULES[rule]
+        return text
     return (
-        f"{RULES[rule]}; fresh seeds validate in turn on {splits} splits of the training classes, of which the first "
+        f"{text}; fresh seeds validate in turn on {splits} splits of the training classes, of which the first "
         "is the search's, and what a split adds to the values of all is taken off"
     )
 
@@ -240,26 +257,66 @@ def _noise(tried: Sequence[Confirmation]) -> float | None:
 
 
 def choose(
-    rule: Rule, candidates: Mapping[int, Confirmation]
+    rule: Rule, candidates: Mapping[int, Confirmation], goal: Goal | None = None
 ) -> tuple[Confirmation, dict[int, Confirmation], str] | None:
-    """Return the chosen configuration, all candidates with estimates, and the reason; None if no seed finished."""
+    """Return the chosen configuration, all candidates with estimates, and the reason.
+
+    The result is None if no seed finished, or no candidate meets the constraints of the ``goal``.
+    """
     tried = [candidate for candidate in candidates.values() if candidate.values]
-    if not tried:
+    allowed = [candidate for candidate in tried if not (goal and goal.unmet(candidate.measured))]
+    if not allowed:
         return None
     fresh = shrunk_means([candidate.values for candidate in tried], _noise(tried))
+    if goal and len(goal.objectives) > 1:
+        best, reason = _from_front(allowed, goal)
+    else:
+        best, reason = _highest(rule, tried, allowed)
+    if len(allowed) < len(tried):
+        reason += f"; {len(tried) - len(allowed)} of {counted(len(tried), 'finalist')} do not meet the constraints"
+    estimated = {
+        candidate.number: replace(candidate, estimate=estimate)
+        for candidate, estimate in zip(tried, fresh, strict=True)
+    }
+    return estimated[best.number], {**candidates, **estimated}, reason
+
+
+def _highest(rule: Rule, tried: Sequence[Confirmation], allowed: Sequence[Confirmation]) -> tuple[Confirmation, str]:
     value = _deciding_means(rule, tried)
-    ranked = sorted(tried, key=lambda candidate: (candidate.failed, -value[candidate.number], candidate.number))
+    ranked = sorted(allowed, key=lambda candidate: (candidate.failed, -value[candidate.number], candidate.number))
     best = ranked[0]
     what = "shrunken mean of fresh seeds and search" if rule == "halving" else "confirmed mean"
     seeds = counted(len(best.values), "fresh seed")
     reason = f"trial {best.number} has the highest {what}, {value[best.number]:.4f}, with {seeds}"
     if len(ranked) > 1:
         reason += f"; next is trial {ranked[1].number} with {value[ranked[1].number]:.4f}"
-    estimated = {
-        candidate.number: replace(candidate, estimate=estimate)
-        for candidate, estimate in zip(tried, fresh, strict=True)
-    }
-    return estimated[best.number], {**candidates, **estimated}, reason
+    return best, reason
+
+
+def _from_front(allowed: Sequence[Confirmation], goal: Goal) -> tuple[Confirmation, str]:
+    fewest = min(candidate.failed for candidate in allowed)
+    among = [candidate for candidate in allowed if candidate.failed == fewest]
+    measured = [candidate.measured for candidate in among]
+    best = among[goal.ranked(measured)[0]]
+    values = ", ".join(f"{entry.metric} {best.measured[entry.metric]:.4g}" for entry in goal.objectives)
+    return best, (
+        f"trial {best.number} is one of {len(goal.front(measured))} on the Pareto front of {len(among)} confirmed "
+        f"configurations, with {values} and {counted(len(best.values), 'fresh seed')}: {goal.choice_in_front}"
+    )
+
+
+def unmet_sentence(loss: str, candidates: Sequence[Confirmation], goal: Goal) -> str | None:
+    """Return a sentence if no confirmed configuration of ``loss`` meets the constraints; None otherwise."""
+    tried = [candidate for candidate in candidates if candidate.values]
+    if not tried or any(not goal.unmet(candidate.measured) for candidate in tried):
+        return None
+    closest = tried[goal.ranked([candidate.measured for candidate in tried])[0]]
+    lacks = " and ".join(
+        f"{constraint.metric} is {closest.measured[constraint.metric]:.4g}, which must be {constraint.relation} "
+        f"{constraint.bound:g}"
+        for constraint in goal.unmet(closest.measured)
+    )
+    return f"No confirmed configuration of {loss} meets search.constraints; of trial {closest.number}, {lacks}."
 
 
 def best_on_splits(chosen: Confirmation, candidates: Sequence[Confirmation]) -> list[bool]:

@@ -44,6 +44,8 @@ class Sampler(ABC):
     summary: ClassVar[str]
     without_pruning: ClassVar[str | None] = None
     """The reason why the sampler cannot be combined with a pruner."""
+    one_metric: ClassVar[bool] = False
+    """True if it compares trials by one metric, and knows neither further objectives nor constraints."""
     models_complete: ClassVar[bool] = False
     """True if Optuna's model ignores all but complete trials."""
 

@@ -121,6 +121,7 @@ class CmaEs(Sampler):
 
     summary = "covariance matrix adaptation: for many trials of numeric hyperparameters"
     without_pruning = "learns from complete trials alone, and a pruner leaves few of them"
+    one_metric = True
     models_complete = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:

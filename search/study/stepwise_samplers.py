@@ -119,6 +119,7 @@ class Coordinate(Stepwise):
 
     summary = "one hyperparameter after the other over its grid, the best value kept (as in the thesis)"
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
+    one_metric = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return a sampler of the next value of the current hyperparameter."""

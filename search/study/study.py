@@ -8,7 +8,7 @@ again. Pinned parameters are parameters too, with a distribution of a single val
 """
 
 import copy
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,10 @@ import optuna
 from optuna import Study
 from optuna.pruners import NopPruner
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, TrialState
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from search.goal import Goal
 from search.study.budget import Tally
 from search.study.pruners import Pruner
 from search.study.sampler import Sampler
@@ -44,7 +46,8 @@ def pruning_sentence(trial_value: TrialValue, step: int, value: float, reason: s
 class LossStudy:
     """One loss's study in one stage: ``<search>/<loss>``, later ``<search>/<loss>@confirm`` and ``@final``.
 
-    Each method that changes it returns when the change is stored. ``tally`` counts its trials.
+    Each method that changes it returns when the change is stored. ``tally`` counts its trials. Optuna stores the first
+    objective of the ``goal`` as the value of a trial, and what it lacks of each constraint as Optuna's constraints.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class LossStudy:
         pruner: Pruner,
         sampler: Sampler | None,
         attributes: Mapping[str, Any],
+        goal: Goal | None = None,
     ) -> None:
         self.name = name
         self.trial_value = trial_value
@@ -67,7 +71,8 @@ class LossStudy:
         self._study = optuna.create_study(
             study_name=name, storage=storage, direction="maximize", load_if_exists=True, pruner=NopPruner()
         )
-        self._seen = SeenStudy(name, storage, as_worst=sampler is not None and sampler.models_complete)
+        self._goal = goal
+        self._seen = SeenStudy(name, storage, goal=goal, as_worst=sampler is not None and sampler.models_complete)
         self.set_attributes({key: value for key, value in attributes.items() if self.attributes().get(key) != value})
         self._rule = pruner.rule(name)
         self._first_with: dict[Params, int] = {}
@@ -186,11 +191,18 @@ class LossStudy:
             self._storage.set_trial_user_attr(before._trial_id, "outcome", outcome)
             if failure:
                 self._storage.set_trial_user_attr(before._trial_id, "failure", dict(failure))
+            self._store_constraints(before)
             self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
         ended = self.trial(number)
         self.tally.replace(before, ended)
         self._seen.take(ended)
         self._rule.end(ended)
+
+    def _store_constraints(self, trial: FrozenTrial) -> None:
+        measured = self._goal.measured(trial) if self._goal and self._goal.constraints else {}
+        if self._goal and measured:
+            for constraint in self._goal.constraints:
+                Trial(self._study, trial._trial_id).set_constraint(constraint.text, constraint.excess(measured))
 
 
 CAUSED_BY_PARAMS = ("DIVERGED", "OUT_OF_MEMORY")
@@ -198,7 +210,7 @@ CAUSED_BY_PARAMS = ("DIVERGED", "OUT_OF_MEMORY")
 
 
 class SeenStudy(Study):
-    """The study ``name`` as its sampler sees it: failures caused by the parameters look like bad trials.
+    """The study ``name`` as its sampler sees it: with all objectives, and failures due to the parameters as bad trials.
 
     In the storage these trials are FAIL, and all of Optuna's samplers ignore FAIL: a model that knows nothing about
     the region beyond a cliff keeps proposing it. Here they are PRUNED without an intermediate value. TPE ranks PRUNED
@@ -206,7 +218,7 @@ class SeenStudy(Study):
 
     Models of complete trials only (the Gaussian process, CMA-ES) ignore PRUNED too. With ``as_worst`` the trials are
     COMPLETE with the lowest value so far: the floor padding of Wakabayashi et al., Bayesian optimization with
-    experimental failure, 2022.
+    experimental failure, 2022. They have the highest excess of every constraint so far.
 
     Measured in a three-dimensional space of which a third diverges, 16 sequential trials, FAIL against this class: TPE
     loses .80 and .30 of the trials that it models, and its best value is .847 and .911; the Gaussian process .91 and
@@ -214,32 +226,56 @@ class SeenStudy(Study):
     (``make bench-statistics``).
     """
 
-    def __init__(self, name: str, storage: BaseStorage, *, as_worst: bool) -> None:
+    def __init__(self, name: str, storage: BaseStorage, *, goal: Goal | None, as_worst: bool) -> None:
         super().__init__(name, storage, pruner=NopPruner())
         self._as_worst = as_worst
         self._bad: dict[int, FrozenTrial] = {}
+        self._goal = goal if goal and len(goal.objectives) > 1 else None
+        self._with_all: dict[int, FrozenTrial] = {}
+        if self._goal:
+            self._directions = [StudyDirection.MAXIMIZE] * len(self._goal.objectives)
 
     def take(self, trial: FrozenTrial) -> None:
         """Take note of a stored trial; one that has ended will not change any more."""
         failure = trial.user_attrs.get("failure")
         if trial.state == TrialState.FAIL and failure and failure["cause"] in CAUSED_BY_PARAMS:
             self._bad[trial.number] = _changed(trial, state=TrialState.PRUNED, intermediate_values={})
+        if self._goal and trial.state == TrialState.COMPLETE:
+            values = list(self._goal.values(self._goal.measured(trial)))
+            self._with_all[trial.number] = _changed(trial, values=values)
 
     def _get_trials(
         self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
     ) -> list[FrozenTrial]:
         """Return the trials in the order of their numbers; all of Optuna's samplers call this method."""
         trials = list(super()._get_trials(deepcopy=False, use_cache=use_cache))
-        bad = self._bad
-        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE] if bad and self._as_worst else []
-        if complete:
-            worst = min(trial.values[0] for trial in complete)
-            bad = {number: _changed(trial, state=TrialState.COMPLETE, values=[worst]) for number, trial in bad.items()}
-        for number, trial in bad.items():
+        for number, trial in self._with_all.items():
+            trials[number] = trial
+        for number, trial in self._as_bad(trials).items():
             trials[number] = trial
         if states is not None:
             trials = [trial for trial in trials if trial.state in states]
         return copy.deepcopy(trials) if deepcopy else trials
+
+    def _as_bad(self, trials: Sequence[FrozenTrial]) -> Mapping[int, FrozenTrial]:
+        """Return the failures that the sampler learns from, by number."""
+        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE] if self._bad else []
+        if not complete:
+            return self._bad
+        changes: dict[str, Any] = {}
+        if self._as_worst:
+            changes = {"state": TrialState.COMPLETE, "values": list(map(min, zip(*(t.values for t in complete))))}
+        worst = {name: max(trial.constraints[name] for trial in complete) for name in complete[0].constraints}
+        return {
+            number: _changed(trial, **changes, system_attrs=trial.system_attrs | _constraints(worst))
+            for number, trial in self._bad.items()
+        }
+
+
+def _constraints(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the system attributes with constraints, as Optuna stores them."""
+    probe = create_trial(value=0.0, constraints=dict(values))
+    return probe.system_attrs
 
 
 def _changed(trial: FrozenTrial, **changes: Any) -> FrozenTrial:

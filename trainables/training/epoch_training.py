@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path, write_json
 from trainables.metrics.table import metric_name
-from trainables.spec import DeviceMemory, EpochRecord, TrialSpec
+from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec
 from trainables.storage import AnyPath
 from trainables.training.checkpoints import Checkpoints
 
@@ -80,6 +80,20 @@ class EpochTraining(ABC):
         if self.finished:
             self.wait_for_checkpoints()
         return record
+
+    def _costs(self, seconds: float, items: int, tensors: "Mapping[str, torch.Tensor]") -> dict[str, float]:
+        """Return the costs that the spec asks for.
+
+        Args:
+            seconds: the time in which the validation's ``items`` were embedded or scored.
+            items: their number.
+            tensors: those of the model.
+        """
+        measured = {
+            EMBED_MS: 1000 * seconds / max(1, items),
+            SIZE_MB: sum(tensor.nbytes for tensor in tensors.values()) / 1e6,
+        }
+        return {name: measured[name] for name in self.spec.costs}
 
     @abstractmethod
     def _save(self, record: EpochRecord) -> None:

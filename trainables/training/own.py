@@ -89,10 +89,15 @@ class OwnTraining(EpochTraining):
     def _validate(self) -> dict[str, float]:
         if self._validation is None:
             return {}
-        if self._own.metrics:
-            (queries,) = self._validation.views
-            return _scored(self._own, queries).means(self.spec.metrics)
-        return self._validation.scores(torch.cat([_embedded(self._own, view) for view in self._validation.views]))
+        begin, views = time.perf_counter(), self._validation.views
+        found = (
+            _scored(self._own, views[0])
+            if self._own.metrics
+            else torch.cat([_embedded(self._own, view) for view in views])
+        )
+        seconds = time.perf_counter() - begin
+        metrics = found.means(self.spec.metrics) if isinstance(found, Scores) else self._validation.scores(found)
+        return metrics | self._costs(seconds, sum(map(len, views)), _saved(self._own) if self.spec.costs else {})
 
     def _save(self, record: EpochRecord) -> None:
         """Append ``record`` and save what the training saves, also as the model if it is the best so far."""

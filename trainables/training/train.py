@@ -313,12 +313,17 @@ class Training(EpochTraining):
     def _validate(self, embedded: Sequence[Tensor] | None) -> dict[str, float]:
         if self._validation is None:
             return {}
+        begin = time.perf_counter()
         if embedded is None:
             embedded = [self._embed(view) for view in self.validated_views]
         embeddings_ND = torch.cat([*embedded])
-        if not torch.isfinite(embeddings_ND).all():
+        is_finite = bool(torch.isfinite(embeddings_ND).all())  # waits for the device
+        seconds = time.perf_counter() - begin
+        if not is_finite:
             raise Diverged("The embeddings of the validation images are not finite.")
-        return self._validation.scores(embeddings_ND)
+        return self._validation.scores(embeddings_ND) | self._costs(
+            seconds, len(embeddings_ND), self.model.state_dict() if self.spec.costs else {}
+        )
 
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config

@@ -150,7 +150,8 @@ def _epoch_problems(trial: FrozenTrial, spec: TrialSpec, trial_value: TrialValue
     expected = order if trial.state == TrialState.COMPLETE else order[: len(records)]
     found = [(record.get("fold"), record["epoch"]) for record in records]
     yield from differing(f"{what}: its folds and epochs", found, expected)
-    measured = {metric_name(name) for name in spec.metrics} if spec.validation_classes or spec.folds else set()
+    names = (*map(metric_name, spec.metrics), *spec.costs)
+    measured = set(names) if spec.validation_classes or spec.folds else set()
     for record in records:
         yield from differing(
             f"{what} epoch {record['epoch']}: its metrics", sorted(record["metrics"]), sorted(measured)

@@ -254,6 +254,8 @@ EQUAL = (
     "training_by_loss",
     "space",
     "search.objective",
+    "search.objectives",
+    "search.constraints",
     "metrics",
 )
 """Entries on which a trial's value depends, and which must be the same in both searches."""

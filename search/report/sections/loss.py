@@ -25,6 +25,7 @@ from search.report.formats import parameters
 from search.report.importances import MIN_TRIALS
 from search.report.results import Summary
 from search.report.rows import SeedStatistics
+from search.report.sections.front import front
 from search.report.sections.history import ends, history
 from search.report.sections.learning_curves import learning_curves
 from search.report.sections.searched import (
@@ -302,4 +303,4 @@ def importances(searched: SearchedLoss) -> Figure | None:
     )
 
 
-FIGURES = (history, learning_curves, ends, importances, slices, parallel, contours)
+FIGURES = (history, front, learning_curves, ends, importances, slices, parallel, contours)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from search.goal import Goal
 from search.plan.stored import StoredSearch
 from search.report.drawing import BAD, COLOURS, FAINT, counted
 from search.report.formats import parameters
@@ -147,6 +148,7 @@ class SearchedLoss:
     milestones: tuple[int, ...]
     trials: tuple[FrozenTrial, ...]
     confirmations: tuple[FrozenTrial, ...]
+    goal: Goal
 
     @property
     def name(self) -> str:
@@ -221,6 +223,7 @@ def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> Searched
         milestones=pruner.milestones,
         trials=tuple(trial for trial in stored.trials(loss) if trial.state != TrialState.WAITING),
         confirmations=tuple(stored.trials(loss, Stage.SELECT)),
+        goal=Goal.of(stored.config["search"], stored.config["selection"]),
     )
 
 

@@ -1,0 +1,187 @@
+"""Searches with several objectives and constraints, from their files to the verified scores."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import holdout_here, plain
+from support.finished_search import run_here
+from support.refusals import laid_over, refused
+
+import holdout
+from search.driver.stages import FailedLosses
+from search.stages import Stage
+from search.trials import epochs_of
+from trainables.inference.model_files import LOSS, read_tensors
+from trainables.spec import derived_seed
+
+OWN = "test_goal_search:Trade"
+
+
+class Trade(holdout.Trainable):
+    """A training whose quality grows with its weight, up to noise of its seed."""
+
+    metrics = ("quality", "weight")
+    space = {"weight": holdout.Float(0.0, 1.0, default=0.9)}  # noqa: RUF012
+
+    def setup(self, params: Any, train: Any, *, seed: int, device: Any) -> None:
+        self.weight = float(params["weight"])
+        self.quality = self.weight**0.5 + 0.02 * derived_seed(seed) / 2**31
+
+    def train_epoch(self) -> dict[str, float]:
+        return {"loss": 1.0}
+
+    def score(self, items: Any) -> dict[str, float]:
+        return {"quality": self.quality, "weight": self.weight}
+
+    def save(self, folder: Path) -> None:
+        (folder / "weight.json").write_text(json.dumps([self.weight, self.quality]))
+
+    def load(self, folder: Path) -> None:
+        self.weight, self.quality = json.loads((folder / "weight.json").read_text())
+
+
+def trade(name: str, search: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "trainable": OWN,
+        "dataset": {"name": "support.own_trainings:ManyRecords"},
+        "training": {"epochs": 1},
+        "search": {"trials": 8, "pruner": "none", **search},
+        "split": {"ratio": 0.6},
+        "selection": {"finalists": 4, "seeds": 2},
+        "final": {"seeds": 2},
+        **changes,
+    }
+
+
+SEARCHES = {
+    "several": trade("several", {"objectives": ["quality", "-weight"]}),
+    "bound": trade("bound", {"objective": "quality", "constraints": {"weight": "< 0.5"}}),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("runs")
+    for content in SEARCHES.values():
+        for search in run_here(runs, [content]):
+            search.close()
+    return runs
+
+
+def result(runs: Path, name: str) -> dict[str, Any]:
+    (row,) = json.loads((runs / name / "summary.json").read_text())["losses"].values()
+    return row  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_it_is_verified_and_shown(runs: Path, name: str) -> None:
+    holdout_here("verify", name, "--runs", runs, "--trust-code")
+    compared = plain(holdout_here("compare", name, "--runs", runs, "--trust-code").stdout)
+    assert "Pareto front on the validation classes" in compared
+    holdout_here("report", name, "--runs", runs, "--trust-code")
+    page = (runs / name / "report.html").read_text()
+    assert "Objectives and constraints" in page
+    rule = json.loads((runs / name / "selection.json").read_text())["rule"]
+    assert ("chosen of the Pareto front of quality, weight (lower)" in rule) == (name == "several")
+    assert ("only configurations with weight < 0.5 are chosen" in rule) == (name == "bound")
+
+
+def test_the_front_is_what_no_trial_beats(runs: Path) -> None:
+    # The quality grows with the weight almost without noise: nearly every trial is on the front.
+    front = result(runs, "several")["front"]
+    assert len(front) >= 4
+    by_weight = sorted(front, key=lambda entry: entry["searched"]["weight"])
+    assert by_weight == sorted(front, key=lambda entry: entry["searched"]["quality"])
+    (chosen,) = (entry for entry in front if entry["chosen"])
+    assert chosen["confirmed"]["weight"] == chosen["searched"]["weight"]
+    selected = json.loads((runs / "several/selection.json").read_text())
+    (choice,) = selected["chosen"].values()
+    assert choice["params"]["weight"] == chosen["confirmed"]["weight"]
+    assert choice["measured"] == chosen["confirmed"]
+    assert [len(choice["values"]), choice["failed"]] == [2, 0]
+    assert "on the Pareto front" in next(iter(selected["reasons"].values()))
+
+
+def test_the_choice_meets_the_constraint_that_the_default_does_not(runs: Path) -> None:
+    row = result(runs, "bound")
+    assert row["default"]["params"]["weight"] == 0.9
+    assert row["confirmed"]["params"]["weight"] < 0.5
+    (entry,) = row["front"]
+    assert entry["chosen"]
+    assert entry["searched"]["weight"] < 0.5
+
+
+def test_without_a_configuration_that_meets_it_nothing_is_chosen(tmp_path: Path) -> None:
+    content = trade("never", {"objective": "quality", "trials": 2, "constraints": {"weight": "> 2"}})
+    with pytest.raises(FailedLosses, match=r"of trial \d, weight is [\d.]+, which must be > 2\.\nNothing was chosen"):
+        run_here(tmp_path, [content])
+    assert not (tmp_path / "never/selection.json").exists()
+
+
+def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    content = search_file(
+        losses=["triplet"],
+        space={"triplet": {"margin": 0.2}, "model": {"embedding_dim": [8, 64]}},
+        search={"trials": 3, "pruner": "none", "objectives": ["map_at_r", "-size_mb", "-embed_ms"]},
+        training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+    )
+    (search,) = run_here(tmp_path, [content])
+    trials = search.trials("triplet", Stage.SEARCH)
+    sizes = {}
+    for trial in trials:
+        (record,) = epochs_of(trial)
+        assert record["metrics"]["embed_ms"] > 0
+        sizes[trial.params["model.embedding_dim"]] = record["metrics"]["size_mb"]
+        best = tmp_path / f"small/trials/triplet/{trial.number:04d}" / str(record["checkpoint"])
+        if best.exists():
+            tensors = {name: entry for name, entry in read_tensors(best)[0].items() if not name.startswith(LOSS)}
+            assert record["metrics"]["size_mb"] == sum(entry.nbytes for entry in tensors.values()) / 1e6
+    assert len(sizes) == 2
+    assert sizes[64] > sizes[8]
+    search.close()
+    holdout_here("verify", "small", "--runs", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("search: {objectives: [map_at_r, -embed_ms]}", "pruner asha compares trials by one metric"),
+        ("search: {objectives: [-embed_ms, map_at_r]}", "so it is a metric that is maximised, and it is -embed_ms"),
+        ("search: {objectives: [map_at_r]}", "objectives has one metric alone, map_at_r"),
+        (
+            "search: {objectives: [map_at_r, -map_at_r], pruner: none}",
+            "objectives: map_at_r is given more than once",
+        ),
+        (
+            "search: {objective: recall_at_1, objectives: [map_at_r, -embed_ms], pruner: none}",
+            "objective is recall_at_1, and the first of objectives map_at_r; leave objective out",
+        ),
+        (
+            "search: {objectives: [map_at_r, -embed_ms], pruner: none, sampler: cmaes}",
+            "sampler cmaes compares trials by one metric, and there are objectives",
+        ),
+        (
+            "search: {constraints: {embed_ms: '< 5'}, pruner: none, sampler: coordinate}",
+            "sampler coordinate compares trials by one metric, and there are constraints",
+        ),
+        ("search: {constraints: {embed_ms: fast}}", "it must be <, <=, > or >= and a number"),
+        ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
+        ("selection: {from_front: map_at_r}", "selection.from_front is map_at_r, which belongs to search.objectives"),
+        (
+            "search: {objectives: [map_at_r, -size_mb], pruner: none}\nselection: {from_front: embed_ms}",
+            "embed_ms is neither ideal nor one of the objectives; choose map_at_r, size_mb",
+        ),
+        ("search: {constraints: {size_mb: '< 5'}}\nresources: {stack: 2}", "set stack to 1"),
+        (
+            "search: {constraints: {embed_ms: '< 5'}}\nspace: {model: {freeze: [null, backbone]}}",
+            "the features of a frozen backbone are computed once",
+        ),
+    ],
+)
+def test_mistakes(here: Path, file: str, said: str) -> None:
+    (here / "search.yaml").write_text(laid_over(file))
+    refused(here, ["run", "search.yaml"], said)

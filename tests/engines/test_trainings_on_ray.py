@@ -1,0 +1,72 @@
+"""The examples of user-defined trainings on a cluster: killed in the middle, resumed, tested and verified."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from optuna.trial import TrialState
+from support.commands import holdout, kill_when, plain, stored, write_search
+from support.services import ROOT
+
+from search.config.search_config import parse_config
+from search.trials import record_keys
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("on_nodes")]
+
+SMALL: dict[str, Any] = {
+    "search": {"trials": 3, "pruner": "none"},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 2},
+    "metrics": {"test": ["recall_at_1", "map_at_r"]},
+    "resources": {"engine": "ray"},
+}
+EXAMPLES = ("function_training", "lightning_training", "sentences", "discriminant")
+FROM_PYTHON = """
+import sys, holdout
+result = holdout.run(sys.argv[1], runs=sys.argv[2])
+(row,) = result.summary.losses.values()
+print("tested", row.test["map_at_r"].mean)
+"""
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("vectors") / "mine.npz"
+    embeddings = np.repeat(rng.normal(size=(12, 8)), 6, axis=0) + rng.normal(size=(72, 8)) * 0.5
+    np.savez(path, embeddings=embeddings, labels=np.repeat([f"class-{number:02d}" for number in range(12)], 6))
+    return path
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_killed_resumed_and_verified(name: str, vectors: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
+    if "file" in content["dataset"]:
+        content["dataset"]["file"] = str(vectors)
+    content |= SMALL
+    runs, file = tmp_path / "runs", write_search(tmp_path / f"{name}.yaml", content)
+    (row,) = parse_config(content).loss_names
+
+    def epochs() -> dict[tuple[int, str], Any]:
+        return {
+            (trial.number, key): trial.user_attrs[key]
+            for trial in stored(runs, name, row)
+            for key in record_keys(trial)
+        }
+
+    kill_when(lambda: bool(epochs()), "run", file, "--runs", runs)
+    before = epochs()
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_PYTHON, file, runs], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    tested = json.loads((runs / name / "summary.json").read_text())["losses"][row]["test"]["map_at_r"]["mean"]
+    assert float(plain(done.stdout).rpartition("tested ")[2]) == tested > 0
+    assert [trial.state for trial in stored(runs, name, row)] == [TrialState.COMPLETE] * 3
+    assert before.items() <= epochs().items()
+    holdout("verify", name, "--runs", runs)
