@@ -310,8 +310,9 @@ def goal_mistakes(config: SearchConfig) -> Iterator[str]:
     wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
     freezes = config.model.is_frozen or any("freeze" in wish for wish in wishes if isinstance(wish, Mapping))
     if EMBED_MS in costs and freezes and config.trainable is None:
+        key = "constraints" if EMBED_MS in config.search.constraints else "objectives"
         yield (
-            f"{EMBED_MS} is the time of the whole network, and the features of a frozen backbone are computed once; "
+            f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are computed once; "
             f"leave model.freeze out, or use {SIZE_MB}."
         )
 
