@@ -108,11 +108,8 @@ class Goal:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of objectives and constraints."""
-        objectives, constraints = (
-            (entry.metric for entry in self.objectives),
-            (entry.metric for entry in self.constraints),
-        )
-        return tuple(dict.fromkeys((*objectives, *constraints)))
+        named = [entry.metric for entry in self.objectives] + [entry.metric for entry in self.constraints]
+        return tuple(dict.fromkeys(named))
 
     def measured(self, trial: FrozenTrial) -> Measured:
         """Return the metrics at the best epoch of ``trial``, averaged over its folds; empty without a validation."""

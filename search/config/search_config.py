@@ -312,8 +312,8 @@ def goal_mistakes(config: SearchConfig) -> Iterator[str]:
     if EMBED_MS in costs and freezes and config.trainable is None:
         key = "constraints" if EMBED_MS in config.search.constraints else "objectives"
         yield (
-            f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are computed once; "
-            f"leave model.freeze out, or use {SIZE_MB}."
+            f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are "
+            f"computed once; leave model.freeze out, or use {SIZE_MB}."
         )
 
 
