@@ -43,7 +43,7 @@ from trainables.metrics import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm, on_features
-from trainables.models.config import IMAGENET
+from trainables.models.config import BACKBONE, IMAGENET
 from trainables.parts import is_own, plain_name
 from trainables.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.config import TrainingConfig
@@ -308,8 +308,9 @@ def goal_mistakes(config: SearchConfig) -> Iterator[str]:
             "alone; set stack to 1."
         )
     wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
-    freezes = config.model.is_frozen or any("freeze" in wish for wish in wishes if isinstance(wish, Mapping))
-    if EMBED_MS in costs and freezes and config.trainable is None:
+    freezes = [wish.get("freeze") for wish in wishes if isinstance(wish, Mapping)]
+    frozen = config.model.is_frozen or any(entry == BACKBONE or BACKBONE in (entry or ()) for entry in freezes)
+    if EMBED_MS in costs and frozen:
         key = "constraints" if EMBED_MS in config.search.constraints else "objectives"
         yield (
             f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are "

@@ -11,6 +11,7 @@ from support.finished_search import run_here
 from support.refusals import laid_over, refused
 
 import holdout
+from search.config.search_config import validate_config
 from search.driver.stages import FailedLosses
 from search.stages import Stage
 from search.trials import epochs_of
@@ -176,12 +177,23 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
             "embed_ms is neither ideal nor one of the objectives; choose map_at_r, size_mb",
         ),
         ("search: {constraints: {size_mb: '< 5'}}\nresources: {stack: 2}", "set stack to 1"),
-        (
-            "search: {constraints: {embed_ms: '< 5'}}\nspace: {model: {freeze: [null, backbone]}}",
-            "the features of a frozen backbone are computed once",
-        ),
     ],
 )
 def test_mistakes(here: Path, file: str, said: str) -> None:
     (here / "search.yaml").write_text(laid_over(file))
     refused(here, ["run", "search.yaml"], said)
+
+
+@pytest.mark.parametrize("goal", [{"constraints": {"embed_ms": "< 5"}}, {"objectives": ["map_at_r", "-embed_ms"]}])
+@pytest.mark.parametrize("place", ["model", "space"])
+def test_the_time_of_a_frozen_network_is_not_measured(
+    search_file: Callable[..., dict[str, Any]], goal: dict[str, Any], place: str
+) -> None:
+    model: dict[str, Any] = {"weights": "weights.pth"}
+    choices = {"space": {"model": {"freeze": [None, "backbone"]}}} if place == "space" else {}
+    model |= {"freeze": "backbone"} if place == "model" else {}
+    content = search_file(search={"pruner": "none", **goal}, model=model, **choices)
+    (sentence,) = validate_config(content).mistakes
+    assert sentence.startswith(f"search.{next(iter(goal))}: embed_ms is the time of the whole network")
+    del content["search"][next(iter(goal))]
+    assert not validate_config(content).mistakes
