@@ -144,7 +144,7 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
     assert len(sizes) == 2
     assert sizes[64] > sizes[8]
     search.close()
-    holdout_here("verify", "small", "--runs", tmp_path)
+    holdout_here("verify", "small", "--runs", tmp_path, "--retrain", "triplet:1")
 
 
 @pytest.mark.parametrize(

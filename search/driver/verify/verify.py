@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -39,7 +40,7 @@ from search.trials import epochs_of
 from search.trust import CHECKPOINTS, STORAGE, check_addresses, check_code, own_code, trusts_code
 from trainables.inference.model_files import DESCRIPTION, WEIGHTS
 from trainables.mistakes import Mistakes
-from trainables.spec import EpochRecord, TrialSpec
+from trainables.spec import EMBED_MS, EpochRecord, TrialSpec
 from trainables.training.trainable import trainable_class
 
 LASTING = ("best", "confirmed", "final", "test")
@@ -306,6 +307,8 @@ def _epoch_problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int
         try:
             for stored in epochs_of(trial):
                 record = training.run_epoch()
+                if EMBED_MS in record["metrics"]:  # a time, which no training repeats
+                    record["metrics"][EMBED_MS] = stored["metrics"].get(EMBED_MS, math.nan)
                 fold = f" fold {record['fold']}" if "fold" in record else ""
                 of_epoch = f"{what}{fold} epoch {record['epoch']} retrained,"
                 for key in ("loss", "reported", "metrics"):
