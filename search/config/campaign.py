@@ -12,7 +12,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from search.config.names import DECLARED, allowed_metric, declared_by, folder_name, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
-from search.config.sections import ConfigSection, Names, TrainOn
+from search.config.sections import ConfigSection, Names
+from search.config.stage_sections import TrainOn
 from search.config.validation import Validation, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role

@@ -4,37 +4,32 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from search.config.across_sections import goal_mistakes, trainable_mistakes
 from search.config.keys import commented
+from search.config.loss_sections import Losses, TrainingByLoss, training_mistakes, training_of_loss
 from search.config.names import DECLARED, declared_by, folder_name, known_trainable
 from search.config.sections import (
     CheckpointsSection,
     ConfigSection,
     DatasetSection,
-    FinalSection,
-    Losses,
     MetricsSection,
-    NoiseSection,
     ResourcesSection,
-    SearchSection,
-    SelectionSection,
     Ship,
     SplitSection,
     TrackingSection,
-    TrainingByLoss,
-    training_mistakes,
-    training_of_loss,
 )
+from search.config.stage_sections import FinalSection, NoiseSection, SearchSection, SelectionSection
 from search.config.validation import Validation, validate
-from search.goal import IDEAL, Goal
+from search.goal import Goal
 from search.stages import Stage
-from spaces.space import MODEL, TRAINING, Value
+from spaces.space import TRAINING, Value
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.units import CLASS
 from trainables.files import json_digest
@@ -43,9 +38,9 @@ from trainables.metrics import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm, on_features
-from trainables.models.config import BACKBONE, IMAGENET
+from trainables.models.config import IMAGENET
 from trainables.parts import is_own, plain_name
-from trainables.spec import COSTS, EMBED_MS, SIZE_MB
+from trainables.spec import COSTS
 from trainables.training.config import TrainingConfig
 from trainables.training.trainable import trainable_class
 
@@ -293,62 +288,8 @@ class SearchConfig(ConfigSection):
         return commented(SearchConfig, self.model_dump(mode="json"))
 
 
-def goal_mistakes(config: SearchConfig) -> Iterator[str]:
-    """Yield the mistakes in what is optimised that concern several sections."""
-    names = [objective.metric for objective in config.goal.objectives]
-    rule = config.selection.from_front
-    if rule != IDEAL and len(names) == 1:
-        yield f"selection.from_front is {rule}, which belongs to search.objectives; set them, or leave it out."
-    elif rule != IDEAL and rule not in names:
-        yield f"selection.from_front: {rule} is neither {IDEAL} nor one of the objectives; choose {', '.join(names)}."
-    costs = [name for name in config.measured if name in COSTS]
-    if costs and config.resources.stack > 1:
-        yield (
-            f"resources.stack is {config.resources.stack}, and {', '.join(costs)} is measured on trainings that run "
-            "alone; set stack to 1."
-        )
-    wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
-    freezes = [wish.get("freeze") for wish in wishes if isinstance(wish, Mapping)]
-    frozen = config.model.is_frozen or any(entry == BACKBONE or BACKBONE in (entry or ()) for entry in freezes)
-    if EMBED_MS in costs and frozen:
-        key = "constraints" if EMBED_MS in config.search.constraints else "objectives"
-        yield (
-            f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are "
-            f"computed once; leave model.freeze out, or use {SIZE_MB}."
-        )
-
-
 UNKNOWN = {"name": "unknown", "part": "unknown:Trainable"}
 """The row of a trainable that cannot be imported."""
-
-OWN_USES = ("epochs",)
-"""The keys of the section ``training`` that concern a user-defined training."""
-
-
-def trainable_mistakes(config: SearchConfig) -> Iterator[str]:
-    """Yield the settings of a search with a user-defined training that are for trainings with a loss."""
-    path, resources = config.trainable, config.resources
-    if [loss.path for loss in config.losses] != [path]:
-        yield f"losses: a search trains losses or a trainable, and trainable is {path}; leave losses out."
-        return
-    settings, default = asdict(config.training), asdict(TrainingConfig())
-    changed = [f"training.{key}" for key in default if key not in OWN_USES and settings[key] != default[key]]
-    features = config.dataset.source.features()
-    network = asdict(ModelConfig() if features is None else ModelConfig(backbone=f"{FEATURES}:{features}"))
-    changed += [f"model.{key}" for key, value in asdict(config.model).items() if value != network[key]]
-    changed += ["training_by_loss"] if config.training_by_loss else []
-    changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
-    if config.tracking.register_models:
-        yield "tracking.register: MLflow cannot serve the model of a training of your own; set it to false."
-    if config.declared_metrics and config.metrics.gallery != "validation":
-        yield f"metrics.gallery: {path} declares its metrics and ranks nothing; remove the gallery."
-    for key in changed:
-        yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."
-    if resources.stack > 1 or resources.gpus_per_trial > 1:
-        yield (
-            f"resources.stack is {resources.stack} and gpus_per_trial {resources.gpus_per_trial:g}; a training of your "
-            "own runs alone, on at most one GPU: set both to 1 or less."
-        )
 
 
 def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:

@@ -1,0 +1,182 @@
+"""The sections of the stages: search, select, test and noise."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from search.config.names import allowed_measure, allowed_objective, known_name, plain_name
+from search.config.sections import MOST_SPLITS, Address, ConfigSection, Metric
+from search.config.tables import PRUNERS, SAMPLERS
+from search.goal import IDEAL, bound_text
+from search.stages import Rule
+from trainables.mistakes import Mistakes, raise_if_any
+from trainables.spec import COSTS
+
+Objectives = Annotated[tuple[Annotated[str, AfterValidator(allowed_objective)], ...], Field(min_length=1)]
+Constraints = dict[Annotated[str, AfterValidator(allowed_measure)], Annotated[str, AfterValidator(bound_text)]]
+
+
+class SearchSection(ConfigSection):
+    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``, ``hours`` or ``gpu_hours``.
+
+    Hours are those of its trials, one after the other; GPU hours are as many times ``resources.gpus_per_trial``. With
+    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``, with
+    ``patience_epochs`` after so many epochs of such trials.
+
+    The trials of another search (``from``, here :attr:`origin`) count as its own. The selection ignores audited ones.
+    """
+
+    origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
+    """The name of another search in the runs folder whose trials this one begins with. Example: birds."""
+    trials: int = Field(default=16, ge=1)
+    """The number of trials of each loss, the default among them. May be raised at any time."""
+    epochs: int | None = Field(default=None, ge=1)
+    """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
+    hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
+    gpu_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The budget of each loss in GPU hours: hours times `resources.gpus_per_trial`; null: unlimited. Example: 24."""
+    patience: int | None = Field(default=None, ge=1)
+    """The number of trials without an improvement by more than `min_gain` after which a loss ends; null: none. Example:
+    8.
+    """
+    patience_epochs: int | None = Field(default=None, ge=1)
+    """The number of epochs of trials without such an improvement after which a loss ends; null: none. Example: 60."""
+    min_gain: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """The smallest improvement of the objective that `patience` and `patience_epochs` count."""
+    sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
+    """The method that proposes trials."""
+    pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
+    """The rule that ends bad trials early."""
+    objective: Metric = "map_at_r"
+    """The metric on the validation classes that ranks trials. Example: recall_at_1."""
+    objectives: Objectives | None = None
+    """Several metrics to optimise at once, a minus before those to minimise; the first one is the `objective`.
+    `embed_ms` and `size_mb` are milliseconds per item and megabytes of the model. Example: [map_at_r, -embed_ms].
+    """
+    constraints: Constraints = Field(default_factory=dict)
+    """What a chosen configuration must meet: bounds of metrics, `embed_ms` or `size_mb`. Example: {embed_ms: "< 5"}."""
+    audit: int = Field(default=0, ge=0)
+    """The number of pruned trials of each loss that are trained to their end, to measure the effect of pruning."""
+    seed: int = 0
+    """The seed of all trials and proposals."""
+    max_concurrent: int | None = Field(default=None, ge=1)
+    """The maximum of trials at once; null: as many as the resources allow. Example: 4."""
+    storage: Address | None = None
+    """The database of the studies; null: a file in the search's folder. Example:
+    "postgresql+psycopg://user:${DATABASE_PASSWORD}@host/optuna".
+    """
+
+    @model_validator(mode="after")
+    def _sampler_fits(self) -> "SearchSection":
+        sampler = SAMPLERS[self.sampler]
+        if sampler.without_pruning and self.pruner != "none":
+            raise Mistakes(
+                f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
+                "sampler to tpe."
+            )
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_objective(cls, content: Any) -> Any:
+        """Set the objective, if the file leaves it out, to the first of the objectives."""
+        objectives = content.get("objectives") if isinstance(content, Mapping) else None
+        if not isinstance(objectives, list) or not objectives:
+            return content
+        if (first := str(objectives[0])).startswith("-") or first in COSTS:
+            raise Mistakes(
+                "the first of objectives ranks the epochs of a training, so it is a metric that is maximised, and it "
+                f"is {first}; put such a metric first."
+            )
+        # What a validator returns is no longer JSON, where pydantic takes a list for a tuple.
+        return {"objective": objectives[0], **content, "objectives": tuple(objectives)}
+
+    @model_validator(mode="after")
+    def _what_is_compared(self) -> "SearchSection":
+        raise_if_any([*self._mistakes_in_goal()])
+        return self
+
+    def _mistakes_in_goal(self) -> Iterator[str]:
+        first, *others = self.objectives or (self.objective,)
+        if self.objectives and not others:
+            yield f"objectives has one metric alone, {first}; set objective to it instead."
+        if first != self.objective:
+            yield f"objective is {self.objective}, and the first of objectives {first}; leave objective out."
+        metrics = [entry.removeprefix("-") for entry in (first, *others)]
+        if repeated := sorted({name for name in metrics if metrics.count(name) > 1}):
+            yield f"objectives: {', '.join(repeated)} is given more than once; keep one of each."
+        if others and self.pruner != "none":
+            yield f"pruner {self.pruner} compares trials by one metric, and there are objectives; set pruner to none."
+        if (others or self.constraints) and SAMPLERS[self.sampler].one_metric:
+            yield (
+                f"sampler {self.sampler} compares trials by one metric, and there are "
+                f"{'objectives' if others else 'constraints'}; set sampler to tpe, gp, random, qmc or grid."
+            )
+
+    @model_validator(mode="after")
+    def _gain_of_patience(self) -> "SearchSection":
+        if self.min_gain and self.patience is None and self.patience_epochs is None:
+            raise Mistakes(
+                f"min_gain is {self.min_gain:g} and patience null, which it belongs to, as is patience_epochs; set one "
+                "of them, or leave it out."
+            )
+        return self
+
+
+class SelectionSection(ConfigSection):
+    """The confirmation of a loss's best configurations. See :mod:`search.selection.choice`."""
+
+    finalists: int = Field(default=3, ge=1)
+    """The number of configurations of each loss that are trained again, with fresh seeds."""
+    seeds: int = Field(default=2, ge=1)
+    """The number of fresh seeds of a finalist."""
+    rule: Rule = "halving"
+    """The allotment of the seeds: `halving` gives the better ones more of them, `mean` all the same."""
+    splits: int = Field(default=1, ge=1, le=MOST_SPLITS)
+    """The number of splits of the training classes on which finalists validate in turn, beginning with the search's
+    own.
+    """
+    from_front: str = IDEAL
+    """With `search.objectives`, which configuration of the Pareto front is chosen: `ideal`, the one nearest to the best
+    values of all objectives, or the best one in an objective. Example: map_at_r.
+    """
+
+    @model_validator(mode="after")
+    def _a_seed_for_each_split(self) -> "SelectionSection":
+        if self.splits > self.seeds:
+            raise Mistakes(
+                f"splits is {self.splits} and seeds {self.seeds}; the trainings of a finalist validate on the splits "
+                f"in turn, so set seeds to at least {self.splits}, or splits to {self.seeds} or less."
+            )
+        return self
+
+
+TrainOn = Literal["train", "all"]
+"""The classes that train: those that do not validate, or all training classes."""
+
+
+class FinalSection(ConfigSection):
+    """The trainings of the chosen configurations before the test."""
+
+    seeds: int = Field(default=3, ge=1)
+    """The number of final trainings of each configuration, whose models are tested."""
+    train_on: TrainOn = "train"
+    """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
+    best epochs.
+    """
+
+
+class NoiseSection(ConfigSection):
+    """The noise stage: one configuration with ``seeds`` seeds, and with the first seed on ``splits`` other splits."""
+
+    loss: str | None = None
+    """The loss that is measured; null: the first one. Example: mpa."""
+    configuration: Literal["default"] | dict[str, Any] = "default"
+    """The configuration that is measured: `default`, or the values that differ from it. Example: {margin: 0.2}."""
+    seeds: int = Field(default=5, ge=2)
+    """The number of seeds."""
+    splits: int = Field(default=0, ge=0, le=MOST_SPLITS)
+    """The number of further splits on which the first seed is trained."""
