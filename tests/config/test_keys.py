@@ -27,7 +27,7 @@ def set_to(key: Key, text: str) -> tuple[str, ...]:
 
 def test_every_key_of_a_resolved_file_is_described() -> None:
     def paths(content: Any, above: str = "") -> set[str]:
-        if not isinstance(content, dict) or above.rstrip(".") in {"space", "training_by_loss"}:
+        if not isinstance(content, dict) or above.rstrip(".") in {"space", "training_by_loss", "search.constraints"}:
             return {above.rstrip(".")}
         return {path for key, value in content.items() for path in paths(value, f"{above}{key}.")}
 
@@ -46,7 +46,10 @@ PRETRAINED = [*RESNET, "model.weights=imagenet"]
 OWN = "trainable=examples.topics:TopicClassifier"
 TIMES = [OWN, "split.by=time", 'split.until="2024-03-01"', 'split.test_from="2024-06-01"']
 GROUPS = [OWN, "split.by=group", "split.validation=[user-07]", "split.test=[user-08]"]
+FRONT = ["search.pruner=none", "search.objectives=[map_at_r, -embed_ms]"]
 BESIDE = {
+    "search.objectives": FRONT[:1],
+    "selection.from_front": FRONT,
     "model.weights": RESNET,
     "model.freeze": PRETRAINED,
     "model.lora_rank": PRETRAINED,
