@@ -55,6 +55,7 @@ def made_loss(**fields: Any) -> LossSummary:
             "other_splits": None,
             "audit": None,
             "anytime": (),
+            "front": (),
             "diagnostics": (),
             **fields,
         }

@@ -24,6 +24,7 @@ from support.summaries import made_loss, made_row
 
 from search.config.tables import PRUNERS
 from search.driver.stages import confirm_stages, freeze, search_stage
+from search.goal import Goal, Objective
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.drawing import Drawing, Figure, Plot, Section
@@ -469,6 +470,7 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
         **of_pruner(PRUNERS["asha"](steps=steps)),
         trials=tuple(trials),
         confirmations=(),
+        goal=Goal(objectives=(Objective(metric="map_at_r"),)),
     )
 
 
