@@ -93,6 +93,7 @@ KEYS: dict[str, Any] = {
             "final_seeds": SEEDS,
             "audit": None,
             "anytime": [("epochs", "value", "trial", "confirmed")],
+            "front": None,
             "diagnostics": [("kind", "parameters", "sentence")],
         }
     },

@@ -6,7 +6,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal, Measured
 from search.report.drawing import BAD, COLOURS, FAINT, Figure, counted, hover_text, plotted, rounded, scatter
-from search.report.sections.searched import SearchedLoss, hover, in_state, title
+from search.report.sections.searched import MOST_ROWS, SearchedLoss, hover, in_state, left_out_note, title
 from search.report.text_table import TextTable
 
 
@@ -51,7 +51,7 @@ def front(searched: SearchedLoss) -> Figure | None:
 
 
 def _finding(goal: Goal, complete: int, best: int, unmet: int) -> str:
-    met = f"; {unmet} do not meet the constraints" if goal.constraints else ""
+    met = f"; {unmet} {'does' if unmet == 1 else 'do'} not meet the constraints" if goal.constraints else ""
     which = f"{best} {'is' if best == 1 else 'are'} on the Pareto front" if len(goal.objectives) > 1 else ""
     said = "; ".join(part for part in (f"{counted(complete, 'complete trial')}{met}", which) if part)
     return f"{said}. Rule of the choice: {goal.rule}."
@@ -64,7 +64,8 @@ def _table(searched: SearchedLoss, trials: Sequence[FrozenTrial], measured: Sequ
         header=("trial", *metrics),
         rows=tuple(
             (title(searched, trial), *(f"{values[metric]:.4g}" for metric in metrics))
-            for trial, values in zip(trials, measured, strict=True)
+            for trial, values in list(zip(trials, measured, strict=True))[:MOST_ROWS]
         ),
         labels=1,
+        notes=left_out_note(len(trials) - MOST_ROWS),
     )

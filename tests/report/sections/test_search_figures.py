@@ -24,13 +24,14 @@ from support.summaries import made_loss, made_row
 
 from search.config.tables import PRUNERS
 from search.driver.stages import confirm_stages, freeze, search_stage
-from search.goal import Goal, Objective
+from search.goal import Constraint, Goal, Objective
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.drawing import Drawing, Figure, Plot, Section
 from search.report.importances import importances
 from search.report.results import BestTrial, Finding
 from search.report.rows import SeedStatistics
+from search.report.sections.front import front
 from search.report.sections.history import history
 from search.report.sections.learning_curves import learning_curves
 from search.report.sections.loss import FIGURES, importances as importances_figure, loss_section, parallel
@@ -675,7 +676,7 @@ def test_two_thousand_trials_of_thirty_epochs() -> None:
         trials.append(made_trial(params, ranges, values, pruned=False, end=30.0 * number))
     searched = made_searched(made_trials(trials), steps=30)
     start = time.perf_counter()
-    figures = {draw.__name__: draw(searched) for draw in FIGURES}
+    figures = {draw.__name__: draw(searched) for draw in FIGURES if draw is not front}  # one metric decides alone
     seconds = time.perf_counter() - start
     sizes = {}
     for name, figure in figures.items():
@@ -689,3 +690,23 @@ def test_two_thousand_trials_of_thirty_epochs() -> None:
     assert len(curves) < 30
     assert sum(y is not None for trace in curves if "customdata" in trace for y in trace["y"]) == 60_000
     assert "1,800 more trials not shown" in figures["history"].table.notes[0]  # type: ignore[union-attr]
+
+
+def test_the_front_is_drawn_beside_what_it_beats() -> None:
+    ranges = {"weight": FloatDistribution(0, 10)}
+    trials = [made_trial({"weight": weight}, ranges, [0.1], pruned=False, end=1.0) for weight in (1, 2, 3, 4)]
+    points = [(0.5, 1.0), (0.4, 2.0), (0.6, 3.0), (0.9, 9.0)]
+    for trial, (value, ms) in zip(trials, points, strict=True):
+        (record,) = (entry for key, entry in trial.user_attrs.items() if key.startswith("epoch:"))
+        record["metrics"] = {"map_at_r": value, "embed_ms": ms}
+    objectives = (Objective.parse("map_at_r"), Objective.parse("-embed_ms"))
+    goal = Goal(objectives=objectives, constraints=(Constraint.parse("embed_ms", "< 5"),))
+    figure = front(replace(made_searched(made_trials(trials)), goal=goal))
+    assert figure is not None
+    assert isinstance(figure.picture, Plot)
+    drawn = {trace["name"]: (trace["x"], trace["y"]) for trace in figure.picture.figure["data"]}
+    assert drawn == {
+        "on the front": ([1.0, 3.0], [0.5, 0.6]), "behind it": ([2.0], [0.4]), "beyond a constraint": ([9.0], [0.9])
+    }  # fmt: skip
+    assert "4 complete trials; 1 does not meet the constraints; 2 are on the Pareto front" in figure.finding
+    assert [row[1:] for row in figure.table.rows] == [("0.5", "1"), ("0.6", "3")]
