@@ -90,7 +90,7 @@ bench-input: setup
 bench-features: setup
 	$(BIN)/python -m benchmarks.features $(WEIGHTS) $(IMAGES)
 
-# With one thread, resumable: half an hour of one idle core. IMAGES has omniglot/images and grocery/images.
+# With one thread, about twenty minutes of an idle core, resumable. IMAGES has omniglot/images and grocery/images.
 bench-first: export OMP_NUM_THREADS = 1
 bench-first: setup
 	$(BIN)/python -m benchmarks.first_on_features $(WEIGHTS) $(IMAGES) $(RESULTS)

@@ -264,9 +264,7 @@ def predicted_table(found: list[Measured]) -> Table:
 
 def gained_table(found: list[Measured]) -> Table:
     """Return a table of what the first points in the order by features miss of the best, and what random ones miss."""
-    table = Table(
-        title="In the order by features: missing to the best point; trials to one within an SD of seeds of it"
-    )
+    table = Table(title="In the order by features: missing to the best point; trials to one within an SD of it")
     for column in (
         "images", "loss", "first", "random", f"best of first {FINALISTS}",
         f"best of random {FINALISTS}", "default", "trials", "random trials",
