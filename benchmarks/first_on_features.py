@@ -195,7 +195,7 @@ def told(rho: float, resampled_R: np.ndarray) -> tuple[str, str]:
 def expected_best(values_C: np.ndarray, count: int) -> float:
     """Compute the expected maximum of ``count`` different values drawn at random."""
     ways = math.comb(len(values_C), count)
-    return sum(math.comb(place, count - 1) * value for place, value in enumerate(sorted(values_C))) / ways
+    return sum(math.comb(place, count - 1) * float(value) for place, value in enumerate(sorted(values_C))) / ways
 
 
 def trials_to(good_C: np.ndarray) -> tuple[int, float]:
@@ -226,7 +226,8 @@ class Measured:
     @property
     def ordered_C(self) -> np.ndarray:
         """The fine-tuned values, in falling order of the values on features."""
-        return self.tuned_C[np.argsort(-self.features_C, kind="stable")]
+        ordered_C: np.ndarray = self.tuned_C[np.argsort(-self.features_C, kind="stable")]
+        return ordered_C
 
 
 def measured(rows: list[dict[str, Any]], points: int) -> list[Measured]:
