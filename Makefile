@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -89,6 +89,11 @@ bench-input: setup
 
 bench-features: setup
 	$(BIN)/python -m benchmarks.features $(WEIGHTS) $(IMAGES)
+
+# With one thread, about twenty minutes of an idle core, resumable. IMAGES has omniglot/images and grocery/images.
+bench-first: export OMP_NUM_THREADS = 1
+bench-first: setup
+	$(BIN)/python -m benchmarks.first_on_features $(WEIGHTS) $(IMAGES) $(RESULTS)
 
 bench-embed: setup
 	$(BIN)/python -m benchmarks.embed $(IMAGES)

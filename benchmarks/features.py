@@ -63,7 +63,7 @@ def main(weights: str, folder: str) -> None:
         whole = replace(spec, model=replace(spec.model, freeze=("*",)), directory=f"{path}/images")
         direct = statistics.median(seconds(whole, EPOCHS["images"]))
     console = Console()
-    console.print(machine())
+    console.print(machine(torch.device("cpu")))
     console.print(f"an epoch on images {direct:.2f} s, on cached features {cached:.3f} s: {direct / cached:.0f} times")
 
 
