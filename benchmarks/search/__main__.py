@@ -27,11 +27,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table as Grid
 
+from benchmarks.search.candidates import CANDIDATES
 from benchmarks.search.replay import Outcome, Replay, problems
 from benchmarks.search.table import Table, read_table
-from benchmarks.search.ways import TODAY, WAYS
+from benchmarks.search.ways import TODAY, WAYS as COMPARED
 
 TABLES = Path(__file__).parent.parent / "tables"
+WAYS = {**COMPARED, **CANDIDATES}
 DRAWS = 2000
 
 Floats = NDArray[np.float64]
@@ -141,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 2, 8, 16])
     parser.add_argument("--trials", type=int, nargs="+", default=[8, 16, 32, 64])
     parser.add_argument("--tables", nargs="+", default=sorted(path.stem for path in TABLES.glob("*.parquet")))
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS), metavar="WAY")
+    parser.add_argument("--ways", nargs="+", default=list(COMPARED), choices=list(WAYS), metavar="WAY")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--processes", type=int, default=1)
     wanted = parser.parse_args(arguments)

@@ -4,18 +4,20 @@ An epoch takes one unit of time. A free slot takes the queue's next trial at onc
 that was started first comes first. Nothing is trained: a trial reports a curve drawn from the table.
 """
 
+import copy
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna import Study
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, GPSampler
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -29,6 +31,9 @@ from search.trials import ByEpoch, epochs_trained
 from spaces.space import Value
 from trainables.spec import derived_seed
 
+Seen = Callable[[list[FrozenTrial]], list[FrozenTrial]]
+"""A function from the trials of a study to those that a sampler sees."""
+
 OBJECTIVE = "map_at_r"
 DIVERGED = {"cause": "DIVERGED", "reason": "The training loss became nan."}
 
@@ -38,7 +43,8 @@ class Way:
     """A way to search: a sampler, a pruner, and the confirmation; the values are the search file's defaults.
 
     ``probe`` is another way to spend the epochs (arXiv 2307.15422): all trials train one epoch, and the best ``probe``
-    of them and the default then train to their end.
+    of them and the default then train to their end. ``restricted`` maximises the acquisition function of a Gaussian
+    process over the rows of the table, see :class:`OnRows`. ``seen`` changes the trials that the model sees.
     """
 
     sampler: type[Sampler]
@@ -47,6 +53,8 @@ class Way:
     seeds: int = 2
     rule: Rule = "halving"
     probe: int = 0
+    restricted: bool = True
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +85,17 @@ class Memory(InMemoryStorage):
 
 @dataclass(frozen=True, kw_only=True)
 class OnRows(Sampler):
-    """The sampler ``of``, whose proposals are replaced by the nearest rows of ``table``."""
+    """The sampler ``of``, whose proposals are replaced by the nearest rows of ``table``.
+
+    If ``restricted``, a Gaussian process takes the row with the highest acquisition function instead. The row nearest
+    to the highest point of the whole space is often one that was trained already, and to find that point takes half a
+    second.
+    """
 
     table: Table
     of: Sampler
+    restricted: bool = True
+    seen: Seen | None = None
 
     summary = "a sampler on the rows of a table"
 
@@ -89,7 +104,15 @@ class OnRows(Sampler):
         return self.of.models_complete
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        return _Nearest(self.table, self.of.build(number, trials))
+        sampler = self.of.build(number, trials)
+        if self.restricted and isinstance(sampler, GPSampler):
+            sampler._optimize_acqf = self._best_row  # type: ignore[method-assign]
+        return _Nearest(self.table, sampler, self.seen)
+
+    def _best_row(self, acquisition: Any, best_params: Any) -> NDArray[np.float64]:
+        rows: list[Any] = list(self.table.configurations)
+        rows_CP: NDArray[np.float64] = acquisition.search_space.get_normalized_params(rows, rows)
+        return rows_CP[acquisition.eval_acqf_no_grad(rows_CP).argmax()]
 
     def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
         return self.of.availability(trials)
@@ -98,15 +121,17 @@ class OnRows(Sampler):
 class _Nearest(BaseSampler):
     """An Optuna sampler that proposes the row nearest to the proposal of the sampler ``of``."""
 
-    def __init__(self, table: Table, of: BaseSampler) -> None:
-        self._table, self._of = table, of
+    def __init__(self, table: Table, of: BaseSampler, seen: Seen | None) -> None:
+        self._table, self._of, self._seen = table, of, seen
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        study = seen_study(study, self._seen)
         return self._of.infer_relative_search_space(study, trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
+        study = seen_study(study, self._seen)
         proposed = self._of.sample_relative(study, trial, search_space)
         params: dict[str, Value] = {}
         for name, parameter in self._table.space.parameters.items():
@@ -129,6 +154,21 @@ class _Nearest(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._of.after_trial(study, trial, state, values)
+
+
+def seen_study(study: Study, seen: Seen | None) -> Study:
+    """Return a copy of ``study`` whose samplers see the trials that ``seen`` returns."""
+    if seen is None:
+        return study
+    changed, get_trials = copy.copy(study), study._get_trials
+
+    def trials(
+        deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        return [trial for trial in seen(get_trials(deepcopy=False)) if states is None or trial.state in states]
+
+    changed._get_trials = trials  # type: ignore[method-assign]
+    return changed
 
 
 class Replay:
@@ -187,7 +227,13 @@ class Replay:
     def _search(self, epochs: int) -> tuple[QueuedStage, LossStudy]:
         """Return the stage of proposed trials after the default, and its study."""
         of = self._way.sampler(loss="table", space=self._table.space, seed=self._run, trials=self._trials)
-        sampler = OnRows(loss=of.loss, space=of.space, seed=of.seed, trials=of.trials, table=self._table, of=of)
+        sampler = OnRows(
+            **{field.name: getattr(of, field.name) for field in fields(of)},
+            table=self._table,
+            of=of,
+            restricted=self._way.restricted,
+            seen=self._way.seen,
+        )
         study = self._study(Stage.SEARCH if epochs > 1 else Stage.NOISE, sampler)
         study.enqueue([(self._table.configurations[0], {"default": True})])
         return self._queued(study=study, stage=Stage.SEARCH, budget=Budget(trials=self._trials, sampler=sampler),

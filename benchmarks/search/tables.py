@@ -61,7 +61,7 @@ OBJECTIVE = "map_at_r"
 BACKBONE, COMPONENTS, DIMENSIONS = "timm:tf_efficientnet_lite0", 256, 64
 """The network, the principal components of its features that the layer sees, and the dimensions of its embeddings."""
 EPOCHS, BATCH, IMAGES_PER_CLASS = 8, 100, 30
-CONFIGURATIONS, DIVISIONS, SEEDS = 96, 2, 2
+CONFIGURATIONS, DIVISIONS, SEEDS = 64, 2, 2
 FOLDS = 4
 """One quarter of the training half validates, one holds the other classes, and two train."""
 RATES = {
@@ -241,7 +241,7 @@ def trained(plan: Plan, work: Path) -> list[dict[str, Any]]:
     for key in plan.trainings:
         if key not in done:
             spec = plan.spec(*key, work)
-            stacks[stack_key(spec)].append((key, spec))
+            stacks[key_of(spec)].append((key, spec))
     with path.open("a") as file:
         for members in (stack for of_key in stacks.values() for stack in batched(of_key, STACK)):
             trainings = [Unkept(spec, plan.parts[key[1]][2]) for key, spec in members]
@@ -256,6 +256,13 @@ def trained(plan: Plan, work: Path) -> list[dict[str, Any]]:
                 file.write(json.dumps(lines[-1]) + "\n")
             file.flush()
     return lines
+
+
+def key_of(spec: TrialSpec) -> Hashable:
+    """Return the product's stack key, which is for images only, of a network that differs in its backbone alone."""
+    key = stack_key(replace(spec, model=ModelConfig(embedding_dim=spec.model.embedding_dim)))
+    assert key is not None
+    return key
 
 
 def train_together(trainings: Sequence[Training]) -> None:

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from benchmarks.search.__main__ import TABLES, interval
+from benchmarks.search.candidates import extrapolated, with_running
 from benchmarks.search.replay import Replay, Way
 from benchmarks.search.table import Table, read_table
 from search.study.sampler import Fixed, Sampler
-from search.study.samplers import Qmc, Random, Tpe
+from search.study.samplers import GaussianProcess, Qmc, Random, Tpe
 from spaces.losses import declared_space
 from spaces.search_space import SearchSpace
 from spaces.space import Parameter, Params
@@ -46,9 +47,10 @@ class InOrder(Sampler):
         return Fixed({"x": number / 4})
 
 
-def test_known_optimum_found() -> None:
+@pytest.mark.parametrize(("sampler", "trials"), [(Tpe, 40), (GaussianProcess, 12)])
+def test_known_optimum_found(sampler: type[Sampler], trials: int) -> None:
     table = hill([1 - (place - 0.7) ** 2 for place in np.linspace(0, 1, 21)])
-    outcome = Replay(table, Way(sampler=Tpe), trials=40, slots=2, run=0).outcome()
+    outcome = Replay(table, Way(sampler=sampler), trials=trials, slots=2, run=0).outcome()
     assert outcome.chosen == outcome.visited == 14
     assert table.regret(14) == 0
     assert table.regret(0) == pytest.approx(49)
@@ -75,6 +77,26 @@ def test_one_epoch_then_the_best() -> None:
     way = Way(sampler=InOrder, pruner="none", probe=2, finalists=1, seeds=1)
     outcome = Replay(hill([0.5, 0.9, 0.1, 0.2, 0.0]), way, trials=4, slots=1, run=0).outcome()
     assert (outcome.epochs, outcome.confirming, outcome.chosen) == (4 + 3 * 7 + 2 * 8, 2 * 8, 1)
+
+
+def test_extrapolated_by_hand() -> None:
+    # Mean gains: of epoch 2 (.2 + .1 + .3) / 3, of epoch 3 (.1 + .2) / 2, of epoch 4 .3.
+    def trial(state: TrialState, *values: float) -> FrozenTrial:
+        steps = dict(enumerate(values, start=1))
+        value = values[-1] if state == TrialState.COMPLETE else None
+        return create_trial(state=state, value=value, intermediate_values=steps)
+
+    complete = trial(TrialState.COMPLETE, 0.1, 0.3, 0.4, 0.7)
+    pruned = trial(TrialState.PRUNED, 0.2, 0.3, 0.5)
+    running = trial(TrialState.RUNNING, 0.2, 0.5)
+    new = trial(TrialState.RUNNING)
+    found = extrapolated([complete, pruned, running, new])
+    assert [entry.state.name for entry in found] == ["COMPLETE", "COMPLETE", "COMPLETE", "RUNNING"]
+    assert [entry.value for entry in found[:3]] == pytest.approx([0.7, 0.5 + 0.3, 0.5 + 0.15 + 0.3])
+    assert [entry.state.name for entry in with_running([complete, pruned, running, new])] == [
+        "COMPLETE", "PRUNED", "PRUNED", "RUNNING",
+    ]  # fmt: skip
+    assert running.state == TrialState.RUNNING, "the study's own trial is not changed"
 
 
 def test_diverging_rows_fail() -> None:
