@@ -1,6 +1,6 @@
 """Tables of real trainings, from which ``make bench-search`` replays searches.
 
-    python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only proxy_anchor-groceries …]
+    python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only TABLE …] [--configurations 64]
 
 IMAGES holds ``omniglot/images`` and ``grocery/images`` (one sub-folder per class), WEIGHTS is a file for timm's
 ``tf_efficientnet_lite0``, and WORK is a folder for the features and for what is trained so far: an interrupted program
@@ -167,12 +167,16 @@ class Unkept(Training):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The trainings of one table: ``loss`` on the features ``file`` of ``data``, divided as its images are."""
+    """The trainings of one table: ``loss`` on the features ``file`` of ``data``, divided as its images are.
+
+    ``count`` is the number of configurations.
+    """
 
     loss: str
     data: str
     file: Path
     parts: list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
+    count: int = CONFIGURATIONS
 
     @property
     def name(self) -> str:
@@ -197,16 +201,16 @@ class Plan:
     @cached_property
     def configurations(self) -> list[Params]:
         """Trial 0, and the points of the product's Sobol sequence after it."""
-        sampler = Qmc(loss=self.loss, space=self.space, seed=0, trials=CONFIGURATIONS)
+        sampler = Qmc(loss=self.loss, space=self.space, seed=0, trials=self.count)
         return [
             self.space.complete(sampler.build(number, [])._values)  # type: ignore[attr-defined]
-            for number in range(CONFIGURATIONS)
+            for number in range(self.count)
         ]
 
     @property
     def trainings(self) -> Iterator[tuple[int, int, int]]:
         """The configuration, the division and the seed of each training."""
-        return itertools.product(range(CONFIGURATIONS), range(DIVISIONS), range(SEEDS))
+        return itertools.product(range(self.count), range(DIVISIONS), range(SEEDS))
 
     def spec(self, configuration: int, division: int, seed: int, work: Path) -> TrialSpec:
         """Return the specification of a training."""
@@ -306,7 +310,8 @@ def write_table(plan: Plan, lines: list[dict[str, Any]], path: Path) -> None:
         for name, entry in plan.space.parameters.items()
     }
     about = {
-        "command": f"python -m benchmarks.search.tables IMAGES WEIGHTS WORK --only {plan.name}",
+        "command": f"python -m benchmarks.search.tables IMAGES WEIGHTS WORK --only {plan.name} "
+        f"--configurations {plan.count}",
         "loss": plan.loss,
         "epochs": EPOCHS,
         "data": plan.data,
@@ -326,18 +331,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("images", "weights", "work"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--only", nargs="+", metavar="TABLE", help="these tables alone, such as pnp-glyphs")
+    names = [f"{loss}-{data}" for data, loss in itertools.product(SIDES, LOSSES)]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="TABLE", help="such as pnp-glyphs")
+    parser.add_argument("--configurations", type=int, default=CONFIGURATIONS, help="trial 0 among them")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     wanted.work.mkdir(parents=True, exist_ok=True)
-    for data, loss in itertools.product(SIDES, LOSSES):
-        name = f"{loss}-{data}"
+    for name in wanted.only:
+        loss, _, data = name.rpartition("-")
         path = TABLES / f"{name}.parquet"
-        if path.exists() or (wanted.only and name not in wanted.only):
+        if path.exists():
             continue
         begin = time.monotonic()
         file = features_file(data, wanted.images, wanted.weights, wanted.work)
-        plan = Plan(loss=loss, data=data, file=file, parts=divisions(data_set(data, wanted.images)))
+        parts = divisions(data_set(data, wanted.images))
+        plan = Plan(loss=loss, data=data, file=file, parts=parts, count=wanted.configurations)
         write_table(plan, trained(plan, wanted.work), path)
         print(f"{name}: {time.monotonic() - begin:.0f} s, {path.stat().st_size:,} bytes", flush=True, file=sys.stderr)
 
