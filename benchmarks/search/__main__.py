@@ -3,6 +3,9 @@
     python -m benchmarks.search [--runs 100] [--slots 1 2 8 16] [--trials 8 16 32 64] [--tables NAME …] [--ways NAME …]
                                 [--results FILE]
 
+The first grid says what limits every way to search: the noise of a value over seeds, the correlation of validation and
+worth, and what the configuration with the highest mean validation lacks.
+
 The regret is what the chosen configuration is worth less than the best one of its table, in points of MAP@R on other
 classes. Its interval is over tables as well as runs: tables are drawn with replacement, and runs of each. Every way
 meets the same runs of the same tables, so that its difference from the default has an interval of its own; a way that
@@ -94,6 +97,20 @@ def interval(values_TR: Sequence[Floats], generator: np.random.Generator) -> tup
     return float(np.mean([values.mean() for values in values_TR])), float(high - low) / 2
 
 
+def described(names: Sequence[str]) -> Grid:
+    """Return the properties of the tables, which limit every way to search."""
+    grid = Grid(title="Tables, in points of MAP@R on other classes")
+    for column in ("table", "configurations", "best", "default lacks", "noise", "correlation", "best validated lacks"):
+        grid.add_column(column, justify="left" if column == "table" else "right")
+    for name in names:
+        of = table(name)
+        grid.add_row(
+            name, str(len(of.configurations)), f"{100 * of.worth.max():.1f}", f"{of.regret(0):.1f}",
+            f"{of.noise:.1f}", f"{of.correlation:.2f}", f"{of.floor:.1f}",
+        )  # fmt: skip
+    return grid
+
+
 def printed(
     outcomes: dict[Job, Outcome], names: Sequence[str], slots: int, sizes: Sequence[int], ways: Iterable[str]
 ) -> Grid:
@@ -150,16 +167,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wanted = parser.parse_args(arguments)
     ways = list(dict.fromkeys((TODAY, *wanted.ways)))
     able = {way: [name for name in wanted.tables if not problems(table(name), WAYS[way])] for way in ways}
+    console = Console(width=160 if not sys.stdout.isatty() else None, highlight=False)
+    console.print(described(wanted.tables))
     jobs = [
         (name, way, slots, trials, run)
+        for run in range(wanted.runs)
         for slots in wanted.slots
         for trials in wanted.trials
         for way in ways
-        for run in range(wanted.runs)
         for name in able[way]
     ]
     outcomes = all_searched(jobs, wanted.results, wanted.processes)
-    console = Console(width=160 if not sys.stdout.isatty() else None, highlight=False)
     console.print(f"{len(wanted.tables)} tables, {wanted.runs} runs of each: {', '.join(wanted.tables)}")
     for slots in wanted.slots:
         console.print(printed(outcomes, wanted.tables, slots, wanted.trials, ways))

@@ -72,6 +72,29 @@ class Table:
         """Return what a configuration is worth less than the best one, in points."""
         return 100 * float(self.worth.max() - self.worth[configuration])
 
+    # What validation says about it.
+
+    @cached_property
+    def validated(self) -> Floats:
+        """The value of each training, [C, D, S]: its highest validation; 0 without an epoch."""
+        return np.where(np.isnan(self.validation), 0, self.validation).max(-1)
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of a value over seeds, in points."""
+        return 100 * float(np.sqrt(self.validated.var(2, ddof=1).mean()))
+
+    @property
+    def correlation(self) -> float:
+        """The correlation of a configuration's mean value on a division with its worth, the mean over divisions."""
+        values_CD = self.validated.mean(2)
+        return float(np.mean([np.corrcoef(values_C, self.worth)[0, 1] for values_C in values_CD.T]))
+
+    @property
+    def floor(self) -> float:
+        """The regret of the configuration with the highest mean value on a division, the mean over divisions."""
+        return float(np.mean([self.regret(int(row)) for row in self.validated.mean(2).argmax(0)]))
+
     # What a training would report.
 
     @cached_property
