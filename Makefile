@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-search bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -128,6 +128,12 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.importances
 	$(BIN)/python -m benchmarks.statistics.samplers
 	$(BIN)/python -m benchmarks.statistics.rungs
+
+# Searches replayed from tables of real trainings: hours per 100 runs, most of them for the Gaussian process. RUNS and SEARCH
+# shorten it, as in SEARCH='--slots 2 --trials 16 --processes 8'.
+bench-search: export OMP_NUM_THREADS = 1
+bench-search: setup
+	$(BIN)/python -m benchmarks.search --runs $(or $(RUNS),100) $(SEARCH)
 
 # With one thread, as in a trial: six minutes on Omniglot's 136 characters.
 bench-gallery: export OMP_NUM_THREADS = 1

@@ -1,0 +1,33 @@
+"""The ways to search that ``make bench-search`` compares."""
+
+from collections.abc import Sequence
+
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import FrozenTrial
+
+from benchmarks.search.replay import Way
+from search.study.samplers import CmaEs, GaussianProcess, Qmc, Random, Tpe
+
+TODAY = "TPE, halving (default)"
+"""The search file's defaults, with which all others are compared."""
+
+
+class OptunasTpe(Tpe):
+    """Optuna's TPE with its defaults, as Ray Tune's ``OptunaSearch`` has it: each parameter alone, 10 random trials."""
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Return Optuna's sampler."""
+        return TPESampler(seed=self.seed_of(number))
+
+
+WAYS = {
+    TODAY: Way(sampler=Tpe),
+    "random": Way(sampler=Random, pruner="none"),
+    "random, halving": Way(sampler=Random),
+    "Sobol": Way(sampler=Qmc, pruner="none"),
+    "Sobol, halving": Way(sampler=Qmc),
+    "random, one epoch, then top 3": Way(sampler=Random, pruner="none", probe=3),
+    "Optuna's TPE, halving": Way(sampler=OptunasTpe),
+    "GP": Way(sampler=GaussianProcess, pruner="none"),
+    "CMA-ES": Way(sampler=CmaEs, pruner="none"),
+}
