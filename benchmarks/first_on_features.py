@@ -171,7 +171,8 @@ def measure(weights: str, images: Path, results: Path, points: int) -> list[dict
                 }  # fmt: skip
                 with file.open("a") as appended:
                     appended.write(json.dumps(known[job.key]) + "\n")
-            found.append(known[job.key])
+            # Two points may be one configuration, which is trained once.
+            found.append({**known[job.key], "number": job.number, "seed": job.seed})
     return found
 
 
