@@ -14,6 +14,7 @@ from support.finished_search import run_here
 from support.refusals import refused
 
 import holdout
+from search.config.search_config import validate_config
 from spaces.contract.check_part import check_part
 from trainables.mistakes import Mistakes
 
@@ -157,9 +158,12 @@ def test_a_classifier_is_not_scored_on_other_classes() -> None:
         trained(Logistic, ("a", "b")).score(items(("c", "d")))
 
 
-def test_an_unknown_scorer_is_a_sentence() -> None:
-    with pytest.raises(Mistakes, match="scikit-learn has no scorer acuracy"):
-        trained(NoScorer, ("a", "b")).score(items(("a", "b")))
+def test_an_unknown_scorer_is_a_sentence_before_anything_runs(file: Path) -> None:
+    (sentence,) = validate_config(of_days(file, trainable="test_units_search:NoScorer")).mistakes
+    assert (
+        "names the metric acuracy, and scikit-learn has no such scorer (did you mean accuracy?); name another"
+        in sentence
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Legend: N items; C classes.
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,7 +64,7 @@ class EstimatorTrainable(RepeatedTrainable):
         return {name: self._scored(name, items) for name in self.metrics}
 
     def _scored(self, name: str, items: Items) -> Any:
-        from sklearn.metrics import get_scorer, get_scorer_names
+        from sklearn.metrics import get_scorer
 
         if name == "accuracy":
             return np.asarray(self._estimator.predict(items.items)) == items.labels
@@ -73,10 +73,21 @@ class EstimatorTrainable(RepeatedTrainable):
             given_NC = items.labels[:, None] == self._estimator.classes_
             smallest = np.finfo(found_NC.dtype).eps
             return np.log((found_NC * given_NC).sum(axis=1).clip(smallest, 1 - smallest))
-        if name not in get_scorer_names():
-            known = suggestion(name, get_scorer_names())
-            raise Mistakes(f"scikit-learn has no scorer {name}{known}; name others in metrics, or define score.")
         return get_scorer(name)(self._estimator, items.items, items.labels)
+
+    @classmethod
+    def _own_problems(cls) -> Iterator[str]:
+        if cls.score is not EstimatorTrainable.score or not cls.metrics or isinstance(cls.metrics, str):
+            return
+        from sklearn.metrics import get_scorer_names
+
+        known = get_scorer_names()
+        for name in cls.metrics:
+            if name not in known:
+                yield (
+                    f"names the metric {name}, and scikit-learn has no such scorer{suggestion(name, known)}; name "
+                    "another one, or define score."
+                )
 
     def _probe(self) -> NDArray[Any]:
         if not self.metrics:

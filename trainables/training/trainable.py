@@ -10,7 +10,7 @@ Legend: N items.
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -128,6 +128,11 @@ class Trainable:
         """
         raise NotImplementedError
 
+    @classmethod
+    def _own_problems(cls) -> Iterable[str]:
+        """Return what an adapter finds wrong with the class, as sentences that follow its import path."""
+        return ()
+
     def save(self, folder: Path) -> None:
         """Write all that :meth:`load` needs into the empty ``folder``."""
         raise NotImplementedError
@@ -174,6 +179,7 @@ def _problems(found: type[Trainable]) -> Iterator[str]:
         if getattr(found, name) is getattr(Trainable, name):
             yield f"has no method {name}; define it, see holdout.Trainable."
     yield from _score_problems(found)
+    yield from found._own_problems()
     if isinstance(found.tolerance, bool) or not isinstance(found.tolerance, int | float) or not found.tolerance >= 0:
         yield f"has the tolerance {found.tolerance!r}; give a number of at least 0."
     if not isinstance(found.space, Mapping):
