@@ -11,7 +11,6 @@ where an interrupted measurement is resumed; POINTS (default 24) may grow.
 Shapes: C configurations, R resamples.
 """
 
-import json
 import math
 import statistics
 import sys
@@ -29,12 +28,12 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import rankdata
 
+from benchmarks.json_lines import append_lines, read_lines
 from search.config.tables import SAMPLERS
 from spaces.search_space import SearchSpace, search_space
 from trainables.data.sets.folders import Folder
 from trainables.data.split import make_split
 from trainables.data.store.spec import StoreSpec
-from trainables.files import write_whole
 from trainables.models.config import BACKBONE, ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
@@ -154,10 +153,7 @@ def measure(weights: str, images: Path, results: Path, points: int) -> list[dict
     """Train what is missing in ``results`` and return all results."""
     file = results / "results.jsonl"
     results.mkdir(parents=True, exist_ok=True)
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    lines = [line for line in lines if line.endswith("\n")]  # without one that a kill cut off
-    write_whole(file, lambda stream: stream.write("".join(lines).encode()))
-    known = {row["key"]: row for row in map(json.loads, lines)}
+    known = {row["key"]: row for row in read_lines(file)}
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for job in jobs(weights, images, Path(folder), points):
@@ -169,8 +165,7 @@ def measure(weights: str, images: Path, results: Path, points: int) -> list[dict
                     "arm": job.arm, "params": dict(job.spec.hyperparameters), "value": value,
                     "cpu_s": time.process_time() - begin,
                 }  # fmt: skip
-                with file.open("a") as appended:
-                    appended.write(json.dumps(known[job.key]) + "\n")
+                append_lines(file, [known[job.key]])
             # Two points may be one configuration, which is trained once.
             found.append({**known[job.key], "number": job.number, "seed": job.seed})
     return found

@@ -1,10 +1,11 @@
 """A trial as its study stores it: its epochs, its parameters and its value."""
 
+import copy
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -55,6 +56,14 @@ def epochs_trained(trials: Iterable[FrozenTrial]) -> int:
 def whole_training(epochs: int) -> str:
     """Return the outcome of a trial that trained all of its epochs."""
     return "its only epoch trained" if epochs == 1 else f"all {epochs} epochs trained"
+
+
+def changed(trial: FrozenTrial, **changes: Any) -> FrozenTrial:
+    """Return a copy of ``trial`` with other values of some of its attributes."""
+    result = copy.copy(trial)
+    for name, value in changes.items():
+        setattr(result, name, value)
+    return result
 
 
 # Trials with equal parameters are replicates: they differ in their seeds only.

@@ -14,7 +14,6 @@ appended to a file, and those that it holds are not repeated.
 """
 
 import argparse
-import json
 import multiprocessing
 import sys
 import warnings
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table as Grid
 
+from benchmarks.json_lines import append_lines, read_lines
 from benchmarks.search.candidates import CANDIDATES
 from benchmarks.search.replay import Outcome, Replay, problems
 from benchmarks.search.table import Table, read_table
@@ -61,15 +61,13 @@ def searched(job: Job) -> Outcome:
 def all_searched(jobs: Sequence[Job], results: Path | None, processes: int) -> dict[Job, Outcome]:
     """Run what ``results`` does not hold yet, and return all outcomes."""
     found: dict[Job, Outcome] = {}
-    if results is not None and results.exists():
-        for line in map(json.loads, results.read_text().splitlines()):
-            found[tuple(line["job"])] = Outcome(**line["outcome"])  # type: ignore[index]
+    for line in read_lines(results) if results is not None else ():
+        found[tuple(line["job"])] = Outcome(**line["outcome"])  # type: ignore[index]
     missing = [job for job in jobs if job not in found]
     for job, outcome in zip(missing, _mapped(missing, processes), strict=True):
         found[job] = outcome
         if results is not None:
-            with results.open("a") as file:
-                file.write(json.dumps({"job": job, "outcome": asdict(outcome)}) + "\n")
+            append_lines(results, [{"job": job, "outcome": asdict(outcome)}])
     return {job: found[job] for job in jobs}
 
 

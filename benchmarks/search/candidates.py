@@ -1,14 +1,13 @@
 """Candidates: ways to search that are tried on the tables before any of them becomes a part of the product."""
 
-import copy
 from collections.abc import Sequence
-from typing import Any
 
 from optuna.samplers import BaseSampler, GPSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.search.replay import Way
 from search.study.samplers import GaussianProcess, Tpe
+from search.trials import changed
 
 # What a model sees of trials that have not ended.
 
@@ -16,7 +15,7 @@ from search.study.samplers import GaussianProcess, Tpe
 def with_running(trials: list[FrozenTrial]) -> list[FrozenTrial]:
     """Return ``trials`` with those that run and have reported as pruned after their last epoch."""
     return [
-        _changed(trial, state=TrialState.PRUNED)
+        changed(trial, state=TrialState.PRUNED)
         if trial.state == TrialState.RUNNING and trial.intermediate_values
         else trial
         for trial in trials
@@ -41,16 +40,9 @@ def extrapolated(trials: list[FrozenTrial]) -> list[FrozenTrial]:
         if trial.state in (TrialState.RUNNING, TrialState.PRUNED) and values:
             last = max(values)
             value = values[last] + sum(gain for step, gain in means.items() if step > last)
-            trial = _changed(trial, state=TrialState.COMPLETE, values=[value])
+            trial = changed(trial, state=TrialState.COMPLETE, values=[value])
         result.append(trial)
     return result
-
-
-def _changed(trial: FrozenTrial, **changes: Any) -> FrozenTrial:
-    changed = copy.copy(trial)
-    for name, value in changes.items():
-        setattr(changed, name, value)
-    return changed
 
 
 class GpEarly(GaussianProcess):

@@ -1,4 +1,4 @@
-"""A table of real trainings, read as a world in which searches are replayed.
+"""A table of real trainings, and the curves that a replayed search draws from it.
 
 Nearest rows: the samplers propose from the whole space, and the configuration of the table that is nearest to a
 proposal is trained in its place and stored with its own parameters, so that a model learns from what was trained.

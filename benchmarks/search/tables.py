@@ -20,7 +20,6 @@ import argparse
 import itertools
 import json
 import math
-import os
 import sys
 import time
 from collections import defaultdict
@@ -36,6 +35,7 @@ import torch
 from optuna.distributions import distribution_to_json
 from pyarrow import parquet
 
+from benchmarks.json_lines import append_lines, read_lines
 from search.study.samplers import Qmc
 from spaces.search_space import SearchSpace, search_space
 from spaces.space import Params
@@ -44,6 +44,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.sets.features import FeatureFile
 from trainables.data.split import make_split
 from trainables.data.store.spec import StoreSpec
+from trainables.files import write_whole
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -122,12 +123,12 @@ def features_file(name: str, images: Path, weights: Path, work: Path) -> Path:
     features_NF = inputs.features().numpy()[kept_N]
     _, _, axes_FF = np.linalg.svd(features_NF - features_NF.mean(0), full_matrices=False)
     components_NP = (features_NF - features_NF.mean(0)) @ axes_FF[:COMPONENTS].T
-    np.savez(
-        path,
-        embeddings=(components_NP / np.sqrt((components_NP**2).mean())).astype(np.float32),
-        labels=np.array(spec.class_names)[labels_N[kept_N]],
-        ids=np.array(view.image_keys)[kept_N],
-    )
+    arrays = {
+        "embeddings": (components_NP / np.sqrt((components_NP**2).mean())).astype(np.float32),
+        "labels": np.array(spec.class_names)[labels_N[kept_N]],
+        "ids": np.array(view.image_keys)[kept_N],
+    }
+    write_whole(path, lambda stream: np.savez(stream, **arrays))
     return path
 
 
@@ -239,26 +240,25 @@ class Plan:
 def trained(plan: Plan, work: Path) -> list[dict[str, Any]]:
     """Train what is missing of a table, a line of ``WORK/<name>.jsonl`` each, and return all lines."""
     path = work / f"{plan.name}.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = read_lines(path)
     done = {(line["configuration"], line["division"], line["seed"]) for line in lines}
     stacks: dict[Hashable, list[tuple[tuple[int, int, int], TrialSpec]]] = defaultdict(list)
     for key in plan.trainings:
         if key not in done:
             spec = plan.spec(*key, work)
             stacks[key_of(spec)].append((key, spec))
-    with path.open("a") as file:
-        for members in (stack for of_key in stacks.values() for stack in batched(of_key, STACK)):
-            trainings = [Unkept(spec, plan.parts[key[1]][2]) for key, spec in members]
-            train_together(trainings)
-            for (configuration, division, seed), training in zip((key for key, _ in members), trainings, strict=True):
-                lines.append(
-                    {
-                        "configuration": configuration, "division": division, "seed": seed,
-                        "validation": training.values, "other": training.score_other(),
-                    }
-                )  # fmt: skip
-                file.write(json.dumps(lines[-1]) + "\n")
-            file.flush()
+    for members in (stack for of_key in stacks.values() for stack in batched(of_key, STACK)):
+        trainings = [Unkept(spec, plan.parts[key[1]][2]) for key, spec in members]
+        train_together(trainings)
+        found = [
+            {
+                "configuration": configuration, "division": division, "seed": seed,
+                "validation": training.values, "other": training.score_other(),
+            }
+            for ((configuration, division, seed), _), training in zip(members, trainings, strict=True)
+        ]  # fmt: skip
+        append_lines(path, found)
+        lines += found
     return lines
 
 
@@ -321,9 +321,7 @@ def write_table(plan: Plan, lines: list[dict[str, Any]], path: Path) -> None:
         "configurations": [dict(params) for params in plan.configurations],
     }
     table = pa.table(columns).replace_schema_metadata({"holdout": json.dumps(about)})
-    temporary = path.with_suffix(".part")
-    parquet.write_table(table, temporary, compression="zstd")
-    os.replace(temporary, path)
+    write_whole(path, lambda stream: parquet.write_table(table, stream, compression="zstd"))
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ class SearchSection(ConfigSection):
     """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``, ``hours`` or ``gpu_hours``.
 
     Hours are those of its trials, one after the other; GPU hours are as many times ``resources.gpus_per_trial``. With
-    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``, with
-    ``patience_epochs`` after so many epochs of such trials.
+    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``. The limit
+    ``patience_epochs`` counts the epochs of these trials.
 
     The trials of another search (``from``, here :attr:`origin`) count as its own. The selection ignores audited ones.
     """

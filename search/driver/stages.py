@@ -217,7 +217,7 @@ def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
     if left:
         others = ", ".join(dict.fromkeys(left))
         fix += f", or repeat the command with --allow-failed (in Python allow_failed=True) to continue with {others}"
-    raise FailedLosses("\n".join([*sentences, f"Nothing was chosen, and the test classes stay sealed. {fix}."]))
+    raise _nothing_chosen(sentences, fix)
 
 
 def refuse_unmet(searches: Sequence[OpenedSearch]) -> None:
@@ -226,18 +226,16 @@ def refuse_unmet(searches: Sequence[OpenedSearch]) -> None:
     Raises:
         FailedLosses: with what the closest configuration of each such loss lacks.
     """
-    sentences = [sentence for search in searches for sentence in _unmet(search)]
-    if sentences:
-        raise FailedLosses(
-            "\n".join(
-                [
-                    *sentences,
-                    "Nothing was chosen, and the test classes stay sealed. Raise search.trials, or search under a new "
-                    "name with other constraints or ranges; with --allow-failed (in Python allow_failed=True) the "
-                    "search continues without these losses.",
-                ]
-            )
+    if sentences := [sentence for search in searches for sentence in _unmet(search)]:
+        raise _nothing_chosen(
+            sentences,
+            "Raise search.trials, or search under a new name with other constraints or ranges; with --allow-failed (in "
+            "Python allow_failed=True) the search continues without these losses",
         )
+
+
+def _nothing_chosen(sentences: Sequence[str], fix: str) -> FailedLosses:
+    return FailedLosses("\n".join([*sentences, f"Nothing was chosen, and the test classes stay sealed. {fix}."]))
 
 
 def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> str:
@@ -320,10 +318,9 @@ def _candidates(search: OpenedSearch, loss: str) -> dict[int, Confirmation]:
 
 def _unmet(search: OpenedSearch) -> list[str]:
     """Return a sentence for each loss of which no confirmed configuration meets the constraints."""
-    found = (
-        unmet_sentence(loss, [*_candidates(search, loss).values()], search.config.goal)
-        for loss in search.config.loss_names
-    )
+    goal = search.config.goal
+    losses = search.config.loss_names if goal.constraints else ()
+    found = (unmet_sentence(loss, [*_candidates(search, loss).values()], goal) for loss in losses)
     return [sentence for sentence in found if sentence]
 
 

@@ -282,7 +282,7 @@ def _front(comparison: Comparison) -> TextTable:
     ]
     metrics = list(dict.fromkeys(metric for _, entry in entries for metric in entry.searched))
     return TextTable(
-        title="Pareto front on the validation classes: configurations that no other one beats in every objective",
+        title="Pareto front on the validation classes: the configurations that no other one dominates",
         header=("loss", "trial", *metrics, *(f"{metric}\nfresh seeds" for metric in metrics)),
         rows=tuple(
             (

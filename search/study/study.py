@@ -24,7 +24,7 @@ from search.study.budget import Tally
 from search.study.pruners import Pruner
 from search.study.sampler import Sampler
 from search.study.storage.driver import DriverStorage
-from search.trials import TrialValue, params_of, record_key, record_keys
+from search.trials import TrialValue, changed, params_of, record_key, record_keys
 from spaces.search_space import SearchSpace
 from spaces.space import Params, Value
 from trainables.spec import EpochRecord
@@ -239,10 +239,10 @@ class SeenStudy(Study):
         """Take note of a stored trial; one that has ended will not change any more."""
         failure = trial.user_attrs.get("failure")
         if trial.state == TrialState.FAIL and failure and failure["cause"] in CAUSED_BY_PARAMS:
-            self._bad[trial.number] = _changed(trial, state=TrialState.PRUNED, intermediate_values={})
+            self._bad[trial.number] = changed(trial, state=TrialState.PRUNED, intermediate_values={})
         if self._goal and trial.state == TrialState.COMPLETE:
             values = list(self._goal.values(self._goal.measured(trial)))
-            self._with_all[trial.number] = _changed(trial, values=values)
+            self._with_all[trial.number] = changed(trial, values=values)
 
     def _get_trials(
         self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
@@ -267,7 +267,7 @@ class SeenStudy(Study):
             changes = {"state": TrialState.COMPLETE, "values": list(map(min, zip(*(t.values for t in complete))))}
         worst = {name: max(trial.constraints[name] for trial in complete) for name in complete[0].constraints}
         return {
-            number: _changed(trial, **changes, system_attrs=trial.system_attrs | _constraints(worst))
+            number: changed(trial, **changes, system_attrs=trial.system_attrs | _constraints(worst))
             for number, trial in self._bad.items()
         }
 
@@ -276,10 +276,3 @@ def _constraints(values: Mapping[str, float]) -> dict[str, float]:
     """Return the system attributes with constraints, as Optuna stores them."""
     probe = create_trial(value=0.0, constraints=dict(values))
     return probe.system_attrs
-
-
-def _changed(trial: FrozenTrial, **changes: Any) -> FrozenTrial:
-    changed = copy.copy(trial)
-    for name, value in changes.items():
-        setattr(changed, name, value)
-    return changed

@@ -1,4 +1,4 @@
-"""What a sampler sees of several objectives and constraints, compared with an Optuna study that is told the same."""
+"""Proposals with several objectives and constraints, compared with those in an Optuna study of the same trials."""
 
 from collections.abc import Callable
 from typing import Any

@@ -97,7 +97,7 @@ class OwnTraining(EpochTraining):
         )
         seconds = time.perf_counter() - begin
         metrics = found.means(self.spec.metrics) if isinstance(found, Scores) else self._validation.scores(found)
-        return metrics | self._costs(seconds, sum(map(len, views)), _saved(self._own) if self.spec.costs else {})
+        return metrics | self._costs(seconds, sum(map(len, views)), lambda: _saved(self._own))
 
     def _save(self, record: EpochRecord) -> None:
         """Append ``record`` and save what the training saves, also as the model if it is the best so far."""

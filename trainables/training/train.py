@@ -321,9 +321,7 @@ class Training(EpochTraining):
         seconds = time.perf_counter() - begin
         if not is_finite:
             raise Diverged("The embeddings of the validation images are not finite.")
-        return self._validation.scores(embeddings_ND) | self._costs(
-            seconds, len(embeddings_ND), self.model.state_dict() if self.spec.costs else {}
-        )
+        return self._validation.scores(embeddings_ND) | self._costs(seconds, len(embeddings_ND), self.model.state_dict)
 
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config
