@@ -1,6 +1,6 @@
 """A driver that is killed twenty times, and one whose database goes away: 200 trials, each of their epochs once.
 
-The trainings sleep, on a real Ray that is told it has 16 CPUs. What came out is read by Optuna and MLflow alone.
+The trainings sleep, on a real Ray that is told it has 8 CPUs. What came out is read by Optuna and MLflow alone.
 """
 
 import logging
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 pytestmark = pytest.mark.cluster
 
-SLOTS = 16
+SLOTS = 8
 TRIALS = 200
 EPOCHS = 8
 RUNGS = (2, 4)
-EPOCH_S = 0.3
+EPOCH_S = 0.6
 KILLS = 20
 OUTAGE_S = 30
 STATUS = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED"}
@@ -37,7 +37,7 @@ STATUS = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED"}
 
 @pytest.fixture(scope="module")
 def slots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """A Ray of 16 slots, which drivers find."""
+    """A Ray of 8 slots, which drivers find."""
     token = tmp_path_factory.mktemp("token") / "auth_token"
     with ray_nodes(token, cpus=SLOTS, **{SECONDS: str(EPOCH_S)}) as nodes, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", nodes.gcs_address)
