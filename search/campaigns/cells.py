@@ -13,7 +13,7 @@ from search.report.statistics import Tournament
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import Role
 from spaces.space import Value
-from trainables.metrics.table import DISTANCES, split_subset
+from trainables.metrics.table import is_bounded
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +26,8 @@ class Cell(Result):
 
     Attributes:
         coordinates: loss, label on each axis, configuration and metric.
-        values: values of the trained models, from 0 to 1 except for distances; empty if nothing finished.
+        measured: the metric of the values; for ``validation`` the objective.
+        values: values of the trained models, as measured; empty if nothing finished.
         seeds: number of seeds; 0 for a network without training.
         mean: mean of ``values``.
         std: sample deviation of ``values``.
@@ -34,6 +35,7 @@ class Cell(Result):
     """
 
     coordinates: Mapping[str, str]
+    measured: str
     values: tuple[float, ...]
     seeds: int
     mean: float | None
@@ -187,13 +189,18 @@ ROLE, METRIC = "configuration", "metric"
 
 
 def unit(metric: str) -> float:
-    """Return the factor of a metric in a table: 100 for per cent, as papers print, and 1 for distances."""
-    return 1.0 if split_subset(metric)[0] in DISTANCES else 100.0
+    """Return the factor of a metric in a table: 100 for per cent, as papers print; 1 if it may leave 0 to 1."""
+    return 100.0 if is_bounded(metric) else 1.0
 
 
 def digits(metric: str) -> int:
     """Return the number of decimals of ``metric`` in a table."""
     return 2 if unit(metric) > 1 else 3
+
+
+def in_unit(metric: str, value: float, sign: str = "") -> str:
+    """Return a value of ``metric`` as tables print it; ``sign="+"`` for a difference."""
+    return f"{unit(metric) * value:{sign}.{digits(metric)}f}"
 
 
 def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
@@ -218,7 +225,7 @@ def _baseline_cells(campaign: Campaign, labels: Sequence[str], summary: Summary)
     for row in summary.rows:
         for metric in campaign.config.table.metrics if row.role is Role.BASELINE else ():
             coordinates = _coordinates(campaign, labels, row.loss, row.role, metric)
-            yield Cell(coordinates=coordinates, published=None, **_measured(row, metric))
+            yield Cell(coordinates=coordinates, published=None, **_measured(campaign, row, metric))
 
 
 def all_coordinates(campaign: Campaign) -> list[dict[str, str]]:
@@ -244,24 +251,30 @@ def _coordinates(campaign: Campaign, labels: Sequence[str], loss: str, role: Rol
 def _cell(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str, entry: LossSummary) -> Cell:
     return Cell(
         coordinates=_coordinates(campaign, labels, loss, role, metric),
-        **_measured(entry.default if role is Role.DEFAULT else entry.tuned, metric),
+        **_measured(campaign, entry.default if role is Role.DEFAULT else entry.tuned, metric),
         published=next(_published(campaign, " ".join((loss, *labels)), role, metric), None),
     )
 
 
-def _measured(row: Row, metric: str) -> dict[str, Any]:
+def measured_metric(campaign: Campaign, metric: str) -> str:
+    """Return the metric of a column's values: the objective for ``validation``, else the column's own."""
+    return campaign.members[0].config.objective if metric == VALIDATION else metric
+
+
+def _measured(campaign: Campaign, row: Row, metric: str) -> dict[str, Any]:
     """Return the fields of a cell that ``row`` determines."""
+    measured = measured_metric(campaign, metric)
     found = row.confirmed if metric == VALIDATION else (row.test or {}).get(metric)
     if found is None:
-        return {"values": (), "seeds": 0, "mean": None, "std": None}
-    return {"values": found.values, "seeds": found.seeds, "mean": found.mean, "std": found.std}
+        return {"measured": measured, "values": (), "seeds": 0, "mean": None, "std": None}
+    return {"measured": measured, "values": found.values, "seeds": found.seeds, "mean": found.mean, "std": found.std}
 
 
 def _published(campaign: Campaign, key: str, role: Role, metric: str) -> Iterator[float]:
     for published in campaign.config.published:
         if published.role is role and metric in published.metrics and key in published.cells:
             number = published.cells[key][published.metrics.index(metric)]
-            yield round(number / unit(metric), 6)
+            yield round(number / unit(measured_metric(campaign, metric)), 6)
 
 
 # Axes along which the searches differ in one respect, such as their data set.
@@ -410,9 +423,7 @@ def cell_text(cell: Cell | None) -> str:
     """Return mean and deviation, with the paper's number in brackets."""
     if cell is None or cell.mean is None:
         return NOTHING
-    metric = cell.coordinates[METRIC]
-    scale, shown = unit(metric), digits(metric)
-    text = f"{cell.mean * scale:.{shown}f}"
+    text = in_unit(cell.measured, cell.mean)
     if cell.std is not None:
-        text += f" ± {cell.std * scale:.{shown}f}"
-    return text if cell.published is None else f"{text} ({cell.published * scale:.{shown}f})"
+        text += f" ± {in_unit(cell.measured, cell.std)}"
+    return text if cell.published is None else f"{text} ({in_unit(cell.measured, cell.published)})"

@@ -20,8 +20,8 @@ from search.campaigns.cells import (
     axes_of,
     columns_of,
     data_axes,
+    in_unit,
     row_axes,
-    unit,
 )
 from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.config.search_config import SearchSection
@@ -266,7 +266,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def optimism_sentences(found: Mapping[Role, Optimism]) -> Iterator[str]:
     """Yield a sentence per role, and one that splits the drop into choice, other classes and larger gallery."""
     for role, entry in found.items():
-        scale = unit(entry.objective)
         stages = (
             (entry.search, "in the search"),
             (entry.confirmed, "confirmed"),
@@ -274,10 +273,13 @@ def optimism_sentences(found: Mapping[Role, Optimism]) -> Iterator[str]:
             (entry.test_small, "on test galleries like validation"),
             (entry.test, "on the test classes"),
         )
-        if values := [f"{value * scale:.2f} {words}" for value, words in stages if value is not None]:
+        if values := [f"{in_unit(entry.objective, value)} {words}" for value, words in stages if value is not None]:
             yield f"{entry.objective} of the {role} configurations, mean of {entry.count}: {', '.join(values)}"
         if None not in (way := (entry.search, entry.final, entry.test_small, entry.test)):
-            lost = [f"{(before - after) * scale:+.2f}" for before, after in pairwise(cast("tuple[float, ...]", way))]
+            lost = [
+                in_unit(entry.objective, before - after, "+")
+                for before, after in pairwise(cast("tuple[float, ...]", way))
+            ]
             choice, classes, gallery = lost
             yield f"the drop: {choice} from the choice, {classes} from other classes, {gallery} from the larger gallery"
 

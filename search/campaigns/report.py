@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
-from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, by_data_set, cell_text, unit
+from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, by_data_set, cell_text, digits, in_unit, unit
 from search.campaigns.tables import DIFFERENCES, difference, folds_table, over_data_sets, quoted_tables
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
@@ -93,12 +93,12 @@ def _cells(result: CampaignResult) -> TextTable:
 def _trends(result: CampaignResult) -> list[str]:
     sentences = []
     for trend in result.trends:
-        scale = unit(trend.metric)
         word = NO_DIFFERENCE if not trend.differ else "rises" if trend.change > 0 else "falls"
         sentences.append(
             f"{' '.join(trend.coordinates.values())}: along {trend.axis} from {trend.labels[0]} to "
-            f"{trend.labels[-1]} {trend.metric} changes by {scale * trend.change:+.2f} "
-            f"{interval(trend.ci95, scale=scale, digits=2)}: {word}."
+            f"{trend.labels[-1]} {trend.metric} changes by "
+            f"{in_unit(trend.metric, trend.change, '+')} "
+            f"{interval(trend.ci95, scale=unit(trend.metric), digits=digits(trend.metric))}: {word}."
         )
     return sentences
 
@@ -196,8 +196,7 @@ def cell_table(cells: Sequence[Cell]) -> TextTable:
 
 
 def _number(value: float | None, cell: Cell) -> str:
-    scale = unit(cell.coordinates[METRIC])
-    return NOTHING if value is None else f"{scale * value:.{2 if scale > 1 else 3}f}"
+    return NOTHING if value is None else in_unit(cell.measured, value)
 
 
 _LABEL = re.compile(r"(?P<group>.*?)[-_ ]?(?P<number>\d+(?:\.\d+)?)")
@@ -217,7 +216,7 @@ def against_number(cells: Sequence[Cell], axis: str, metric: str, data_set: str 
     lines = _lines(measured, axis)
     if not lines:
         return None
-    scale, name = unit(metric), "-".join(filter(None, (f"{metric}-against-{axis}", data_set)))
+    scale, name = unit(measured[0].measured), "-".join(filter(None, (f"{metric}-against-{axis}", data_set)))
     colours, marks = colours_of(list(lines)), marks_of(list(lines))
     with drawn(name, 280) as canvas:
         axes = canvas.axes
@@ -306,7 +305,7 @@ def bars(cells: Sequence[Cell], metric: str, data_set: str = "") -> Figure | Non
     measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
     if not measured:
         return None
-    scale, name = unit(metric), "-".join(filter(None, (f"bars-{metric}", data_set)))
+    scale, name = unit(measured[0].measured), "-".join(filter(None, (f"bars-{metric}", data_set)))
     keys = [
         key
         for key in measured[0].coordinates
@@ -353,12 +352,11 @@ def _legend(shown: Sequence[Cell], metric: str, scale: float) -> str:
 
 
 def _finding(label: str, best: Cell, measured: Sequence[Cell], metric: str) -> str:
-    scale = unit(metric)
-    text = f"The mean {metric} is highest for {label}, {scale * (best.mean or 0.0):.2f}."
+    text = f"The mean {metric} is highest for {label}, {in_unit(best.measured, best.mean or 0.0)}."
     both = [(cell.mean, cell.published) for cell in measured if cell.mean is not None and cell.published is not None]
     if both:
-        gap = sum(mean - published for mean, published in both) / len(both)
-        text += f" Mean difference from the published values ({counted(len(both), 'value')}): {scale * gap:+.2f}."
+        gap = in_unit(best.measured, sum(mean - published for mean, published in both) / len(both), "+")
+        text += f" Mean difference from the published values ({counted(len(both), 'value')}): {gap}."
     return text
 
 

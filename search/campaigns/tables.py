@@ -17,6 +17,8 @@ from search.campaigns.cells import (
     campaign_table,
     data_axes,
     digits,
+    in_unit,
+    measured_metric,
     row_axes,
     unit,
 )
@@ -177,7 +179,7 @@ def _printed(metric: str, value: float | None) -> str:
 
 
 def campaign_csv(result: CampaignResult) -> str:
-    """Return one cell per line, with values from 0 to 1 except for distances."""
+    """Return one cell per line, with its values as measured: bounded metrics from 0 to 1."""
     text = io.StringIO()
     numbers = ("mean", "std", "published", "seeds")
     writer = csv.writer(text, lineterminator="\n")
@@ -189,10 +191,11 @@ def campaign_csv(result: CampaignResult) -> str:
 
 def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
     metrics = campaign.config.table.metrics
-    measures = any(metric != VALIDATION and unit(metric) == 1 for metric in metrics)
-    distances = "; distances in their own unit" if measures else ""
+    in_percent = [unit(measured_metric(campaign, metric)) > 1 for metric in metrics]
+    as_measured = "" if all(in_percent) else " (distances and metrics of your own: as measured)"
+    units = f"per cent{as_measured}, " if any(in_percent) else ""
     folds = " and folds" if any(member.config.split.folds for member in campaign.members) else ""
-    yield f"per cent, mean ± sample deviation over training seeds{folds}{distances}"
+    yield f"{units}mean ± sample deviation over training seeds{folds}"
     if VALIDATION in metrics:
         objective = campaign.members[0].config.objective
         yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"
@@ -262,7 +265,7 @@ def folds_table(folds: Sequence[FoldModel]) -> TextTable:
 
 
 def _in_unit(metric: str, value: float | None) -> str:
-    return _printed(metric, None if value is None else unit(metric) * value)
+    return NOTHING if value is None else in_unit(metric, value)
 
 
 def _tournament(role: Role, found: Tournament, published: Tournament | None, axes: Sequence[str]) -> TextTable:
@@ -298,9 +301,8 @@ def _worth(found: Tournament) -> str:
 
 def _anytime(campaign: Campaign, curves: Sequence[CampaignCurve]) -> TextTable:
     objective = campaign.members[0].config.objective
-    scale = unit(objective)
     named = [(f"{curve.way}/{curve.loss}", curve) for curve in curves]
-    table = anytime_table(objective, named, lambda value: f"{scale * value:.2f}")
+    table = anytime_table(objective, named, lambda value: in_unit(objective, value))
     axes = search_axes(campaign)
     others = [axis for axis, labels in campaign.config.vary.items() if axis not in axes and len(labels) > 1]
     return replace(table, notes=(*table.notes, *(f"mean over {axis}" for axis in others)))
@@ -331,10 +333,14 @@ DIFFERENCES = ("pair", "difference", "95 % interval", "p (corrected)", "")
 
 def difference(pair: CampaignPair) -> tuple[str, ...]:
     """Return the cells of a pair under the header :data:`DIFFERENCES`."""
-    scale = unit(pair.metric)
-    ends = interval(pair.ci95, scale=scale, digits=2)
-    difference = f"{scale * pair.difference:+.2f}"
-    return " − ".join(pair.names), difference, ends, p_value(pair.p_corrected), verdict(pair)
+    ends = interval(pair.ci95, scale=unit(pair.metric), digits=digits(pair.metric))
+    return (
+        " − ".join(pair.names),
+        in_unit(pair.metric, pair.difference, "+"),
+        ends,
+        p_value(pair.p_corrected),
+        verdict(pair),
+    )
 
 
 def _trends(found: Sequence[Trend]) -> TextTable:
@@ -353,8 +359,7 @@ def _trends(found: Sequence[Trend]) -> TextTable:
 
 
 def _trend(trend: Trend) -> tuple[str, ...]:
-    scale = unit(trend.metric)
-    ends = interval(trend.ci95, scale=scale, digits=2)
+    ends = interval(trend.ci95, scale=unit(trend.metric), digits=digits(trend.metric))
     name = f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}"
     word = "" if not trend.differ else "rises" if trend.change > 0 else "falls"
-    return name, f"{scale * trend.change:+.2f}", ends, p_value(trend.p_corrected), word
+    return name, in_unit(trend.metric, trend.change, "+"), ends, p_value(trend.p_corrected), word

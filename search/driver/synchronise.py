@@ -129,6 +129,11 @@ def register(outcome: Outcome, projection: Projection, name: str, *, is_champion
         Mistakes: a model is missing, or another registered model has this name.
         Failure: MLflow cannot be written.
     """
+    if path := outcome.search.config.trainable:
+        raise Mistakes(
+            f"The models of {outcome.search.name} were not registered because MLflow cannot serve those of {path}, a "
+            "training of your own; `holdout.load` reads them if it has a predictor."
+        )
     with mlflow_errors():
         synchronise(outcome, projection)
         return _register(outcome, projection, name, _log_models(outcome, projection), is_champion=is_champion)

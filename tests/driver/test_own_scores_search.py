@@ -72,6 +72,11 @@ def test_the_defaults_are_the_declared_metrics() -> None:
     assert parse_config(yaml.safe_load(config.to_yaml())) == config
 
 
+def test_the_registry_says_that_it_takes_no_such_models(runs: Path) -> None:
+    refusal = " ".join(holdout_here("register", "items", "--runs", runs, "--trust-code", code=2).stderr.split())
+    assert f"MLflow cannot serve those of {OWN}Nearest, a training of your own" in refusal
+
+
 def test_the_test_keeps_the_values_of_each_item(runs: Path) -> None:
     record = json.loads((runs / "items/test.json").read_text())["openings"][0]
     for model in record["scores"]:

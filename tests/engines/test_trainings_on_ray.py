@@ -11,7 +11,7 @@ import pytest
 import yaml
 from optuna.trial import TrialState
 from support.commands import holdout, kill_when, plain, stored, write_search
-from support.services import ROOT
+from support.services import ROOT, Nodes
 
 from search.config.search_config import parse_config
 from search.trials import record_keys
@@ -70,3 +70,32 @@ def test_an_example_is_killed_resumed_and_verified(name: str, vectors: Path, tmp
     assert [trial.state for trial in stored(runs, name, row)] == [TrialState.COMPLETE] * 3
     assert before.items() <= epochs().items()
     holdout("verify", name, "--runs", runs)
+
+
+def test_a_training_travels_with_a_submitted_search(
+    nodes: Nodes, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package of the training can be imported where the search is submitted, and nowhere on the cluster."""
+    package = tmp_path / "packages" / "shipped_lab"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "losses.py").write_text((ROOT / "examples/function_training.py").read_text())
+    content = {
+        "name": "travels",
+        "trainable": "shipped_lab.losses:contrast",
+        "dataset": {"name": "features", "file": str(vectors)},
+        "training": {"epochs": 2},
+        **SMALL,
+    }
+    runs, file, there = tmp_path / "runs", tmp_path / "travels.yaml", ("--address", nodes.address)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+
+    holdout("submit", write_search(file, content), "--runs", runs, *there)
+    holdout("wait", "travels", *there, code=1)
+    assert "No module named 'shipped_lab'" in plain(holdout("logs", "travels", *there).stdout)
+
+    holdout("submit", write_search(file, content | {"ship": ["shipped_lab"]}), "--runs", runs, *there)
+    holdout("wait", "travels", *there)
+    (row,) = json.loads((runs / "travels" / "summary.json").read_text())["losses"].values()
+    assert row["test"]["map_at_r"]["mean"] > 0
+    holdout("verify", "travels", "--runs", runs, "--trust-code")

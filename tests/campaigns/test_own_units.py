@@ -1,0 +1,78 @@
+"""A campaign of a training with its own metrics: its tables and report print the values as measured, never times 100."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.finished_search import run_here
+
+from search.campaigns.cells import CampaignResult, in_unit
+from search.campaigns.report import study
+from search.campaigns.result import campaign_family, campaign_result
+from search.campaigns.tables import campaign_tables
+from search.config.campaign import Campaign, parse_campaign
+from search.report.summary import write_summary
+from search.report.text_table import TextTable
+
+WRITTEN: dict[str, Any] = {
+    "name": "units",
+    "study": "two sizes of a set of records",
+    "base": {
+        "trainable": "support.own_trainings:Nearest",
+        "dataset": {"name": "support.own_trainings:ManyRecords"},
+        "training": {"epochs": 2},
+        "search": {"trials": 2, "objective": "neg_distance"},
+        "split": {"ratio": 0.6},
+        "selection": {"finalists": 1, "seeds": 1},
+        "final": {"seeds": 2},
+    },
+    "vary": {"epochs": {"1": {"training.epochs": 1}, "2": {"training.epochs": 2}}},
+    "table": {"rows": ["loss"], "metrics": ["validation", "neg_distance", "hit"]},
+    "published": [
+        {"source": "Table 1", "role": "default", "metrics": ["neg_distance"], "cells": {"nearest 1": [-2.5]}}
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def units(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult]]:
+    campaign = parse_campaign(WRITTEN)
+    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+    runs: Path = tmp_path_factory.mktemp("units") / "runs"
+    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
+    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+    for search in searches:
+        search.close()
+
+
+def test_the_numbers_are_as_measured_in_every_table(units: tuple[Campaign, CampaignResult]) -> None:
+    campaign, result = units
+    tables = campaign_tables(campaign, result, [])
+    means = [cell.mean for cell in result.cells if cell.mean is not None]
+    assert len(means) == len(result.cells) == 2 * 2 * 3
+    first = _printed(tables[0])
+    assert all(f"{mean:.3f}" in first for mean in means), tables[0]
+    assert not any("per cent" in note for note in tables[0].notes)
+    largest = max(abs(mean) for mean in means)
+    for table in tables:
+        assert all(abs(float(number)) < 10 * largest + 10 for number in _printed(table)), table.title
+
+
+def test_a_published_number_is_in_the_same_unit(units: tuple[Campaign, CampaignResult]) -> None:
+    campaign, result = units
+    assert [cell.published for cell in result.cells if cell.published is not None] == [-2.5]
+    assert any("(-2.500)" in entry for row in campaign_tables(campaign, result, [])[0].rows for entry in row)
+
+
+def test_the_report_says_the_same(units: tuple[Campaign, CampaignResult]) -> None:
+    campaign, result = units
+    section = study(campaign.config, result)
+    best = max(cell.mean for cell in result.cells if cell.measured == "neg_distance" and cell.mean is not None)
+    assert any(in_unit("neg_distance", best) in figure.finding for figure in section.figures), section.figures
+    assert not any("in percent" in str(figure.picture) for figure in section.figures)
+
+
+def _printed(table: TextTable) -> set[str]:
+    return {number for row in table.rows for entry in row for number in re.findall(r"-?\d+\.\d{2,}", entry)}
