@@ -248,15 +248,18 @@ def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust: Iterab
     return Search(stored_search(runs_folder(runs), name))
 
 
-def compare(*names: str, runs: str | os.PathLike[str] | None = None) -> "Comparison":
+def compare(*names: str, runs: str | os.PathLike[str] | None = None, within: float | None = None) -> "Comparison":
     """Compare the losses of one or several searches with the same split, with tests of their differences.
+
+    ``within`` is the margin of equivalence in points; None: ``final.within`` of the search files.
 
     Raises:
         Mistakes: a search does not exist or has not begun yet, or the splits or objectives differ.
     """
     from search.report.comparison import compare_stored
 
-    return compare_stored([stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)])
+    folders = [stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)]
+    return compare_stored(folders, within=within)
 
 
 def campaign(name: str, *, runs: str | os.PathLike[str] | None = None) -> "CampaignResult":

@@ -230,6 +230,7 @@ def main() -> None:
             console.print(layout.format(rows, seeds, title, *(f"{share:.3f}" for share in worst.values())))
     print_untrained(console, generator)
     print_intervals(console, generator)
+    print_equivalence(console, generator)
     console.print("Pairs found whose difference is 4 deviations of a training (48 classes, noise of the seeds):")
     for rows, seeds in SIZES:
         design = Design(rows=rows, seeds=seeds, classes=48, shift=4.0)
@@ -252,6 +253,33 @@ def print_intervals(console: Console, generator: np.random.Generator) -> None:
         found = " ".join(f"{(p <= level).mean():.3f}" for level in levels)
         held = " ".join(f"{(true_p > level).all(1).mean():.3f}" for level in levels)
         console.print(f"{rows:>5} {seeds:>6}  {found:>26} {held:>28}")
+
+
+def within(tables: Floats, counts_C: Floats, margin: float) -> NDArray[np.bool_]:
+    """Return which pairs with the first row are within ``margin``, [B, R-1]: moved to either side, they differ."""
+    found = np.ones((len(tables), tables.shape[1] - 1), dtype=bool)
+    for sign in (-1, 1):
+        moved = tables.copy()
+        moved[:, 0] += sign * margin
+        p_BP = TESTS["ours"](moved, counts_C)
+        means_BR = (moved @ (counts_C / counts_C.sum())).mean(2)
+        is_beyond = sign * (means_BR[:, :1] - means_BR[:, 1:]) > 0
+        found &= (p_BP[:, [first == 0 for first, _ in pairs(tables.shape[1])]] <= LEVEL / p_BP.shape[1]) & is_beyond
+    return found
+
+
+def print_equivalence(console: Console, generator: np.random.Generator) -> None:
+    """Print how often a difference of the margin is called the same, and how often equal rows are."""
+    console.print("Within a margin of m deviations of a training (48 classes, noise of the seeds, ours):")
+    console.print(f"{'rows':>5} {'seeds':>6}  {'m':>2} {'wrongly: some pair m apart':>28} {'found: equal pairs':>20}")
+    deviation = np.hypot(SHARES["seeds"][0], SHARES["seeds"][2])
+    for (rows, seeds), margin in itertools.product(SIZES, (4.0, 8.0)):
+        design = Design(rows=rows, seeds=seeds, classes=48)
+        tables = design.tables(TABLES, generator)
+        equal = within(tables, design.counts_C, margin * deviation).mean()
+        apart = replace(design, shift=margin).tables(TABLES, generator)
+        wrong = within(apart, design.counts_C, margin * deviation).any(1).mean()
+        console.print(f"{rows:>5} {seeds:>6}  {margin:>2.0f} {wrong:>28.3f} {equal:>20.3f}")
 
 
 def print_untrained(console: Console, generator: np.random.Generator) -> None:

@@ -70,7 +70,8 @@ def comparisons(
         tested, missing = comparable_rows(folders, rows, tested_metrics(campaign), keys)
         left_out += missing
         if tested:
-            pairs += differences(tested, {**coordinates, **baselines}, row_axes(campaign), columns)
+            within = campaign.members[0].config.final.within
+            pairs += differences(tested, {**coordinates, **baselines}, row_axes(campaign), columns, within)
             found += trends(tested, coordinates, numbers)
     return pairs, found, left_out
 
@@ -117,13 +118,16 @@ def baseline_rows(campaign: Campaign) -> Coordinates:
 
 
 def differences(
-    tested: Comparable, coordinates: Coordinates, rows: Sequence[str], columns: Sequence[str]
+    tested: Comparable, coordinates: Coordinates, rows: Sequence[str], columns: Sequence[str], within: float | None
 ) -> list[CampaignPair]:
-    """Return the pairs of rows that were tested on one test set; ``rows`` and ``columns`` are those of the table."""
+    """Return the pairs of rows that were tested on one test set; ``rows`` and ``columns`` are those of the table.
+
+    ``within`` is the margin of equivalence.
+    """
     names = {key: " ".join(found[axis] for axis in (*rows, *columns)) for key, found in coordinates.items()}
     return [
         CampaignPair(**dict(pair), names=(names[pair.first], names[pair.second]))
-        for pair in pairs_of(tested, wanted_pairs(coordinates, columns))
+        for pair in pairs_of(tested, wanted_pairs(coordinates, columns), within)
     ]
 
 

@@ -85,6 +85,7 @@ def campaign_family(campaign: Campaign) -> Family:
         metrics=frozenset(tested_metrics(campaign)),
         rows=frozenset(rows | baselines.keys()),
         pairs=frozenset(map(frozenset, pairs)),
+        within=campaign.members[0].config.final.within,
     )
 
 

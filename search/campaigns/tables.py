@@ -310,7 +310,7 @@ def _anytime(campaign: Campaign, curves: Sequence[CampaignCurve]) -> TextTable:
 
 def _differences(result: CampaignResult) -> TextTable:
     pairs = result.pairs
-    shown = pairs if len(pairs) <= MANY else [pair for pair in pairs if pair.differ]
+    shown = pairs if len(pairs) <= MANY else [pair for pair in pairs if pair.differ or pair.same]
     count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
     return TextTable(
         title="Differences on the test classes",

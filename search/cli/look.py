@@ -107,6 +107,15 @@ def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
 def compare(
     names: Names,
     output: Output = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            "--within",
+            metavar="POINTS",
+            help="Call two rows the same if the interval of their difference is within this margin; by default that "
+            "of the search file (final.within), which was frozen before the test.",
+        ),
+    ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
     trust_code: TrustSearch = False,
@@ -119,7 +128,7 @@ def compare(
     from search.report.text_table import refuse_unknown, write_output
 
     refuse_unknown(output or [])
-    comparison = compare_stored([existing_run(runs, name) for name in dict.fromkeys(names)])
+    comparison = compare_stored([existing_run(runs, name) for name in dict.fromkeys(names)], within=within)
     tables = text_tables(comparison)
     for path in output or []:
         write_output(path, as_csv(comparison), tables)

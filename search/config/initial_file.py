@@ -254,6 +254,7 @@ selection:
 final:
   seeds: 3
   train_on: train       # all: on the validation classes too
+  # within: 1.0         # call losses the same whose difference is surely below one point
 
 # The variation of one setting from seed to seed: put `noise` first in stages below to measure it.
 # noise: {{seeds: 5}}

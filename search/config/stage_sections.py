@@ -167,6 +167,10 @@ class FinalSection(ConfigSection):
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
     """
+    within: float | None = Field(default=None, gt=0)
+    """The margin of equivalence, in points of the metric, or in the unit of a metric of your own: two rows whose
+    difference has an interval within it are the same. It is frozen with the choice; null: no rows are. Example: 1.0.
+    """
 
 
 class NoiseSection(ConfigSection):

@@ -347,7 +347,7 @@ def _own_family(
             for role, number in ((Role.DEFAULT, 0), (Role.TUNED, entry.number))
         ),
     ]
-    return family_of(rows, shown_metrics(search.config.objective, computed))
+    return family_of(rows, shown_metrics(search.config.objective, computed), search.config.final.within)
 
 
 def frozen_selection(search: OpenedSearch) -> Selection:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -17,12 +18,13 @@ from trainables.metrics.table import METRICS, is_retrieval, split_subset
 from trainables.mistakes import Mistakes, listed
 
 
-def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Comparison:
+def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, within: float | None = None) -> Comparison:
     """Return the comparison of the losses of several searches.
 
     Args:
         folders: the searches.
         summaries: their summaries, in the same order.
+        within: the margin of equivalence in points; None: that which all searches froze with their choice.
 
     Raises:
         Mistakes: the searches differ in split, test images or objective.
@@ -34,6 +36,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
     computed = {name for row in rows for name in row.test or {}}
     metrics = shown_metrics(objective, computed)
     wanted = list(tested_pairs(rows))
+    within = within or _frozen_margin(folders)
     tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
     return Comparison(
         objective=objective,
@@ -42,24 +45,32 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
         warnings=(
             *training_told(folders),
             *unlike_told(folders, rows),
-            *chosen_after_opening(folders, family_of(rows, metrics), [row.key for row in rows if row.test]),
+            *chosen_after_opening(folders, family_of(rows, metrics, within), [row.key for row in rows if row.test]),
         ),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
-        pairs=tuple(pairs_of(tested, wanted)) if tested else (),
+        pairs=tuple(pairs_of(tested, wanted, within)) if tested else (),
         left_out=tuple(left_out),
         anytime=tuple(_anytime(summaries)),
         searches=tuple(summaries),
     )
 
 
-def compare_stored(folders: Sequence[RunFolder]) -> Comparison:
-    """Compare stored searches with the results that they have so far.
+def _frozen_margin(folders: Sequence[RunFolder]) -> float | None:
+    """Return the margin of equivalence that was frozen with the choices; None if there are several, or none yet."""
+    margins = {Selection.load(folder.selection).family.within for folder in folders if folder.test.exists()}
+    return margins.pop() if len(margins) == 1 else None
+
+
+def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None) -> Comparison:
+    """Compare stored searches with the results that they have so far; ``within`` is as in :func:`compare`.
 
     Raises:
-        Mistakes: as :func:`compare` and :func:`results_so_far`.
+        Mistakes: as :func:`compare` and :func:`results_so_far`; ``within`` is not above 0.
     """
-    return compare(folders, [results_so_far(folder) for folder in folders])
+    if within is not None and not 0 < within < math.inf:
+        raise Mistakes(f"within is {within:g}; the margin of equivalence is above 0, such as 1 for one point.")
+    return compare(folders, [results_so_far(folder) for folder in folders], within=within)
 
 
 def results_so_far(folder: RunFolder) -> Summary:
@@ -219,6 +230,7 @@ def _opening_of(folder: RunFolder) -> Opening | None:
 # The table as it was frozen before the opening.
 
 AFTER = "chosen after opening"
+NO_MARGIN = "none"
 
 
 def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
@@ -231,12 +243,13 @@ def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
     return [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
 
 
-def family_of(rows: Sequence[Row], metrics: Sequence[str]) -> Family:
-    """Return the table that compares ``rows``."""
+def family_of(rows: Sequence[Row], metrics: Sequence[str], within: float | None) -> Family:
+    """Return the table that compares ``rows``, with the margin of equivalence."""
     return Family(
         metrics=frozenset(metrics),
         rows=frozenset(row.key for row in rows),
         pairs=frozenset(map(frozenset, tested_pairs(rows))),
+        within=within,
     )
 
 
@@ -268,6 +281,9 @@ def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Co
     pairs, frozen_pairs = (
         {pair for pair in family.pairs if all(row in tested for row in pair)} for family in (shown, frozen)
     )
+    if shown.within != frozen.within:
+        margins = [NO_MARGIN if margin is None else f"{margin:g}" for margin in (shown.within, frozen.within)]
+        yield f"{AFTER}: the margin of equivalence is {margins[0]}; frozen with the choice was {margins[1]}"
     if pairs != frozen_pairs:
         yield f"{AFTER}: pairs ({len(pairs)} shown, {len(frozen_pairs)} frozen with the choice)"
 

@@ -353,7 +353,7 @@ def _headline_losses(comparison: Comparison) -> TextTable:
 
 
 def _headline_pairs(comparison: Comparison) -> TextTable:
-    """Return the pairs that differ, and the number of those that do not."""
+    """Return the pairs that differ or are the same within the margin, and the number of those that do not differ."""
     pairs = comparison.pairs
     return TextTable(
         title=_pairs_title(pairs),
@@ -367,7 +367,7 @@ def _headline_pairs(comparison: Comparison) -> TextTable:
                 verdict(pair),
             )
             for pair in pairs
-            if pair.differ
+            if pair.differ or pair.same
         ),
         labels=1,
         notes=(*comparison.left_out, *not_different(pairs)),

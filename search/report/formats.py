@@ -8,6 +8,7 @@ from search.report.statistics import LEVEL, Standing
 from search.report.text_table import NOTHING
 from search.stages import Role
 from spaces.space import Value, value_text
+from trainables.metrics.table import is_bounded
 
 # Numbers and hyperparameters.
 
@@ -81,7 +82,8 @@ def training_sentence(pair: Pair, label: str) -> str:
     p = f"p < {SMALLEST_P}" if pair.p_corrected < SMALLEST_P else f"p = {p_value(pair.p_corrected)}"
     change = f"{pair.metric} {pair.difference:+.4f}"
     if not pair.differ:
-        return f"{label}: {NO_DIFFERENCE} from the untrained network ({change}, {p})"
+        word = the_same(pair) if pair.same else NO_DIFFERENCE
+        return f"{label}: {word} {'as' if pair.same else 'from'} the untrained network ({change}, {p})"
     verb, word = ("helped", "over") if pair.difference > 0 else ("hurt", "against")
     return f"{label}: training {verb}, {change} {word} the untrained network ({p})"
 
@@ -98,10 +100,25 @@ def p_value(p: float) -> str:
 
 
 def verdict(pair: Pair) -> str:
-    """Return "higher" or "lower" for the first row of a pair; empty if the difference is not significant."""
-    if not pair.differ:
+    """Return "higher" or "lower" for the first row of a pair; empty if the difference is not significant.
+
+    With a margin of equivalence, pairs within it are "the same", and those that may be either "undecided".
+    """
+    if pair.differ:
+        higher = "higher" if pair.difference > 0 else "lower"
+        return f"{higher}, but {the_same(pair)}" if pair.same else higher
+    if pair.within is None:
         return ""
-    return "higher" if pair.difference > 0 else "lower"
+    return the_same(pair) if pair.same else "undecided"
+
+
+def the_same(pair: Pair) -> str:
+    """Return "the same within 1 point", with the margin of equivalence of ``pair``."""
+    assert pair.within is not None
+    if not is_bounded(pair.metric):
+        return f"the same within {pair.within:g}"
+    points = f"{100 * pair.within:g}"
+    return f"the same within {points} point{'s' * (points != '1')}"
 
 
 def not_different(pairs: Sequence[Pair]) -> list[str]:
@@ -110,7 +127,10 @@ def not_different(pairs: Sequence[Pair]) -> list[str]:
     if not same:
         return []
     count = f"{same} of {len(pairs)} pairs" if same < len(pairs) else f"any of the {len(pairs)} pairs"
-    return [f"{NO_DIFFERENCE} in {'the pair' if len(pairs) == 1 else count} ({pairs[0].metric} on the test classes)"]
+    where = "the pair" if len(pairs) == 1 else count
+    equal = [pair for pair in pairs if pair.same]
+    told = f"; {len(equal)} of {len(pairs)} {the_same(equal[0])}" if equal else ""
+    return [f"{NO_DIFFERENCE} in {where} ({pairs[0].metric} on the test classes){told}"]
 
 
 # The noise stage.

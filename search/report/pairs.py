@@ -16,6 +16,7 @@ from search.report.statistics import MIN_CLASSES, ScoredRows
 from search.stages import UNTRAINED, Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
+from trainables.metrics.table import is_bounded
 
 # Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
 
@@ -220,8 +221,12 @@ def method_of(pairs: Sequence[Pair]) -> str:
     return METHOD if all(pair.of_classes for pair in pairs) else OF_SEEDS
 
 
-def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> list[Pair]:
-    """Return the differences of the ``wanted`` pairs whose rows were tested, corrected for their number."""
+def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]], within: float | None = None) -> list[Pair]:
+    """Return the differences of the ``wanted`` pairs whose rows were tested, corrected for their number.
+
+    ``within`` is the margin of equivalence as a search file has it, in points of a metric between 0 and 1.
+    """
+    margin = within / 100 if within is not None and is_bounded(tested.metric) else within
     pairs = [pair for pair in wanted if tested.seeds.keys() >= set(pair)]
     estimates = [tested.rows.contrast({first: 1.0, second: -1.0}, len(pairs)) for first, second in pairs]
     return [
@@ -236,6 +241,8 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> lis
             p=estimate.p,
             p_corrected=estimate.p_corrected,
             differ=estimate.differs,
+            within=margin,
+            same=margin is not None and estimate.is_within(margin),
         )
         for (first, second), estimate in zip(pairs, estimates, strict=True)
     ]

@@ -64,6 +64,15 @@ class Estimate:
         """True if the value differs significantly from 0, at 5 % for all tests together."""
         return self.p_corrected <= LEVEL
 
+    def is_within(self, margin: float) -> bool:
+        """Return True if the value is significantly between -``margin`` and ``margin``.
+
+        This is two one-sided tests (Schuirmann 1987), each at half of 5 % for all tests together, so that the verdict
+        agrees with the interval that is shown: at most one of forty tables calls some value so that is not.
+        """
+        low, high = self.ci95
+        return -margin < low and high < margin
+
 
 class ScoredRows(Generic[Key]):
     """Scores of rows that were tested on the same classes, with at least two seeds each.

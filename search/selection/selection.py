@@ -45,11 +45,15 @@ RowName = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """The metrics, rows and pairs of a test table, whose differences are tested together; frozen with the choice."""
+    """The metrics, rows and pairs of a test table, whose differences are tested together; frozen with the choice.
+
+    ``within`` is the margin of equivalence, None without one.
+    """
 
     metrics: frozenset[str]
     rows: frozenset[RowName]
     pairs: frozenset[frozenset[RowName]]
+    within: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for ``selection.json``; equal families give equal content."""
@@ -57,6 +61,7 @@ class Family:
             "metrics": sorted(self.metrics),
             "rows": sorted(map(list, self.rows)),
             "pairs": sorted(sorted(map(list, pair)) for pair in self.pairs),
+            "within": self.within,
         }
 
     @classmethod
@@ -66,6 +71,7 @@ class Family:
             metrics=frozenset(content["metrics"]),
             rows=frozenset(tuple(row) for row in content["rows"]),
             pairs=frozenset(frozenset(tuple(row) for row in pair) for pair in content["pairs"]),
+            within=content["within"],
         )
 
 

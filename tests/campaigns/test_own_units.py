@@ -1,4 +1,4 @@
-"""A campaign of a training with its own metrics: its tables and report print the values as measured, never times 100."""
+"""A campaign of a training with its own metrics: tables and report print values as measured, not times 100."""
 
 import re
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 from scipy.stats import t
 
-from search.report.statistics import ScoredRows, _of_weighted_classes, minimum_detectable_difference
+from search.report.statistics import Estimate, ScoredRows, _of_weighted_classes, minimum_detectable_difference
 
 Floats = NDArray[np.float64]
 
@@ -262,6 +262,37 @@ def test_an_interval_excludes_zero_exactly_if_its_contrast_differs(draw: int, te
     low, high = found.ci95
     assert found.differs == (not low <= 0 <= high) == (found.p <= 0.05 / tests)
     assert found.p_corrected == min(1, tests * found.p)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 60), st.floats(0.01, 1.0))
+def test_a_contrast_is_within_a_margin_exactly_if_both_one_sided_tests_reject(
+    draw: int, tests: int, margin: float
+) -> None:
+    """Moved by the margin to either side, the contrast is significantly on the other side of 0."""
+    generator = np.random.default_rng(draw)
+    counts = np.ones(8, dtype=np.int64)
+    rows = {row: generator.random((3, 8)) * 0.3 for row in range(2)}
+
+    def moved(by: float) -> Estimate:
+        return ScoredRows({0: rows[0] + by, 1: rows[1]}, counts).contrast({0: 1, 1: -1}, tests)
+
+    below, above = moved(-margin), moved(margin)
+    expected = below.differs and below.value < 0 and above.differs and above.value > 0
+    assert moved(0).is_within(margin) == expected
+
+
+@pytest.mark.parametrize(("seeds", "count"), [(2, 2), (3, 4)])
+def test_a_difference_of_the_margin_is_seldom_called_the_same(seeds: int, count: int) -> None:
+    """One table in forty by design; 5.5 in 100 leaves three standard errors of 300 tables."""
+    counts = np.ones(48, dtype=np.int64)
+    called = []
+    for rows in tables(np.random.default_rng(11), count, seeds, 48, 0.2, 0.1)[:300]:
+        apart = 2.0
+        tested = ScoredRows({row: scores + apart * (row % 2) for row, scores in rows.items()}, counts)
+        pairs = list(itertools.combinations(rows, 2))
+        found = [tested.contrast({a: 1, b: -1}, len(pairs)) for a, b in pairs if (a + b) % 2]
+        called.append(any(estimate.is_within(apart) for estimate in found))
+    assert np.mean(called) <= 0.055
 
 
 @pytest.mark.parametrize("apart", [0.0, 2.0])

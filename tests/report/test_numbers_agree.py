@@ -4,6 +4,7 @@ interval."""
 import csv
 import io
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
@@ -147,14 +148,14 @@ def sentences(section: Section) -> str:
 # The test: scores drawn at random, with differences around what can be detected.
 
 
-def drawn(runs: Path, draw: int) -> Comparison:
+def drawn(runs: Path, draw: int, within: float | None = None) -> Comparison:
     generator = np.random.default_rng(draw)
     spread = generator.choice([0.005, 0.02, 0.1])
     losses = ["pnp", "mpa", "triplet", "margin"][: generator.integers(1, 5)]
     means = {loss: tuple(0.5 + generator.normal(0, spread, 2)) for loss in losses}
     made_search(runs, "drawn", means, seeds=tuple(range(11, 11 + int(generator.integers(2, 5)))))
     folder = RunFolder(runs, "drawn")
-    return compare([folder], [stored_summary(folder)])
+    return compare([folder], [stored_summary(folder)], within=within)
 
 
 @pytest.mark.parametrize("draw", range(6))
@@ -192,6 +193,35 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
     assert {name: cells[1] for name, cells in short.items()} == {
         name: cells[1] for name, cells in whole.items() if cells[-1]
     }
+
+
+@pytest.mark.parametrize("draw", range(6))
+@pytest.mark.parametrize("points", [1.0, 5.0, 40.0])
+def test_the_same_within_a_margin_is_the_same_everywhere(tmp_path: Path, draw: int, points: float) -> None:
+    comparison = drawn(tmp_path, draw, points)
+    assert any("margin of equivalence" in warning for warning in comparison.warnings), "none was frozen"
+    matrix = {figure.name: figure for figure in outcome(comparison).figures}["pairs-map_at_r"].picture
+    told = sentences(answer(comparison, [RunFolder(tmp_path, "drawn")]))
+    words = f"the same within {points:g} point{'s' * (points > 1)}"
+    shown = {row[0]: row[-1] for row in text_tables(comparison)[1].rows}
+    short = {row[0]: row[-1] for row in headline_tables(comparison)[1].rows}
+    marks = re.findall(r">\s*[+\u2212-]\d+\.\d ([↑↓]?[=?]?)\s*<", str(matrix).replace("\\n", "\n"))
+    squares = [pair for pair in comparison.pairs for _ in range(2 if pair.second.role is Role.TUNED else 1)]
+    assert len(marks) == len(squares)
+    assert sum("=" in mark for mark in marks) == sum(pair.same for pair in squares)
+    assert sum(mark == "?" for mark in marks) == sum(not (pair.same or pair.differ) for pair in squares)
+    for pair, name in zip(comparison.pairs, shown, strict=True):
+        inside = all(abs(end) < points / 100 for end in pair.ci95)
+        assert (pair.within, pair.same) == (points / 100, inside)
+        assert (words in shown[name]) == inside
+        assert (shown[name] == "undecided") == (not inside and not pair.differ)
+        assert shown[name].startswith("higher" if pair.difference > 0 else "lower") == pair.differ
+        assert (name in short) == (pair.differ or inside)
+        tag = loss_run(comparison, pair.first.loss).tags[tag_of(pair)]
+        assert tag.endswith(f": {shown[name]}")
+        if pair.second.role is Role.DEFAULT and not pair.differ:
+            assert (f"tuned is {words} as its default" in told) >= inside
+    assert compare_stored([RunFolder(tmp_path, "drawn")]).pairs[0].within is None
 
 
 def contains_zero(shown: str) -> bool:

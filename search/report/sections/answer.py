@@ -8,7 +8,7 @@ from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.report.comparison_tables import baselines_told, headline_tables, protocol_sentences
 from search.report.drawing import Figure, Section, counted
-from search.report.formats import interval, is_against_baseline, loss_label, training_sentences
+from search.report.formats import interval, is_against_baseline, loss_label, the_same, training_sentences
 from search.report.results import Comparison, Pair, scored_openings
 from search.report.rows import Row
 from search.report.text_table import TextTable
@@ -63,9 +63,12 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
     label = loss_label(comparison, best.search, best.loss)
     sentence = f"Of {len(tested)} tuned losses, {label} has the highest mean {metric} on the test classes, "
     sentence += f"{means[best.key]:.4f}"
-    if same := [pair for pair in of_best if not pair.differ]:
-        verb = "is" if len(same) == 1 else "are"
-        sentence += f"; {_names(comparison, same, best)} {verb} not significantly different"
+    if alike := [pair for pair in of_best if not pair.differ]:
+        same = [pair for pair in alike if pair.same]
+        undecided = [pair for pair in alike if not pair.same]
+        for found, word in ((same, the_same(same[0]) if same else ""), (undecided, "not significantly different")):
+            if found:
+                sentence += f"; {_names(comparison, found, best)} {'is' if len(found) == 1 else 'are'} {word}"
     elif len(of_best) == len(tested) - 1:
         sentence += ", and beats every other"
     yield f"{sentence}."
@@ -123,7 +126,7 @@ def _against_default(pair: Pair) -> str:
     change = f"{pair.metric} {pair.difference:+.4f} {interval(pair.ci95)}"
     verb = "beats" if pair.difference > 0 else "is worse than"
     if not pair.differ:
-        verb = "is not significantly different from"
+        verb = f"is {the_same(pair)} as" if pair.same else "is not significantly different from"
     return f"tuned {verb} its default ({change})"
 
 

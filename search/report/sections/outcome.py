@@ -19,12 +19,13 @@ from search.report.drawing import (
     pairs_finding,
     row_label,
 )
-from search.report.formats import interval, loss_label, shown_rows
+from search.report.formats import interval, loss_label, shown_rows, the_same
 from search.report.pairs import comparable_halves
-from search.report.results import Comparison
+from search.report.results import Comparison, Pair
 from search.report.rows import Row, RowKey, SeedStatistics
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
+from trainables.metrics.table import is_bounded
 
 if TYPE_CHECKING:
     from matplotlib.patches import Rectangle
@@ -128,20 +129,25 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
     found = [loss_label(comparison, row.search, row.loss) for row in comparison.rows if row.role is Role.TUNED]
     losses = [loss for loss in dict.fromkeys(found) if any(row == loss for row, _ in cells)]
     columns = [name for name in (_DEFAULT, *losses, *_baselines(comparison)) if any(name == to for _, to in cells)]
-    name = f"pairs-{pairs[0].metric}"
+    name, in_points = f"pairs-{pairs[0].metric}", is_bounded(pairs[0].metric)
     with drawn(name, 96 + 32 * len(losses)) as canvas:
         axes = canvas.axes
-        for (loss, other), (difference, differ) in cells.items():
-            row, column = losses.index(loss), columns.index(other)
-            colour = FAINT if not differ else GOOD if difference > 0 else BAD
-            text = f"{100 * difference:+.1f} {'≈' if not differ else '↑' if difference > 0 else '↓'}"
-            square = axes.add_patch(_square(column, row, colour, filled=differ))
+        for (loss, other), (pair, sign) in cells.items():
+            row, column, difference = losses.index(loss), columns.index(other), sign * pair.difference
+            colour = FAINT if not pair.differ else GOOD if difference > 0 else BAD
+            number = f"{100 * difference:+.1f}" if in_points else f"{difference:+.3g}"
+            text = f"{number} {_mark(pair, difference)}"
+            square = axes.add_patch(_square(column, row, colour, filled=pair.differ or pair.same))
             label = axes.text(
                 column, row, text, ha="center", va="center", color=INK, fontsize=min(9, 52 / len(columns))
             )
             mark_loss(loss if other not in losses else f"{loss} {other}", square, label)
         axes.set_xlim(-0.5, len(columns) - 0.5)
-        label_rows(axes, losses, "points, row minus column; ↑ higher, ↓ lower, ≈ not significantly different", losses)
+        marks = "≈ not significantly different"
+        if pairs[0].within is not None:
+            marks = f"= {the_same(pairs[0])}, ? undecided"
+        unit = "points" if in_points else pairs[0].metric
+        label_rows(axes, losses, f"{unit}, row minus column; ↑ higher, ↓ lower, {marks}", losses)
         axes.set_ylim(len(losses) - 0.5, -0.5)
         axes.set_xticks(range(len(columns)), columns, rotation=30, ha="left", rotation_mode="anchor")
         axes.xaxis.tick_top()
@@ -163,14 +169,23 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
 _DEFAULT = "its default"
 
 
-def _cells(comparison: Comparison) -> Iterator[tuple[tuple[str, str], tuple[float, bool]]]:
-    """Yield row, column, difference, and True if it is significant; a pair of two losses in both orders."""
+def _mark(pair: Pair, difference: float) -> str:
+    """Return the mark of a pair, whose ``difference`` is that of the row and the column."""
+    if pair.differ:
+        return f"{'↑' if difference > 0 else '↓'}{'=' * pair.same}"
+    if pair.within is None:
+        return "≈"
+    return "=" if pair.same else "?"
+
+
+def _cells(comparison: Comparison) -> Iterator[tuple[tuple[str, str], tuple[Pair, float]]]:
+    """Yield row, column, their pair and the sign of its difference; a pair of two losses in both orders."""
     for pair in comparison.pairs:
         first, second = (loss_label(comparison, key.search, key.loss) for key in (pair.first, pair.second))
         own = pair.second.role is Role.DEFAULT
-        yield (first, _DEFAULT if own else second), (pair.difference, pair.differ)
+        yield (first, _DEFAULT if own else second), (pair, 1.0)
         if pair.second.role is Role.TUNED:
-            yield (second, first), (-pair.difference, pair.differ)
+            yield (second, first), (pair, -1.0)
 
 
 def _baselines(comparison: Comparison) -> list[str]:
