@@ -6,7 +6,7 @@ from optuna.samplers import BaseSampler, GPSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.search.replay import Way
-from search.study.samplers import GaussianProcess, Tpe
+from search.study.samplers import GaussianProcess, Qmc, Tpe
 from search.trials import changed
 
 # What a model sees of trials that have not ended.
@@ -52,7 +52,29 @@ class GpEarly(GaussianProcess):
         return GPSampler(seed=self.seed_of(number), n_startup_trials=2)
 
 
+class SobolFirst(Tpe):
+    """The tree-structured Parzen estimator after points of the Sobol sequence in place of random ones."""
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        ended = sum(trial.state.is_finished() for trial in trials)
+        if ended >= self.startup_trials:
+            return super().build(number, trials)
+        return Qmc(loss=self.loss, space=self.space, seed=self.seed, trials=self.trials).build(number, trials)
+
+
 CANDIDATES = {
+    "TPE, 2 splits": Way(sampler=Tpe, splits=2),
+    "TPE, 3 splits": Way(sampler=Tpe, seeds=3, splits=3),
+    "TPE, 2 splits, 5 finalists": Way(sampler=Tpe, splits=2, finalists=5),
+    "TPE, 2 splits, mean": Way(sampler=Tpe, splits=2, rule="mean"),
+    "TPE, 3 splits, 5 finalists": Way(sampler=Tpe, seeds=3, splits=3, finalists=5),
+    "TPE, 5 finalists": Way(sampler=Tpe, finalists=5),
+    "TPE, 3 seeds": Way(sampler=Tpe, seeds=3),
+    "Sobol, halving, 2 splits": Way(sampler=Qmc, splits=2),
+    "Sobol, halving, 2 splits, 5 finalists": Way(sampler=Qmc, splits=2, finalists=5),
+    "Sobol, 2 splits": Way(sampler=Qmc, pruner="none", splits=2),
+    "Sobol, then TPE, 2 splits": Way(sampler=SobolFirst, splits=2),
+    "Sobol, then TPE": Way(sampler=SobolFirst),
     "GP, nearest rows": Way(sampler=GaussianProcess, pruner="none", restricted=False),
     "TPE, one seed": Way(sampler=Tpe, seeds=1),
     "TPE with running": Way(sampler=Tpe, seen=with_running),

@@ -51,6 +51,7 @@ class Way:
     pruner: str = "asha"
     finalists: int = 3
     seeds: int = 2
+    splits: int = 1
     rule: Rule = "halving"
     probe: int = 0
     restricted: bool = True
@@ -136,6 +137,9 @@ class _Nearest(BaseSampler):
         params: dict[str, Value] = {}
         for name, parameter in self._table.space.parameters.items():
             if not parameter.exists(params):
+                continue
+            if parameter.distribution.single():  # pinned: samplers are not asked for it
+                params[name] = parameter.default
                 continue
             given = name in proposed
             params[name] = (
@@ -242,7 +246,10 @@ class Replay:
     def _confirming(self, study: LossStudy, trials: Sequence[FrozenTrial], seeds: Mapping[int, int]) -> QueuedStage:
         study.enqueue(
             [
-                (trials[number].params, {"source_trial": number, "split": 0, "seed": self._seed("confirm", index)})
+                (
+                    trials[number].params,
+                    {"source_trial": number, "split": index % self._way.splits, "seed": self._seed("confirm", index)},
+                )
                 for number, count in seeds.items()
                 for index in range(count)
             ]
@@ -298,7 +305,8 @@ class Replay:
         row = self._table.number(trial.params)
         # Of the row and the seed alone, so that a probe and the training that follows it agree.
         generator = np.random.default_rng([self._run, row, trial.user_attrs["seed"]])
-        return self._table.curve(row, self._division, generator)[: running.spec.epochs].tolist()
+        division = (self._division + trial.user_attrs.get("split", 0)) % self._table.divisions
+        return self._table.curve(row, division, generator)[: running.spec.epochs].tolist()
 
     def _report(self, queue: TrialQueue, running: RunningTrial, values: list[float]) -> bool:
         """Report the next epoch; return True if the trial goes on."""

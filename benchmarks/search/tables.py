@@ -1,6 +1,6 @@
 """Tables of real trainings, from which ``make bench-search`` replays searches.
 
-    python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only TABLE …] [--configurations 64]
+    python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only TABLE …] [--configurations 200]
 
 IMAGES holds ``omniglot/images`` and ``grocery/images`` (one sub-folder per class), WEIGHTS is a file for timm's
 ``tf_efficientnet_lite0``, and WORK is a folder for the features and for what is trained so far: an interrupted program
@@ -10,8 +10,8 @@ A table is one loss on one data set. Its configurations are trial 0 and the poin
 proposes after it, in the loss's own space with the learning rates. Each is trained with several seeds on several
 divisions of the classes: a linear layer on the features of a frozen network, by the product's own trainings, in
 stacks. Every epoch is scored on the validation classes, and the best one on further classes, the *other* ones, which
-decide nothing: they say what a configuration is worth. Only the training half of a data set is used, as the product
-divides it; no image of a test class is read.
+are the same in all divisions and decide nothing: they say what a configuration is worth. Only the training half of a
+data set is used, as the product divides it; no image of a test class is read.
 
 Legend: N images, F features, P principal components.
 """
@@ -62,9 +62,8 @@ OBJECTIVE = "map_at_r"
 BACKBONE, COMPONENTS, DIMENSIONS = "timm:tf_efficientnet_lite0", 256, 64
 """The network, the principal components of its features that the layer sees, and the dimensions of its embeddings."""
 EPOCHS, BATCH, IMAGES_PER_CLASS = 8, 100, 30
-CONFIGURATIONS, DIVISIONS, SEEDS = 64, 2, 2
-FOLDS = 4
-"""One quarter of the training half validates, one holds the other classes, and two train."""
+CONFIGURATIONS, DIVISIONS, SEEDS = 200, 3, 2
+"""Each quarter of the training half but the last, which holds the other classes, validates in one of the divisions."""
 RATES = {
     "lr": {"low": 1e-4, "high": 1e-1, "log": True},
     "proxy_lr": {"low": 1e-4, "high": 1.0, "log": True},
@@ -86,13 +85,12 @@ def data_set(name: str, images: Path) -> Dataset:
 
 def divisions(dataset: Dataset) -> list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
     """Return the classes that train, validate and score, of each division of the training half."""
-    found = []
-    for seed in range(DIVISIONS):
-        split = make_split(dataset.identity(), tuple(dataset.classes()), None, ratio=0.75, seed=seed, folds=FOLDS)
-        validation, other, *rest = split.folds
-        learned = {name for fold in rest for name in fold}
-        found.append((tuple(name for name in split.train if name in learned), validation, other))
-    return found
+    split = make_split(dataset.identity(), tuple(dataset.classes()), None, ratio=0.75, seed=0, folds=DIVISIONS + 1)
+    *folds, other = split.folds
+    return [
+        (tuple(name for name in split.train if name not in {*validation, *other}), validation, other)
+        for validation in folds
+    ]
 
 
 def features_file(name: str, images: Path, weights: Path, work: Path) -> Path:

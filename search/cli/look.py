@@ -53,7 +53,16 @@ def status(
         from search.plan.stored import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
-    show(found, as_json, lambda: Tables([_status_table(found, address or str(runs))]))
+    location, further = address or str(runs), _overtuning(runs, name, address)
+    show(found, as_json, lambda: Tables([_status_table(found, location, *further)]))
+
+
+def _overtuning(runs: Path, name: str | None, address: str | None) -> "Iterator[str]":
+    """Yield the sentence on the choices in a runs folder of this machine, if all of its searches are shown."""
+    from search.report.overtuning import overtuning_sentence
+
+    if name is None and address is None and (sentence := overtuning_sentence(runs)):
+        yield sentence
 
 
 def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
@@ -71,7 +80,7 @@ def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
     return [StoredSearch(existing_run(runs, name))]
 
 
-def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
+def _status_table(found: list[dict[str, Any]], location: str, *further: str) -> "TextTable":
     from search.report.text_table import NOTHING, TextTable
 
     rows, notes = [], []
@@ -97,7 +106,7 @@ def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
         header=COLUMNS,
         rows=tuple(rows),
         labels=3,
-        notes=tuple(notes) if found else (f"There is no search in {location}.",),
+        notes=(*notes, *further) if found else (f"There is no search in {location}.",),
     )
 
 

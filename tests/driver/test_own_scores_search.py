@@ -1,6 +1,7 @@
 """Searches with trainings that score their items themselves, from their files to the verified scores."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,14 @@ def test_the_defaults_are_the_declared_metrics() -> None:
     assert config.objective == "hit"
     assert config.metrics.validation == config.test_metrics == ("hit", "neg_distance", "largest_share")
     assert parse_config(yaml.safe_load(config.to_yaml())) == config
+
+
+def test_the_report_ends_with_the_choices_below_their_default(runs: Path, tmp_path: Path) -> None:
+    holdout_here("report", "items", "--runs", runs, "--output", tmp_path / "report.html", "--trust-code")
+    assert re.search(
+        r"Of 3 tested choices in this runs folder, (none|\d) ended below the default",
+        (tmp_path / "report.html").read_text(),
+    )
 
 
 def test_the_registry_says_that_it_takes_no_such_models(runs: Path) -> None:

@@ -9,6 +9,7 @@ from search.plan.stored import StoredSearch
 from search.report.comparison_tables import baselines_told, headline_tables, protocol_sentences
 from search.report.drawing import Figure, Section, counted
 from search.report.formats import interval, is_against_baseline, loss_label, the_same, training_sentences
+from search.report.overtuning import overtuning_sentence
 from search.report.results import Comparison, Pair, scored_openings
 from search.report.rows import Row
 from search.report.text_table import TextTable
@@ -203,6 +204,7 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
             f"`holdout verify {checked}` recomputes all results from the records; "
             + (f"`holdout campaign {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
+            *filter(None, [overtuning_sentence(searches[0].folder.runs)]),
         ),
         results=(
             TextTable(
