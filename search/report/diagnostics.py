@@ -11,10 +11,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
+from search.report.comparison import shown_metrics
 from search.report.results import Detectable, Finding, NoiseSummary, PruningAudit
-from search.report.statistics import minimum_detectable_difference
+from search.report.statistics import deviation_interval, minimum_detectable_difference
 from search.selection import finalists
-from search.trials import by_params, epochs_of, mean_value
+from search.trials import by_fold, by_params, epochs_of, mean_value
 from spaces.space import Parameter, Params, Space, Value, position, value_at
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
@@ -243,23 +244,43 @@ def noise_summary(plan: Plan, trials: Sequence[FrozenTrial]) -> NoiseSummary | N
         std=std,
         split_values=split_values,
         split_std=_deviation(split_values),
-        detectable=_detectable(std, plan),
+        detectable={metric: _detectable(found, plan) for metric, found in _by_metric(plan, complete).items()},
         covers=COVERS,
     )
 
 
-def _detectable(std: float | None, plan: Plan) -> Detectable:
-    """Return the detectable difference for this search's table.
+def _by_metric(plan: Plan, complete: Sequence[FrozenTrial]) -> dict[str, list[float]]:
+    """Return the values of the metrics of the table at the best epochs, over the seeds on the search's own split."""
+    objective, own = plan.config.objective, [trial for trial in complete if trial.user_attrs["split"] == 0]
+    best = [
+        [max(fold, key=lambda record: record["metrics"][objective])["metrics"] for fold in by_fold(epochs_of(trial))]
+        for trial in own
+    ]
+    known = [name for name in plan.config.test_metrics if all(name in fold for trial in best for fold in trial)]
+    return {
+        name: [statistics.fmean(fold[name] for fold in trial) for trial in best]
+        for name in shown_metrics(objective, {objective, *known})
+    }
+
+
+MIN_NOISE_SEEDS = 4
+"""With fewer seeds the deviation may be wrong by a factor of more than six (three seeds) or 31 (two)."""
+
+
+def _detectable(values: Sequence[float], plan: Plan) -> Detectable:
+    """Return the detectable difference for this search's table, from the values of the noise stage.
 
     Its pairs are each tuned loss against its default, the other tuned losses and, where there is one, the untrained
-    network.
+    network. It is proportional to the deviation of the noise, and so are the ends of its interval.
     """
     losses, seeds = len(plan.config.loss_names), plan.config.final.seeds
     pairs = losses * (1 + plan.config.has_baselines) + losses * (losses - 1) // 2
-    difference = None
-    if std is not None:
-        difference = minimum_detectable_difference(std, seeds=seeds, rows=2 * losses, pairs=pairs)
-    return Detectable(seeds=seeds, pairs=pairs, difference=difference)
+    if len(values) < MIN_NOISE_SEEDS:
+        return Detectable(seeds=seeds, pairs=pairs, difference=None)
+    std = statistics.stdev(values)
+    difference = minimum_detectable_difference(std, seeds=seeds, rows=2 * losses, pairs=pairs)
+    ends = None if difference is None else deviation_interval(difference, len(values))
+    return Detectable(seeds=seeds, pairs=pairs, difference=difference, ci95=ends)
 
 
 def _deviation(values: Sequence[float]) -> float | None:

@@ -9,6 +9,7 @@ from search.report.text_table import NOTHING
 from search.stages import Role
 from spaces.space import Value, value_text
 from trainables.metrics.table import is_bounded
+from trainables.mistakes import counted
 
 # Numbers and hyperparameters.
 
@@ -146,12 +147,23 @@ def noise_text(noise: NoiseSummary, objective: str) -> str:
     ]
     if noise.split_std is not None:
         lines.append(f"Over {len(noise.split_values)} class splits with one seed it is {noise.split_std:.4f}.")
-    found = noise.detectable
-    if found.difference is None:
+    found = next(iter(noise.detectable.values()))
+    told = [
+        f"of {metric} from {entry.difference:.4f} {interval(entry.ci95)}"
+        for metric, entry in noise.detectable.items()
+        if entry.difference is not None and entry.ci95
+    ]
+    if found.seeds < 2:
         lines.append(f"final.seeds = {found.seeds}: one seed cannot show any difference.")
+    elif told:
+        lines.append(
+            f"final.seeds = {found.seeds} can detect differences {' and '.join(told)} between the rows of "
+            f"{found.pairs} pair{'s' * (found.pairs > 1)}, before the noise of the test classes (5 %, power 80 %; in "
+            f"brackets the 95 % interval, from {len(noise.values)} seeds)."
+        )
     else:
         lines.append(
-            f"final.seeds = {found.seeds} can detect differences of {found.difference:.4f} or more between the rows of "
-            f"{found.pairs} pair{'s' * (found.pairs > 1)}, before the noise of the test classes (5 %, power 80 %)."
+            f"What final.seeds = {found.seeds} can detect is not known from {counted(len(noise.values), 'seed')}; "
+            "measure at least 4 (noise.seeds)."
         )
     return " ".join([*lines, noise.covers])

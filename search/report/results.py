@@ -262,12 +262,14 @@ class Detectable(Result):
         seeds: number of seeds of each row.
         pairs: number of pairs that are tested.
         difference: difference of a pair that the test finds with probability 80 %, on top of which comes the noise of
-            the test classes; None with one seed.
+            the test classes; None with one final seed, or with too few seeds of the noise.
+        ci95: its 95 % interval, from the number of seeds of the noise.
     """
 
     seeds: int
     pairs: int
     difference: float | None
+    ci95: tuple[float, float] | None = None
 
 
 class NoiseSummary(Result):
@@ -281,7 +283,8 @@ class NoiseSummary(Result):
         std: sample deviation of ``values``; None with one value.
         split_values: values on several class splits, trained with the first seed.
         split_std: sample deviation of ``split_values``; None with one value.
-        detectable: the smallest difference that the final seeds can show with this noise.
+        detectable: for each metric of the table that was measured, the objective first, the smallest difference that
+            the final seeds can show with its own noise.
         covers: a sentence on the sources of noise that are included.
     """
 
@@ -292,7 +295,7 @@ class NoiseSummary(Result):
     std: float | None
     split_values: tuple[float, ...]
     split_std: float | None
-    detectable: Detectable
+    detectable: Mapping[str, Detectable]
     covers: str
 
 

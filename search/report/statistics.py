@@ -226,6 +226,14 @@ def minimum_detectable_difference(std: float, *, seeds: int, rows: int, pairs: i
     return float(np.quantile(needed_B - std * (2 / seeds) ** 0.5 * generator.standard_normal(TABLES), POWER))
 
 
+def deviation_interval(std: float, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a standard deviation estimated from ``count`` normally distributed values."""
+    from scipy.special import chdtri  # slow to import
+
+    low, high = (std * math.sqrt((count - 1) / chdtri(count - 1, tail)) for tail in (0.025, 0.975))
+    return low, high
+
+
 # Mean, deviation and interval of a few seeds.
 #
 # The interval of a metric between 0 and 1 is Student's t on the logit scale. For 60,000 samples each, drawn from three

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.driving import only, train
+from scipy.stats import chi2
+from support.driving import only, record, train
 
 from search.driver.stages import noise_stage
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch, open_search
 from search.report.formats import noise_text
-from search.report.results import Detectable
 from search.report.statistics import minimum_detectable_difference
 from search.report.summary import summarise
 from search.stages import Stage
@@ -66,7 +66,9 @@ def test_the_deviations_and_what_a_budget_can_tell(opened: Opened) -> None:
     assert noise.split_values == (0.01, 0.25, 0.36)
     assert noise.split_std == pytest.approx(statistics.stdev([0.01, 0.25, 0.36]))
     expected = minimum_detectable_difference(noise.std or 0.0, seeds=5, rows=2, pairs=1)
-    assert noise.detectable == Detectable(seeds=5, pairs=1, difference=expected)
+    assert expected is not None
+    found = noise.detectable["map_at_r"]
+    assert (found.seeds, found.pairs, found.difference) == (5, 1, expected)
     said = noise_text(noise, "map_at_r")
     for part in (
         "0.0750, deviation 0.0656 over 4 seeds",
@@ -75,6 +77,41 @@ def test_the_deviations_and_what_a_budget_can_tell(opened: Opened) -> None:
         "does not",
     ):
         assert part in said, said
+
+
+def test_each_metric_has_its_own_noise_at_the_best_epoch(opened: Opened) -> None:
+    search = opened(noise={"seeds": 5}, losses=["pnp"])
+    queue = TrialQueue(only(noise_stage(search)))
+    recalls = [0.5, 0.7, 0.6, 0.9, 0.4]
+    while job := queue.next_trial():
+        records = [
+            {**record(1, 0.3), "metrics": {"map_at_r": 0.3 + job.number / 100, "recall_at_1": recalls[job.number]}},
+            {**record(2, 0.1), "metrics": {"map_at_r": 0.1, "recall_at_1": 0.99}},
+        ]
+        queue.on_trial_result(job, {"records": records, "finished": True})
+    noise = summarise(search).noise
+    assert noise is not None
+    assert [*noise.detectable] == ["map_at_r", "recall_at_1"]
+    said = noise_text(noise, "map_at_r")
+    for metric, values in (("map_at_r", [0.3, 0.31, 0.32, 0.33, 0.34]), ("recall_at_1", recalls)):
+        found, std = noise.detectable[metric], statistics.stdev(values)
+        expected = minimum_detectable_difference(std, seeds=2, rows=2, pairs=1)
+        assert found.difference == pytest.approx(expected)
+        assert found.ci95 is not None
+        ends = [expected * (4 / quantile) ** 0.5 for quantile in chi2(4).ppf([0.975, 0.025])]
+        assert found.ci95 == pytest.approx(ends)
+        assert f"of {metric} from {expected:.4f} [{ends[0]:.4f}, {ends[1]:.4f}]" in said
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_few_seeds_tell_no_number(opened: Opened, seeds: int) -> None:
+    search = opened(noise={"seeds": seeds}, losses=["pnp"])
+    drive(search)
+    noise = summarise(search).noise
+    assert noise is not None
+    assert all(found.difference is None for found in noise.detectable.values())
+    said = noise_text(noise, "map_at_r")
+    assert f"What final.seeds = 2 can detect is not known from {seeds} seeds; measure at least 4 (noise.seeds)." in said
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ KEYS: dict[str, Any] = {
         "std": None,
         "split_values": None,
         "split_std": None,
-        "detectable": ("seeds", "pairs", "difference"),
+        "detectable": dict.fromkeys(("map_at_r", "recall_at_1"), ("seeds", "pairs", "difference", "ci95")),
         "covers": None,
     },
     "test_opened": None,
