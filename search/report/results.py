@@ -388,7 +388,7 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Changes whenever the keys of the file or their meaning change."""
 
 
@@ -408,7 +408,7 @@ class Summary(Shown):
         time: durations.
     """
 
-    format: Literal[5] = FORMAT
+    format: Literal[6] = FORMAT
     name: str
     split: SplitSummary
     objective: str

@@ -193,7 +193,7 @@ def test_without_a_complete_trial(opened: Callable[..., OpenedSearch], tmp_path:
 def test_an_older_summary_is_made_anew(runs: Path) -> None:
     whole = Page(reported(runs, "small")).text
     path = RunFolder(runs, "small").summary
-    path.write_text(path.read_text().replace('"format": 5', '"format": 1'))
+    path.write_text(path.read_text().replace('"format": 6', '"format": 1'))
     assert Page(reported(runs, "small")).text == whole
 
 
