@@ -191,10 +191,12 @@ def test_without_a_complete_trial(opened: Callable[..., OpenedSearch], tmp_path:
 
 
 def test_an_older_summary_is_made_anew(runs: Path) -> None:
-    whole = Page(reported(runs, "small")).text
+    whole = re.sub(
+        r" Of 2 tested choices in this runs folder.*?2506\.19540\)\.", "", Page(reported(runs, "small")).text
+    )
     path = RunFolder(runs, "small").summary
     path.write_text(path.read_text().replace('"format": 6', '"format": 1'))
-    assert Page(reported(runs, "small")).text == whole
+    assert Page(reported(runs, "small")).text == whole, "choices are counted from stored summaries alone"
 
 
 def test_results_that_are_gone(runs: Path) -> None:
