@@ -27,8 +27,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "engines": {"base", "capacity", "ray_session"},
     "report": {
-        "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs",
-        "results", "rows", "sections.answer", "sections.anytime_curves", "sections.effort", "sections.mosaic",
+        "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models",
+        "overtuning", "pairs", "results", "rows", "sections.answer", "sections.anytime_curves", "sections.effort",
+        "sections.mosaic",
         "sections.outcome", "shown", "statistics", "summary", "text_table", "trial_page",
     },
     "driver": {

@@ -55,7 +55,14 @@ def searched(job: Job) -> Outcome:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     name, way, slots, trials, run = job
-    return Replay(table(name), WAYS[way], trials=trials, slots=slots, run=run).outcome()
+    loss = name.rpartition("-")[0]
+    earlier = [table(other) for other in names_of_tables() if other.startswith(f"{loss}-") and other != name]
+    return Replay(table(name), WAYS[way], trials=trials, slots=slots, run=run, earlier=earlier).outcome()
+
+
+def names_of_tables() -> list[str]:
+    """Return the names of all tables."""
+    return sorted(path.stem for path in TABLES.glob("*.parquet"))
 
 
 def all_searched(jobs: Sequence[Job], results: Path | None, processes: int) -> dict[Job, Outcome]:
@@ -158,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 2, 8, 16])
     parser.add_argument("--trials", type=int, nargs="+", default=[8, 16, 32, 64])
-    parser.add_argument("--tables", nargs="+", default=sorted(path.stem for path in TABLES.glob("*.parquet")))
+    parser.add_argument("--tables", nargs="+", default=names_of_tables())
     parser.add_argument("--ways", nargs="+", default=list(COMPARED), choices=list(WAYS), metavar="WAY")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--processes", type=int, default=1)

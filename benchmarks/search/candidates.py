@@ -63,6 +63,8 @@ class SobolFirst(Tpe):
 
 
 CANDIDATES = {
+    "TPE that learns": Way(sampler=Tpe, learns=True),
+    "TPE that learns, 2 splits": Way(sampler=Tpe, learns=True, splits=2),
     "TPE, 2 splits": Way(sampler=Tpe, splits=2),
     "TPE, 3 splits": Way(sampler=Tpe, seeds=3, splits=3),
     "TPE, 2 splits, 5 finalists": Way(sampler=Tpe, splits=2, finalists=5),

@@ -9,10 +9,12 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.driver.learning import lessons, log_lessons
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
-from search.report.comparison import Comparison, compare, family_of, shown_metrics
-from search.report.rows import Row
+from search.plan.stored import LEARNT_FROM
+from search.report.comparison import Comparison, compare, family_of
+from search.report.rows import Row, shown_metrics
 from search.report.summary import Summary, write_summary
 from search.selection import (
     EXPORTED,
@@ -64,10 +66,18 @@ def search_stage(search: OpenedSearch) -> QueuedStage:
 
 
 def with_default(search: OpenedSearch, loss: str) -> LossStudy:
-    """Return the study of the search stage, whose trial 0 is the default configuration."""
+    """Return the study of the search stage, whose trial 0 is the default configuration.
+
+    The trials that follow it are learned from earlier searches, if the search asks for that. They are enqueued with it
+    in one transaction, so that a search that goes on after a kill has the same ones.
+    """
     study = search.study(loss, Stage.SEARCH)
     if not study.trials():
-        study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
+        learnt = lessons(search.plan, loss)
+        log_lessons(loss, learnt)
+        first = (search.plan.spaces[loss].default, {"default": True})
+        attributes = [{LEARNT_FROM: {"search": lesson.search, "number": lesson.number}} for lesson in learnt]
+        study.enqueue([first, *zip([lesson.params for lesson in learnt], attributes, strict=True)])
     return study
 
 

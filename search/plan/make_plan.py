@@ -17,7 +17,7 @@ from search.plan.checks.data import (
     split_of,
 )
 from search.plan.checks.parts import check_memory, check_network, check_noise, check_parts, check_spaces, check_stack
-from search.plan.checks.services import check_addresses, check_machine, check_origin, check_runs_folder
+from search.plan.checks.services import check_addresses, check_learning, check_machine, check_origin, check_runs_folder
 from search.plan.growth import Growth, growth, in_order, is_tested, successor
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
@@ -114,6 +114,7 @@ def make_plan(
 
 def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     check_origin(found, config, folder.runs)
+    check_learning(found, config, folder.runs)
     plan = make_plan(config, folder.runs, findings=found)
     if origin := config.search.origin:
         _check_same_classes(RunFolder(folder.runs, origin), plan.split)

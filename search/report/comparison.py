@@ -10,11 +10,10 @@ from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.anytime import compared_curves
 from search.report.pairs import comparable_rows, pairs_of, tested_pairs
 from search.report.results import Comparison, SearchCurve, Summary, scored_openings, stored_summary
-from search.report.rows import Row, RowKey
+from search.report.rows import Row, RowKey, shown_metrics
 from search.selection import Family, Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
 from trainables.files import reading
-from trainables.metrics.table import METRICS, is_retrieval, split_subset
 from trainables.mistakes import Mistakes, listed
 
 
@@ -231,16 +230,6 @@ def _opening_of(folder: RunFolder) -> Opening | None:
 
 AFTER = "chosen after opening"
 NO_MARGIN = "none"
-
-
-def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
-    """Return the test metrics that a comparison shows, among those that were ``computed``.
-
-    All of them if a training computes its own metrics: it declares those that matter.
-    """
-    if not any(is_retrieval(split_subset(name)[0]) or split_subset(name)[0] in METRICS for name in computed):
-        return sorted(computed, key=lambda name: (name != objective, name))
-    return [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
 
 
 def family_of(rows: Sequence[Row], metrics: Sequence[str], within: float | None) -> Family:

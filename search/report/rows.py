@@ -5,7 +5,7 @@ A column is one entry of :data:`COLUMNS`. The terminal tables, CSV, Markdown, La
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from search.report.text_table import NOTHING
 from search.stages import Role
 from spaces.space import Value
+from trainables.metrics.table import METRICS, is_retrieval, split_subset
 
 
 class Result(BaseModel):
@@ -282,3 +283,13 @@ COLUMNS = (
 def mean_of(entry: Entry) -> float | None:
     """Return the number of an entry: a mean over seeds, or the number itself."""
     return entry.mean if isinstance(entry, SeedStatistics) else entry
+
+
+def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
+    """Return the test metrics that a comparison shows, among those that were ``computed``.
+
+    All of them if a training computes its own metrics: it declares those that matter.
+    """
+    if not any(is_retrieval(split_subset(name)[0]) or split_subset(name)[0] in METRICS for name in computed):
+        return sorted(computed, key=lambda name: (name != objective, name))
+    return [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]

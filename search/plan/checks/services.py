@@ -265,6 +265,28 @@ MAY_DIFFER = ("dataset.cache",)
 """Entries within these that change no value."""
 
 
+def check_learning(found: Findings, config: SearchConfig, runs: Path) -> None:
+    """Check that the searches named by ``search.learn_from`` exist and have chosen for a loss of this search."""
+    for name in config.search.learn_from if isinstance(config.search.learn_from, tuple) else ():
+        from search.plan.stored import StoredSearch  # imports sqlalchemy
+
+        try:
+            folder = existing_run(runs, name)
+            losses = StoredSearch(folder).losses
+        except Mistakes as error:
+            found.add(f"search.learn_from: {sentence}" for sentence in error.sentences)
+            continue
+        if not folder.selection.exists() or not folder.summary.exists():
+            found.add([f"search.learn_from: {name} has not chosen yet; wait until it has, or remove it."])
+        elif not {*losses} & {*config.loss_names}:
+            found.add(
+                [
+                    f"search.learn_from: {name} searches {', '.join(losses)}, and this search none of them; name a "
+                    "search with the same losses."
+                ]
+            )
+
+
 def check_origin(found: Findings, config: SearchConfig, runs: Path) -> None:
     """Check that the search named by ``search.from`` exists, and that its trials could be this search's own."""
     origin = config.search.origin

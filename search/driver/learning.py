@@ -1,0 +1,114 @@
+"""What a search learns from earlier ones in its runs folder: what they chose are its first trials.
+
+This is ``search.learn_from``. A choice is made on validation classes, and no test value is read. A search that trained
+or validated on classes of this search's test set is never learned from.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution
+
+from search.plan.plan import Plan
+from search.plan.runs import RunFolder, campaign_of, find_runs, stored_config, stored_split
+from search.report.results import stored_summary
+from spaces.search_space import SearchSpace, nearest
+from spaces.space import Params, Value
+from trainables.mistakes import Mistakes, counted, listed
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """What an earlier ``search`` chose for a loss, its trial ``number``; ``params`` are in the space of this search."""
+
+    search: str
+    number: int
+    params: Params
+
+
+def lessons(plan: Plan, loss: str) -> list[Lesson]:
+    """Return the first trials of ``loss`` after its default: distinct ones, at most a quarter of its trials.
+
+    With ``auto`` the searches with the same network come first, and of them the latest ones; otherwise they come in the
+    order of the file.
+    """
+    found: dict[Params, Lesson] = {plan.spaces[loss].default: Lesson(search="", number=0, params=Params({}))}
+    for folder in _earlier(plan):
+        if lesson := _lesson(plan, folder, loss):
+            found.setdefault(lesson.params, lesson)
+    _, *others = found.values()
+    return others[: plan.config.search.trials // 4]
+
+
+def log_lessons(loss: str, found: Sequence[Lesson]) -> None:
+    """Log which earlier choices a loss begins with."""
+    if found:
+        origins = listed([f"{lesson.search} (trial {lesson.number})" for lesson in found])
+        logger.info("%s begins with what %s chose.", loss, origins)
+
+
+def _earlier(plan: Plan) -> Iterator[RunFolder]:
+    """Yield the searches to learn from, without those that know classes of the test set."""
+    wanted, runs = plan.config.search.learn_from, plan.folder.runs
+    if wanted == "auto":
+        folders = sorted(filter(_is_chosen, find_runs(runs)), key=lambda folder: _distance(plan, folder))
+        campaign = campaign_of(runs, plan.config.name)
+        folders = [folder for folder in folders if campaign is None or folder.name not in campaign.searches()]
+    else:
+        folders = [RunFolder(runs, name) for name in wanted if wanted != "none"]
+    for folder in folders:
+        if folder.name == plan.config.name:
+            continue
+        if known := {*plan.split.test} & _classes(folder):
+            logger.warning(
+                "Nothing was learned from %s: %s of this search's test set have the names of classes that it trained "
+                "or validated on.", folder.name, counted(len(known), "class", "classes"),
+            )  # fmt: skip
+        else:
+            yield folder
+
+
+def _is_chosen(folder: RunFolder) -> bool:
+    return folder.selection.exists() and folder.summary.exists()
+
+
+def _distance(plan: Plan, folder: RunFolder) -> tuple[bool, float]:
+    """Return a key that sorts searches with the same network first, and the latest ones of them."""
+    try:
+        network = stored_config(folder)["model"]["backbone"]
+    except (Mistakes, KeyError, TypeError):
+        network = None
+    return network != plan.config.model.backbone, -folder.selection.stat().st_mtime
+
+
+def _classes(folder: RunFolder) -> set[str]:
+    split = stored_split(folder)
+    return {name for division in split.divisions for part in division for name in part}
+
+
+def _lesson(plan: Plan, folder: RunFolder, loss: str) -> Lesson | None:
+    """Return what the search in ``folder`` chose for ``loss``; None if it kept its default or has no such loss."""
+    entry = stored_summary(folder).losses.get(loss)
+    if entry is None or not entry.chosen or not entry.chosen.number or entry.chosen.params is None:
+        return None
+    params = in_space(plan.spaces[loss], entry.chosen.params)
+    return Lesson(search=folder.name, number=entry.chosen.number, params=params)
+
+
+def in_space(space: SearchSpace, params: Mapping[str, Any]) -> Params:
+    """Return the configuration of ``space`` that is nearest to ``params`` of another space.
+
+    What only one of the spaces has, and choices that this one does not offer, are as in its default.
+    """
+    values: dict[str, Value] = {}
+    for name, parameter in space.parameters.items():
+        distribution = parameter.distribution
+        if name not in params or distribution.single():
+            continue
+        if not isinstance(distribution, CategoricalDistribution) or params[name] in distribution.choices:
+            values[name] = nearest(distribution, params[name])
+    return space.complete(values)
