@@ -99,6 +99,28 @@ def test_extrapolated_by_hand() -> None:
     assert running.state == TrialState.RUNNING, "the study's own trial is not changed"
 
 
+@pytest.mark.parametrize(("splits", "chosen"), [(1, 1), (2, 2)])
+def test_another_split_may_decide(splits: int, chosen: int) -> None:
+    # Row 1 is the best on the search's split, 0.9 against 0.8; on the other one it has 0.1, and row 2 0.9.
+    first, other = (hill(values) for values in ([0.5, 0.9, 0.8, 0.2, 0.0], [0.5, 0.1, 0.9, 0.2, 0.0]))
+    validation = np.concatenate([first.validation, other.validation], axis=1)
+    table = replace(first, validation=validation, other=np.concatenate([first.other, other.other], axis=1))
+    way = Way(sampler=InOrder, pruner="none", rule="mean", splits=splits)
+    assert Replay(table, way, trials=4, slots=1, run=0).outcome().chosen == chosen
+
+
+def test_what_an_earlier_search_chose_is_tried_first() -> None:
+    # Of four trials one is learned: the earlier table is best at 1.0, which InOrder proposes as trial 4.
+    earlier = hill([0.5, 0.6, 0.1, 0.2, 0.9])
+    table = hill([0.5, 0.4, 0.3, 0.2, 0.8])
+    way = Way(sampler=InOrder, pruner="none")
+    found = [
+        Replay(table, replace(way, learns=learns), trials=4, slots=1, run=0, earlier=[earlier]).outcome()
+        for learns in (False, True)
+    ]
+    assert [outcome.chosen for outcome in found] == [0, 4]
+
+
 def test_diverging_rows_fail() -> None:
     table = hill([0.5, 0.9, 0.6, 0.55, 0.0])
     table.validation[1] = np.nan
