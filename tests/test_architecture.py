@@ -27,10 +27,10 @@ ROOMS: dict[str, set[str]] = {
     },
     "engines": {"base", "capacity", "ray_session"},
     "report": {
-        "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models",
-        "overtuning", "pairs", "results", "rows", "sections.answer", "sections.anytime_curves", "sections.effort",
-        "sections.mosaic",
-        "sections.outcome", "shown", "statistics", "summary", "text_table", "trial_page",
+        "anytime", "compared", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app",
+        "loss_results", "models", "overtuning", "pairs", "results", "rows", "scored", "sections.answer",
+        "sections.anytime_curves", "sections.effort", "sections.mosaic", "sections.outcome", "shown", "statistics",
+        "summary", "text_table", "trial_page",
     },
     "driver": {
         "doctor", "enqueue", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",

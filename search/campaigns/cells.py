@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.config.search_config import SearchConfig
-from search.report.results import ComparedCurve, LossSummary, Pair, Summary
+from search.report.compared import ComparedCurve, Pair
+from search.report.loss_results import LossSummary
+from search.report.results import Summary
 from search.report.rows import Result, Row
 from search.report.shown import Shown
 from search.report.statistics import Tournament

@@ -28,8 +28,9 @@ from search.config.search_config import SearchSection
 from search.plan.search import OpenedSearch
 from search.report.anytime import compared_curves
 from search.report.comparison import image_set_of
+from search.report.loss_results import LossSummary
 from search.report.pairs import Comparable, comparable_rows, method_of, pairs_of
-from search.report.results import LossSummary, Summary
+from search.report.results import Summary
 from search.report.rows import Row, RowKey, mean_of
 from search.report.statistics import Estimate, Tournament, tournament
 from search.stages import BASELINES, UNTRAINED, Role

@@ -37,8 +37,9 @@ from search.report.comparison import (
     training_told,
     unlike_told,
 )
-from search.report.results import Summary, scored_openings
+from search.report.results import Summary
 from search.report.rows import Row
+from search.report.scored import scored_openings
 from search.report.text_table import as_markdown, rows_as_markdown
 from search.selection import Family, Selection
 from search.stages import Role, Stage

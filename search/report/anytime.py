@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from search.report.results import ComparedCurve, CurvePoint, Incumbent, LossSummary
+from search.report.compared import ComparedCurve, CurvePoint
+from search.report.loss_results import Incumbent, LossSummary
 from search.report.statistics import LEVEL
 from search.report.text_table import NOTHING, TextTable
 from search.trials import epochs_of

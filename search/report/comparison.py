@@ -8,9 +8,11 @@ from typing import Any
 
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.anytime import compared_curves
+from search.report.compared import Comparison, SearchCurve
 from search.report.pairs import comparable_rows, pairs_of, tested_pairs
-from search.report.results import Comparison, SearchCurve, Summary, scored_openings, stored_summary
+from search.report.results import Summary, stored_summary
 from search.report.rows import Row, RowKey, shown_metrics
+from search.report.scored import scored_openings
 from search.selection import Family, Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
 from trainables.files import reading

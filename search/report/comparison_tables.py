@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from search.report.anytime import anytime_table
+from search.report.compared import Comparison, Pair
 from search.report.formats import (
     interval,
     loss_label,
@@ -18,8 +19,9 @@ from search.report.formats import (
     training_sentences,
     verdict,
 )
+from search.report.loss_results import LossSummary
 from search.report.pairs import method_of
-from search.report.results import Comparison, LossSummary, Pair, SplitSummary
+from search.report.results import SplitSummary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role

@@ -11,7 +11,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
-from search.report.results import Detectable, Finding, NoiseSummary, PruningAudit
+from search.report.loss_results import Finding, PruningAudit
+from search.report.results import Detectable, NoiseSummary
 from search.report.rows import shown_metrics
 from search.report.statistics import deviation_interval, minimum_detectable_difference
 from search.selection import finalists

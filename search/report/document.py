@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch, stored_search
+from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.drawing import Drawing, Photograph, Plot, Section
-from search.report.results import Comparison, Summary
+from search.report.results import Summary
 from search.report.sections.answer import again, answer
 from search.report.sections.anytime_curves import anytime_curves
 from search.report.sections.effort import effort

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from search.plan.stored import StoredSearch
+from search.report.compared import Comparison, Pair
 from search.report.formats import loss_label
-from search.report.results import Comparison, Pair
 from search.report.rows import Row
 from search.report.text_table import TextTable
 from search.stages import Role

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from search.report.results import Comparison, NoiseSummary, Pair
+from search.report.compared import Comparison, Pair
+from search.report.results import NoiseSummary
 from search.report.rows import Row
 from search.report.statistics import LEVEL, Standing
 from search.report.text_table import NOTHING

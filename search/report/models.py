@@ -11,11 +11,14 @@ import yaml
 from search import __version__
 from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
+from search.report.compared import Comparison, Pair
 from search.report.comparison import compare
 from search.report.comparison_tables import baselines_told
 from search.report.formats import interval, is_against_baseline, parameters, training_sentence
-from search.report.results import Comparison, LossSummary, Pair, ScoredModel, scored_openings, stored_summary
+from search.report.loss_results import LossSummary
+from search.report.results import stored_summary
 from search.report.rows import Row, RowKey, SeedStatistics, mean_of
+from search.report.scored import ScoredModel, scored_openings
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.selection import Selection, exported_trial
 from search.stages import Role, Stage, short_study_name

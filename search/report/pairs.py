@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder
-from search.report.results import Pair, ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
+from search.report.compared import Pair
 from search.report.rows import Row, RowKey
+from search.report.scored import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.statistics import MIN_CLASSES, ScoredRows
 from search.stages import UNTRAINED, Role
 from trainables.arrays import array_names, read_arrays

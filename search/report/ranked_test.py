@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder, stored_split
-from search.report.results import ScoredModel, scored_openings
 from search.report.rows import Row
+from search.report.scored import ScoredModel, scored_openings
 from search.selection import EDGES, FOLDER, RetrievalFile
 from search.stages import Role
 from trainables.arrays import read_arrays

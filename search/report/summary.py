@@ -15,22 +15,10 @@ from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
 from search.report.anytime import incumbents
 from search.report.diagnostics import diagnose, noise_summary, pruning_audit
-from search.report.results import (
-    Baseline,
-    BestTrial,
-    FrontTrial,
-    LossSummary,
-    ScoredBaseline,
-    ScoredModel,
-    ScoredOpening,
-    SplitAgreement,
-    SplitSummary,
-    Summary,
-    TimeSummary,
-    TrialCounts,
-    scored_openings,
-)
+from search.report.loss_results import BestTrial, FrontTrial, LossSummary, SplitAgreement, TrialCounts
+from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
+from search.report.scored import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.statistics import over_seeds
 from search.selection import Baselines, Confirmation, Ledger, Selection, best_on_splits, confirmations
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage

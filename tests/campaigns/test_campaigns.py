@@ -26,7 +26,7 @@ from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.report.formats import ranks_beside
-from search.report.results import LossSummary
+from search.report.loss_results import LossSummary
 from search.report.statistics import over_seeds
 from search.selection.ledger import Ledger
 from search.stages import Role

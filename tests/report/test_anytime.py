@@ -6,7 +6,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search.report.anytime import curve_of, incumbents
-from search.report.results import Incumbent
+from search.report.loss_results import Incumbent
 from search.trials import ByEpoch, record_key
 from trainables.spec import EpochRecord
 

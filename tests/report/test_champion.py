@@ -6,9 +6,10 @@ import pytest
 from support.made_search import Means, made_search
 
 from search.plan.runs import RunFolder
+from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.models import champion
-from search.report.results import Comparison, stored_summary
+from search.report.results import stored_summary
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ from support.made_search import frozen_selection, made_search
 
 from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
+from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.formats import p_value
 from search.report.pairs import comparable_rows
-from search.report.results import Comparison, stored_summary
+from search.report.results import stored_summary
 from search.report.rows import COLUMNS, Output, Row, SeedStatistics
 from search.selection.selection import Family
 from trainables.files import write_json

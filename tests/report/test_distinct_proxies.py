@@ -15,9 +15,10 @@ from support.tampered import Copied
 
 from search.driver.synchronise import loss_run, search_run
 from search.plan.runs import RunFolder
+from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, text_tables
-from search.report.results import Comparison, Summary
+from search.report.results import Summary
 from search.report.sections.outcome import outcome
 from trainables.losses.base import SAME_PROXY
 

@@ -19,12 +19,13 @@ from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch, status_of, trial_rows
+from search.report.compared import Comparison, Pair
 from search.report.comparison import compare, compare_stored
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.drawing import Section
 from search.report.formats import interval, p_value, verdict
 from search.report.pairs import comparable_halves
-from search.report.results import Comparison, Pair, stored_summary
+from search.report.results import stored_summary
 from search.report.rows import RowKey
 from search.report.sections.answer import answer
 from search.report.sections.anytime_curves import anytime_curves

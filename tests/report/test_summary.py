@@ -17,8 +17,9 @@ from search.driver.synchronise import loss_run, search_run
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch, open_search
+from search.report.compared import Comparison
 from search.report.comparison import compare
-from search.report.results import Comparison, Summary, stored_summary
+from search.report.results import Summary, stored_summary
 from search.report.summary import summarise, write_summary
 from search.selection.ledger import Ledger
 from search.selection.selection import Selection

@@ -16,7 +16,7 @@ from support.summaries import (
 )
 
 from search.plan.runs import RunFolder
-from search.report.results import BestTrial, Finding, TrialCounts
+from search.report.loss_results import BestTrial, Finding, TrialCounts
 from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.selection.ledger_file import LedgerFile

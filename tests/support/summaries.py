@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search.report.results import Incumbent, LossSummary, SplitSummary, Summary, TimeSummary, TrialCounts
+from search.report.loss_results import Incumbent, LossSummary, TrialCounts
+from search.report.results import SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedStatistics
 from search.stages import Role
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from search import __version__
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
+from search.report.compared import Comparison, Pair
 from search.report.comparison_tables import baselines_told, headline_tables, protocol_sentences
 from search.report.drawing import Figure, Section, counted
 from search.report.formats import interval, is_against_baseline, loss_label, the_same, training_sentences
 from search.report.overtuning import overtuning_sentence
-from search.report.results import Comparison, Pair, scored_openings
 from search.report.rows import Row
+from search.report.scored import scored_openings
 from search.report.text_table import TextTable
 from search.selection import Ledger, Selection
 from search.stages import Role

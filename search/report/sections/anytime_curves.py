@@ -22,7 +22,8 @@ from search.report.drawing import (
     scatter,
 )
 from search.report.formats import interval
-from search.report.results import Incumbent, Summary
+from search.report.loss_results import Incumbent
+from search.report.results import Summary
 from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.report.text_table import NOTHING, TextTable

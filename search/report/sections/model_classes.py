@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from search.report.compared import Comparison
 from search.report.drawing import (
     FAINT,
     INK,
@@ -30,7 +31,6 @@ from search.report.drawing import (
 from search.report.formats import loss_label
 from search.report.pairs import ClassScores
 from search.report.ranked_test import RankedTest
-from search.report.results import Comparison
 from search.report.rows import Row, RowKey
 from search.report.text_table import NOTHING, TextTable
 from search.selection import in_digest_order

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from search.report.compared import Comparison
 from search.report.drawing import FAINT, Figure, drawn, label_rows, legend_below, loss_styles, mark_loss, row_label
 from search.report.formats import interval, loss_label
 from search.report.ranked_test import (
@@ -19,7 +20,6 @@ from search.report.ranked_test import (
     overlap,
     true_positive_rates,
 )
-from search.report.results import Comparison
 from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.report.text_table import NOTHING, TextTable

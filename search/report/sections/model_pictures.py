@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from search.report.compared import Comparison
 from search.report.drawing import BAD, COLOURS, GOOD, Figure, counted
 from search.report.ranked_test import RankedConfiguration, RankedTest
-from search.report.results import Comparison
 from search.report.sections.model_curves import configuration_labels
 from search.report.sections.mosaic import Mosaic
 from search.report.text_table import TextTable

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from search.plan.stored import StoredSearch
+from search.report.compared import Comparison
 from search.report.drawing import Figure, Section, counted
 from search.report.pairs import class_scores, per_image_metrics
 from search.report.ranked_test import RankedTest, ranked_test
-from search.report.results import Comparison, scored_openings
+from search.report.scored import scored_openings
 from search.report.sections.model_classes import class_dots, class_values, hardest
 from search.report.sections.model_curves import distances, precision_recall, roc
 from search.report.sections.model_pictures import embedding_map, retrieval_gallery

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from search.report.compared import Comparison, Pair
 from search.report.comparison_tables import pairs_table
 from search.report.drawing import (
     BAD,
@@ -21,7 +22,6 @@ from search.report.drawing import (
 )
 from search.report.formats import interval, loss_label, shown_rows, the_same
 from search.report.pairs import comparable_halves
-from search.report.results import Comparison, Pair
 from search.report.rows import Row, RowKey, SeedStatistics
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role

@@ -17,7 +17,8 @@ from search.plan.stored import StoredSearch
 from search.report.drawing import BAD, COLOURS, FAINT, counted
 from search.report.formats import parameters
 from search.report.importances import Importances, importances
-from search.report.results import LossSummary, Summary
+from search.report.loss_results import LossSummary
+from search.report.results import Summary
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Stage
 from search.trials import ByEpoch, ByFold, epochs_of

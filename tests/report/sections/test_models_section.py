@@ -19,9 +19,10 @@ from search.driver.removal import plan_removal
 from search.plan.disk_usage import measure_entry
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
+from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.drawing import Drawing, Figure, Photograph, Plot, Section
-from search.report.results import Comparison, stored_summary
+from search.report.results import stored_summary
 from search.report.sections.models import models_section
 from search.stages import Role
 

@@ -29,7 +29,7 @@ from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.drawing import Drawing, Figure, Plot, Section
 from search.report.importances import importances
-from search.report.results import BestTrial, Finding
+from search.report.loss_results import BestTrial, Finding
 from search.report.rows import SeedStatistics
 from search.report.sections.front import front
 from search.report.sections.history import history

@@ -1,0 +1,72 @@
+"""The scores of each opening of the test classes: ``test.json``, which the test stage writes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from trainables.files import reading
+
+
+class _Stored(BaseModel):
+    """A part of the file; keys that a report does not need are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class ScoredModel(_Stored):
+    """One trained model on the test classes.
+
+    Attributes:
+        loss: name of the loss.
+        source_trial: trial of the search whose configuration was trained.
+        seed: seed of the training.
+        fold: fold of the training; None without folds.
+        metrics: value of each metric.
+        in_small_galleries: objective on test galleries with as many classes as a validation gallery.
+        per_image: name of the file with the per-image results.
+        per_item: the metrics that have a value per item, of a training that scores its items itself; None for others.
+    """
+
+    loss: str
+    source_trial: int
+    seed: int
+    fold: int | None
+    metrics: Mapping[str, float]
+    in_small_galleries: float | None
+    per_image: str
+    per_item: tuple[str, ...] | None = None
+
+
+class ScoredBaseline(_Stored):
+    """A network without training on the test classes; the attributes are those of a :class:`ScoredModel`."""
+
+    name: str
+    metrics: Mapping[str, float]
+    in_small_galleries: float | None
+    per_image: str
+
+
+class ScoredOpening(_Stored):
+    """One opening: its ``id`` in the ledger, when it ``finished`` (seconds since 1970), and the models' scores.
+
+    ``overlap`` is the number of test images that are images of the training half, too.
+    """
+
+    id: str
+    finished: float
+    overlap: int
+    scores: tuple[ScoredModel, ...]
+    baselines: tuple[ScoredBaseline, ...] = ()
+
+
+class _TestFile(_Stored):
+    openings: tuple[ScoredOpening, ...]
+
+
+def scored_openings(path: Path) -> tuple[ScoredOpening, ...]:
+    """Return the openings stored at ``path``, in order; none while the test classes are sealed."""
+    if not path.exists():
+        return ()
+    with reading(path):
+        return _TestFile.model_validate_json(path.read_bytes()).openings
