@@ -1,8 +1,10 @@
 """Candidates: ways to search that are tried on the tables before any of them becomes a part of the product."""
 
+import warnings
 from collections.abc import Sequence
 
-from optuna.samplers import BaseSampler, GPSampler
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, GPSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.search.replay import Way
@@ -52,14 +54,19 @@ class GpEarly(GaussianProcess):
         return GPSampler(seed=self.seed_of(number), n_startup_trials=2)
 
 
-class SobolFirst(Tpe):
-    """The tree-structured Parzen estimator after points of the Sobol sequence in place of random ones."""
+class RandomFirst(Tpe):
+    """The tree-structured Parzen estimator after random trials, as Optuna has it."""
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        ended = sum(trial.state.is_finished() for trial in trials)
-        if ended >= self.startup_trials:
-            return super().build(number, trials)
-        return Qmc(loss=self.loss, space=self.space, seed=self.seed, trials=self.trials).build(number, trials)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            return TPESampler(
+                seed=self.seed_of(number),
+                multivariate=True,
+                group=True,
+                constant_liar=True,
+                n_startup_trials=self.startup_trials,
+            )
 
 
 CANDIDATES = {
@@ -75,8 +82,7 @@ CANDIDATES = {
     "Sobol, halving, 2 splits": Way(sampler=Qmc, splits=2),
     "Sobol, halving, 2 splits, 5 finalists": Way(sampler=Qmc, splits=2, finalists=5),
     "Sobol, 2 splits": Way(sampler=Qmc, pruner="none", splits=2),
-    "Sobol, then TPE, 2 splits": Way(sampler=SobolFirst, splits=2),
-    "Sobol, then TPE": Way(sampler=SobolFirst),
+    "random, then TPE": Way(sampler=RandomFirst),
     "GP, nearest rows": Way(sampler=GaussianProcess, pruner="none", restricted=False),
     "TPE, one seed": Way(sampler=Tpe, seeds=1),
     "TPE with running": Way(sampler=Tpe, seen=with_running),

@@ -31,7 +31,7 @@ from search.plan.stored import StoredSearch
 from search.plan.work import Work, planned_budgets, seconds_left
 from search.selection import REPAIR
 from search.stages import Stage, study_name
-from search.study import Tally, is_blind, left_to_chance
+from search.study import Tally, is_blind, without_model
 from trainables.data.header import look_at
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
 from trainables.mistakes import Mistakes, counted
@@ -270,7 +270,7 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
     slots, losses = slots_here(plan.config), plan.config.loss_names
     samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
     blind = any(is_blind(sampler, slots, len(losses)) for sampler in samplers)
-    told = (left_to_chance(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
+    told = (without_model(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
     for text in filter(None, dict.fromkeys(told)):
         yield CheckResult(check="sampling", state="warning" if blind else "ok", found=text.rstrip("."))
 

@@ -55,7 +55,7 @@ from search.report.models import write_model_folders
 from search.report.summary import write_summary
 from search.selection import Family, validate_untrained
 from search.stages import Stage, search_of
-from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, left_to_chance
+from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, without_model
 from search.tracking import Projection, Tracker
 from trainables.inference.model_files import DESCRIPTION
 from trainables.mistakes import Mistakes, counted
@@ -378,14 +378,14 @@ def _print_rungs(searches: Sequence[OpenedSearch], console: Console) -> None:
 
 
 def _print_chance(searches: Sequence[OpenedSearch], console: Console, slots: int) -> None:
-    """Print how many trials of each new study are random; all losses share the slots."""
+    """Print how many trials of each new study are proposed without a model; all losses share the slots."""
     new = [
         (search.config.search.sampler, sampler)
         for search in searches
         for loss in search.config.loss_names
         if not search.trials(loss, Stage.SEARCH) and (sampler := search.plan.budget(loss).sampler)
     ]
-    for text in dict.fromkeys(left_to_chance(name, sampler, slots, len(new)) for name, sampler in new):
+    for text in dict.fromkeys(without_model(name, sampler, slots, len(new)) for name, sampler in new):
         if text:
             console.print(text, style="dim", highlight=False)
 

@@ -14,7 +14,7 @@ from .queued import (
 )
 from .sampler import (
     is_blind as is_blind,
-    left_to_chance as left_to_chance,
+    without_model as without_model,
 )
 from .storage.driver import (
     DriverStorage as DriverStorage,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optuna import Study
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from spaces.search_space import SearchSpace
-from spaces.space import Value
+from spaces.space import Value, steps, value_at
 from trainables.spec import derived_seed
 
 
@@ -90,16 +90,47 @@ class Sampler(ABC):
         """The number of finished trials that the model needs; None for a sampler without a model."""
         return None
 
-    def random_trials(self, slots: int) -> int:
+    def trials_before_model(self, slots: int) -> int:
         """Return how many trials start before the model is used, with ``slots`` trials running at once.
 
         Trial n starts when n + 1 - slots trials have ended. The result is 0 for a sampler without a model.
         """
         return 0 if self.waits_for is None else min(self.trials, self.waits_for + slots - 1)
 
+    def point_of_sobol(self, number: int) -> BaseSampler:
+        """Return an Optuna sampler of trial ``number``: point ``number - 1`` of the search's scrambled Sobol sequence.
+
+        Trial 0 is the default. A condition only leaves a dimension unused.
+        """
+        searched = self.space.searched
+        if not searched or number == 0:
+            return Fixed(self.space.default)
+        from scipy.stats.qmc import Sobol  # takes half a second, only spent where it is used
+
+        sequence = Sobol(len(searched), scramble=True, rng=derived_seed(self.seed, self.loss, "sobol"))
+        if number > 1:  # fast_forward(0) is an error
+            sequence.fast_forward(number - 1)
+        (point,) = sequence.random(1)
+        return Fixed(
+            {
+                name: quantile(parameter.distribution, float(share))
+                for (name, parameter), share in zip(searched.items(), point, strict=True)
+            }
+        )
+
     def config_key(self, name: str) -> str:
         """Return the key of a parameter in the search file."""
         return f"space.{name}" if "." in name else f"space.{self.loss}.{name}"
+
+
+CAUSED_BY_PARAMS = ("DIVERGED", "OUT_OF_MEMORY")
+"""The failures caused by a trial's parameters; CODE_ERROR and LOST say nothing about them."""
+
+
+def failed_by_params(trial: FrozenTrial) -> bool:
+    """Return True if ``trial`` failed because of its parameters, from which samplers learn."""
+    failure = trial.user_attrs.get("failure")
+    return trial.state == TrialState.FAIL and failure is not None and failure["cause"] in CAUSED_BY_PARAMS
 
 
 class Fixed(BaseSampler):
@@ -125,8 +156,26 @@ class Fixed(BaseSampler):
         return self._values[param_name]
 
 
-def left_to_chance(name: str, sampler: Sampler, slots: int, studies: int = 1) -> str | None:
-    """Return a sentence about the trials that ``sampler``, called ``name``, proposes at random; None without a model.
+def quantile(distribution: BaseDistribution, share: float) -> Value:
+    """Return the value of ``distribution`` with ``share``, in [0, 1), of its probability below it.
+
+    Whole numbers on a logarithmic scale reach half way to their neighbours.
+    """
+    if isinstance(distribution, FloatDistribution | IntDistribution) and distribution.log:
+        is_whole = isinstance(distribution, IntDistribution)
+        margin = 0.5 if is_whole else 0.0
+        widened = FloatDistribution(distribution.low - margin, distribution.high + margin, log=True)
+        value = min(max(value_at(widened, share), distribution.low), distribution.high)
+        return round(value) if is_whole else value
+    values = steps(distribution)
+    if values is not None:
+        return values[int(share * len(values))]
+    assert isinstance(distribution, FloatDistribution)
+    return distribution.low + share * (distribution.high - distribution.low)
+
+
+def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> str | None:
+    """Return a sentence on the trials that ``sampler``, called ``name``, proposes without its model; None without one.
 
     ``studies`` share the ``slots``. A search of the default alone has nothing to propose.
     """
@@ -136,14 +185,15 @@ def left_to_chance(name: str, sampler: Sampler, slots: int, studies: int = 1) ->
     each = -(-slots // studies)
     because = f"the model needs {waits} finished trials, and each loss runs {each} at once"
     if not is_blind(sampler, slots, studies):
-        random = f"the first {sampler.random_trials(each)} of {sampler.trials} trials"
-        return f"Sampling ({name}): {random} are random: {because}."
+        first = f"the first {sampler.trials_before_model(each)} of {sampler.trials} trials"
+        return f"Sampling ({name}): {first} are proposed without the model: {because}."
     fix = f"ask for more than {waits} trials"
     if (useful := (sampler.trials - waits) * studies) > 0:
         fix = f"set search.max_concurrent to {useful} at most, or ask for more trials"
-    return f"Sampling ({name}): all {sampler.trials} trials are random: {because}. To use the model, {fix}."
+    all_trials = f"all {sampler.trials} trials are proposed without the model"
+    return f"Sampling ({name}): {all_trials}: {because}. To use it, {fix}."
 
 
 def is_blind(sampler: Sampler, slots: int, studies: int = 1) -> bool:
     """Return True if a sampler with a model proposes all trials without it."""
-    return sampler.random_trials(-(-slots // studies)) >= sampler.trials
+    return sampler.trials_before_model(-(-slots // studies)) >= sampler.trials

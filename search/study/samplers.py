@@ -5,22 +5,31 @@ import warnings
 from collections.abc import Sequence
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
-from search.study.sampler import Fixed, Sampler
-from spaces.space import Value, steps, value_at
-from trainables.spec import derived_seed
+from search.study.sampler import Sampler, failed_by_params
+
+MODELLED = (TrialState.COMPLETE, TrialState.PRUNED)
+"""The states of the trials that Optuna's TPE counts before it uses its model."""
 
 
 class Tpe(Sampler):
-    """Tree-structured Parzen estimator (Bergstra et al. 2011), multivariate."""
+    """Tree-structured Parzen estimator (Bergstra et al. 2011), multivariate.
 
-    summary = "tree-structured Parzen estimator over all hyperparameters together"
+    It begins with points of the Sobol sequence in place of random ones, which cover the space more evenly. Replayed
+    from tables of trainings, searches of 8, 16 and 32 trials lack 0.27, 0.06 and 0.03 points less on two slots. On
+    sixteen, where most trials start before the model is ready, it is 0.32, 0.35 and 0.22 (``make bench-search``).
+    """
+
+    summary = "tree-structured Parzen estimator over all hyperparameters together, after points of a Sobol sequence"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. Running trials count as bad ones, so that concurrent trials differ."""
+        ended = sum(trial.state in MODELLED or failed_by_params(trial) for trial in trials)
+        if ended < self.startup_trials:
+            return self.point_of_sobol(number)
         with warnings.catch_warnings():
             # Conditional parameters (PNP's alpha) need the decomposition into groups, which is experimental in Optuna.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -60,39 +69,7 @@ class Qmc(Sampler):
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return a sampler of the trial's point."""
-        searched = self.space.searched
-        if not searched or number == 0:
-            return Fixed(self.space.default)
-        from scipy.stats.qmc import Sobol  # takes half a second, only spent where it is used
-
-        sequence = Sobol(len(searched), scramble=True, rng=derived_seed(self.seed, self.loss, "sobol"))
-        if number > 1:  # fast_forward(0) is an error
-            sequence.fast_forward(number - 1)
-        (point,) = sequence.random(1)
-        return Fixed(
-            {
-                name: quantile(parameter.distribution, float(share))
-                for (name, parameter), share in zip(searched.items(), point, strict=True)
-            }
-        )
-
-
-def quantile(distribution: BaseDistribution, share: float) -> Value:
-    """Return the value of ``distribution`` with ``share``, in [0, 1), of its probability below it.
-
-    Whole numbers on a logarithmic scale reach half way to their neighbours.
-    """
-    if isinstance(distribution, FloatDistribution | IntDistribution) and distribution.log:
-        is_whole = isinstance(distribution, IntDistribution)
-        margin = 0.5 if is_whole else 0.0
-        widened = FloatDistribution(distribution.low - margin, distribution.high + margin, log=True)
-        value = min(max(value_at(widened, share), distribution.low), distribution.high)
-        return round(value) if is_whole else value
-    values = steps(distribution)
-    if values is not None:
-        return values[int(share * len(values))]
-    assert isinstance(distribution, FloatDistribution)
-    return distribution.low + share * (distribution.high - distribution.low)
+        return self.point_of_sobol(number)
 
 
 class GaussianProcess(Sampler):

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from search.goal import Goal
 from search.study.budget import Tally
 from search.study.pruners import Pruner
-from search.study.sampler import Sampler
+from search.study.sampler import Sampler, failed_by_params
 from search.study.storage.driver import DriverStorage
 from search.trials import TrialValue, changed, params_of, record_key, record_keys
 from spaces.search_space import SearchSpace
@@ -205,10 +205,6 @@ class LossStudy:
                 Trial(self._study, trial._trial_id).set_constraint(constraint.text, constraint.excess(measured))
 
 
-CAUSED_BY_PARAMS = ("DIVERGED", "OUT_OF_MEMORY")
-"""The failures caused by a trial's parameters; CODE_ERROR and LOST say nothing about them."""
-
-
 class SeenStudy(Study):
     """The study ``name`` as its sampler sees it: with all objectives, and failures due to the parameters as bad trials.
 
@@ -237,8 +233,7 @@ class SeenStudy(Study):
 
     def take(self, trial: FrozenTrial) -> None:
         """Take note of a stored trial; one that has ended will not change any more."""
-        failure = trial.user_attrs.get("failure")
-        if trial.state == TrialState.FAIL and failure and failure["cause"] in CAUSED_BY_PARAMS:
+        if failed_by_params(trial):
             self._bad[trial.number] = changed(trial, state=TrialState.PRUNED, intermediate_values={})
         if self._goal and trial.state == TrialState.COMPLETE:
             values = list(self._goal.values(self._goal.measured(trial)))

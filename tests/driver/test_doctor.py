@@ -52,7 +52,7 @@ def test_a_search_is_looked_at(search_file: Callable[..., dict[str, Any]], tmp_p
     assert found(findings, "data").found == "folder: 6 classes train, 2 validate, 8 test"
     assert " for images in " in found(findings, "disk").found
     assert all(finding.state != "failed" for finding in findings)
-    assert "all 3 trials are random" in found(findings, "sampling").found
+    assert "all 3 trials are proposed without the model" in found(findings, "sampling").found
     assert found(findings, "sampling").state == "warning"
     assert not (tmp_path / "runs").exists()
 

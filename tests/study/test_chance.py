@@ -11,7 +11,7 @@ from search.driver.pipeline import _print_chance
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.sampler import is_blind, left_to_chance
+from search.study.sampler import is_blind, without_model
 from search.study.trial_queue import TrialQueue
 
 
@@ -25,7 +25,7 @@ from search.study.trial_queue import TrialQueue
         ("gp", "gp:relative_params:0", 5, 1),
     ],
 )
-def test_as_many_trials_are_left_to_chance_as_is_said(
+def test_as_many_trials_are_without_model_as_is_said(
     opened: Callable[..., OpenedSearch], sampler: str, attribute: str, trials: int, slots: int
 ) -> None:
     """Optuna stores a model's proposal in the trial, and nothing for a random one."""
@@ -38,8 +38,8 @@ def test_as_many_trials_are_left_to_chance_as_is_said(
     drawn = sum(attribute not in trial.system_attrs for trial in search.study("proxy_anchor", Stage.SEARCH).trials())
     row = search.plan.budget("proxy_anchor").sampler
     assert row is not None
-    assert row.random_trials(slots) == drawn
-    told = left_to_chance(sampler, row, slots)
+    assert row.trials_before_model(slots) == drawn
+    told = without_model(sampler, row, slots)
     assert told
     assert (f"the first {drawn} of {trials} trials" if drawn < trials else f"all {trials} trials") in told
 
@@ -50,7 +50,7 @@ def test_as_many_trials_are_left_to_chance_as_is_said(
         (
             16,
             ["pnp"],
-            "all 16 trials are random: the model needs 4 finished trials, and each loss runs 16 at once",
+            "all 16 trials are proposed without the model: the model needs 4 finished trials, and each loss runs 16",
         ),
         (13, ["pnp"], "set search.max_concurrent to 12 at most, or ask for more trials."),
         (32, ["pnp", "mpa"], "set search.max_concurrent to 24 at most"),
@@ -63,7 +63,7 @@ def test_it_says_how_trials_are_learnt_from(
     search = opened(search={"trials": 16}, losses=losses)
     sampler = search.plan.budget("pnp").sampler
     assert sampler is not None
-    assert says in str(left_to_chance("tpe", sampler, slots, len(losses)))
+    assert says in str(without_model("tpe", sampler, slots, len(losses)))
 
 
 @pytest.mark.parametrize(("name", "trials"), [("random", 4), ("random", 1), ("qmc", 4), ("qmc", 1)])
@@ -72,21 +72,21 @@ def test_nothing_is_said_of_samplers_that_learn_nothing(
 ) -> None:
     sampler = opened(search={"trials": trials, "sampler": name}).plan.budget("pnp").sampler
     assert sampler is not None
-    assert left_to_chance(name, sampler, 64) is None
+    assert without_model(name, sampler, 64) is None
     assert not is_blind(sampler, 64)
 
 
 def test_nothing_is_said_where_the_default_is_the_only_trial(opened: Callable[..., OpenedSearch]) -> None:
     sampler = opened(search={"trials": 1}).plan.budget("pnp").sampler
     assert sampler is not None
-    assert left_to_chance("tpe", sampler, 1) is None
+    assert without_model("tpe", sampler, 1) is None
 
 
 def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., OpenedSearch]) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
     said = StringIO()
     _print_chance([search], Console(file=said, width=200), slots=4)  # two for each of its two losses
-    assert said.getvalue().startswith("Sampling (tpe): all 5 trials are random")
+    assert said.getvalue().startswith("Sampling (tpe): all 5 trials are proposed without the model")
     assert "set search.max_concurrent to 2 at most" in said.getvalue()
     assert said.getvalue().count("\n") == 1
     drive(search)

@@ -21,7 +21,7 @@ from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.queued import RunningTrial
-from search.study.samplers import quantile
+from search.study.sampler import quantile
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage
 from search.study.trial_queue import TrialQueue

@@ -15,7 +15,7 @@ from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 
 Opened = Callable[..., OpenedSearch]
-TRIALS = 7
+TRIALS = 10
 
 
 def is_lost(number: int) -> bool:
@@ -57,7 +57,7 @@ def proposed_by_hand(
     study = optuna.create_study(direction="maximize")
     for trial in trials:
         if trial.number:
-            study.sampler = sampler.build(trial.number, trials)
+            study.sampler = sampler.build(trial.number, trials[: trial.number])
             asked = optuna.Trial(study, study._storage.create_new_trial(study._study_id))
             found.append(dict(sampler.space.suggest(asked)))
             told = study.trials[-1]
