@@ -91,8 +91,8 @@ def test_a_training_travels_with_a_submitted_search(
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
 
     holdout("submit", write_search(file, content), "--runs", runs, *there)
-    holdout("wait", "travels", *there, code=1)
-    assert "No module named 'shipped_lab'" in plain(holdout("logs", "travels", *there).stdout)
+    refusal = plain(holdout("wait", "travels", *there, code=2).stderr)
+    assert "no module shipped_lab is found" in refusal
 
     holdout("submit", write_search(file, content | {"ship": ["shipped_lab"]}), "--runs", runs, *there)
     holdout("wait", "travels", *there)
