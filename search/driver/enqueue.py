@@ -9,7 +9,7 @@ from typing import Any
 from optuna.distributions import CategoricalDistribution, IntDistribution
 
 from search.config.parts import range_text
-from search.driver.stages import with_default
+from search.driver.stages import begin_studies
 from search.driver.start_up import hold
 from search.plan.make_plan import reopened
 from search.plan.plan import Plan
@@ -46,7 +46,8 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
         _refuse_late(runs, name)  # another process may have chosen meanwhile
         with closing(open_search(plan)) as search:
             copy_trials(search)
-            trials = with_default(search, loss).trials()
+            begin_studies(search)
+            trials = search.study(loss, Stage.SEARCH).trials()
         enqueued = len(trials)
         plan = _with_trials(plan, enqueued + len(wanted))
         if over := plan.budget(loss).availability(trials).over:

@@ -16,6 +16,7 @@ from search.plan.runs import RunFolder, campaign_of, find_runs, stored_config, s
 from search.report.results import stored_summary
 from spaces.search_space import SearchSpace, nearest
 from spaces.space import Params, Value
+from trainables.files import reading
 from trainables.mistakes import Mistakes, counted, listed
 
 logger = logging.getLogger(__name__)
@@ -30,18 +31,22 @@ class Lesson:
     params: Params
 
 
-def lessons(plan: Plan, loss: str) -> list[Lesson]:
-    """Return the first trials of ``loss`` after its default: distinct ones, at most a quarter of its trials.
+def lessons(plan: Plan) -> dict[str, list[Lesson]]:
+    """Return the first trials of each loss after its default: distinct ones, at most a quarter of its trials.
 
     With ``auto`` the searches with the same network come first, and of them the latest ones; otherwise they come in the
     order of the file.
+
+    Raises:
+        Mistakes: a search that the file names cannot be read.
     """
-    found: dict[Params, Lesson] = {plan.spaces[loss].default: Lesson(search="", number=0, params=Params({}))}
+    found: dict[str, dict[Params, Lesson]] = {loss: {} for loss in plan.config.loss_names}
     for folder in _earlier(plan):
-        if lesson := _lesson(plan, folder, loss):
-            found.setdefault(lesson.params, lesson)
-    _, *others = found.values()
-    return others[: plan.config.search.trials // 4]
+        for loss, learnt in found.items():
+            lesson = _lesson(plan, folder, loss)
+            if lesson and lesson.params != plan.spaces[loss].default:
+                learnt.setdefault(lesson.params, lesson)
+    return {loss: [*learnt.values()][: plan.config.search.trials // 4] for loss, learnt in found.items()}
 
 
 def log_lessons(loss: str, found: Sequence[Lesson]) -> None:
@@ -55,14 +60,10 @@ def _earlier(plan: Plan) -> Iterator[RunFolder]:
     """Yield the searches to learn from, without those that know classes of the test set."""
     wanted, runs = plan.config.search.learn_from, plan.folder.runs
     if wanted == "auto":
-        folders = sorted(filter(_is_chosen, find_runs(runs)), key=lambda folder: _distance(plan, folder))
-        campaign = campaign_of(runs, plan.config.name)
-        folders = [folder for folder in folders if campaign is None or folder.name not in campaign.searches()]
+        folders = sorted(_chosen(plan), key=lambda folder: _distance(plan, folder))
     else:
-        folders = [RunFolder(runs, name) for name in wanted if wanted != "none"]
+        folders = [RunFolder(runs, name) for name in wanted] if wanted != "none" else []
     for folder in folders:
-        if folder.name == plan.config.name:
-            continue
         if known := {*plan.split.test} & _classes(folder):
             logger.warning(
                 "Nothing was learned from %s: %s of this search's test set have the names of classes that it trained "
@@ -72,17 +73,31 @@ def _earlier(plan: Plan) -> Iterator[RunFolder]:
             yield folder
 
 
-def _is_chosen(folder: RunFolder) -> bool:
-    return folder.selection.exists() and folder.summary.exists()
+def _chosen(plan: Plan) -> Iterator[RunFolder]:
+    """Yield the other searches that have chosen and can be read, without those of this search's campaign."""
+    campaign = campaign_of(plan.folder.runs, plan.config.name)
+    members = {plan.config.name} if campaign is None else {*campaign.searches()}
+    for folder in find_runs(plan.folder.runs):
+        if folder.name in members or not folder.selection.exists():
+            continue
+        try:
+            stored_summary(folder), stored_split(folder), _network(folder)
+        except Mistakes as mistakes:
+            logger.warning("Nothing was learned from %s: %s", folder.name, mistakes)
+        else:
+            yield folder
 
 
 def _distance(plan: Plan, folder: RunFolder) -> tuple[bool, float]:
     """Return a key that sorts searches with the same network first, and the latest ones of them."""
-    try:
-        network = stored_config(folder)["model"]["backbone"]
-    except (Mistakes, KeyError, TypeError):
-        network = None
-    return network != plan.config.model.backbone, -folder.selection.stat().st_mtime
+    return _network(folder) != plan.config.model.backbone, -folder.selection.stat().st_mtime
+
+
+def _network(folder: RunFolder) -> str:
+    content = stored_config(folder)
+    with reading(folder.config):
+        name: str = content["model"]["backbone"]
+        return name
 
 
 def _classes(folder: RunFolder) -> set[str]:
@@ -106,9 +121,10 @@ def in_space(space: SearchSpace, params: Mapping[str, Any]) -> Params:
     """
     values: dict[str, Value] = {}
     for name, parameter in space.parameters.items():
-        distribution = parameter.distribution
-        if name not in params or distribution.single():
-            continue
-        if not isinstance(distribution, CategoricalDistribution) or params[name] in distribution.choices:
-            values[name] = nearest(distribution, params[name])
+        distribution, value = parameter.distribution, params.get(name)
+        if isinstance(distribution, CategoricalDistribution):
+            if value in distribution.choices:
+                values[name] = value
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            values[name] = nearest(distribution, value)
     return space.complete(values)

@@ -58,27 +58,33 @@ def noise_stage(search: OpenedSearch) -> QueuedStage:
 
 def search_stage(search: OpenedSearch) -> QueuedStage:
     """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
+    begin_studies(search)
     studies = []
     for loss in search.config.loss_names:
-        study = with_default(search, loss)
+        study = search.study(loss, Stage.SEARCH)
         studies.append(_queued(search, study, loss, Stage.SEARCH, search.plan.budget(loss)))
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
 
 
-def with_default(search: OpenedSearch, loss: str) -> LossStudy:
-    """Return the study of the search stage, whose trial 0 is the default configuration.
+def begin_studies(search: OpenedSearch) -> None:
+    """Enqueue the first trials of each study of the search stage that has none: the default, and those learned.
 
-    The trials that follow it are learned from earlier searches, if the search asks for that. They are enqueued with it
-    in one transaction, so that a search that goes on after a kill has the same ones.
+    They are enqueued in one transaction, so that a search that goes on after a kill has the same ones.
     """
-    study = search.study(loss, Stage.SEARCH)
-    if not study.trials():
-        learnt = lessons(search.plan, loss)
-        log_lessons(loss, learnt)
-        first = (search.plan.spaces[loss].default, {"default": True})
-        attributes = [{LEARNT_FROM: {"search": lesson.search, "number": lesson.number}} for lesson in learnt]
-        study.enqueue([first, *zip([lesson.params for lesson in learnt], attributes, strict=True)])
-    return study
+    studies = {loss: search.study(loss, Stage.SEARCH) for loss in search.config.loss_names}
+    new = [loss for loss, study in studies.items() if not study.trials()]
+    learnt = lessons(search.plan) if new else {}
+    for loss in new:
+        log_lessons(loss, learnt[loss])
+        studies[loss].enqueue(
+            [
+                (search.plan.spaces[loss].default, {"default": True}),
+                *(
+                    (lesson.params, {LEARNT_FROM: {"search": lesson.search, "number": lesson.number}})
+                    for lesson in learnt[loss]
+                ),
+            ]
+        )
 
 
 def audit_stage(search: OpenedSearch) -> QueuedStage:

@@ -12,7 +12,7 @@ from support.finished_search import run_here
 
 from search.config.search_config import parse_config
 from search.driver.learning import in_space
-from search.driver.stages import with_default
+from search.driver.stages import begin_studies
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
@@ -62,7 +62,8 @@ def begun(runs: Path, file: dict[str, Any], loss: str = "pnp") -> list[tuple[Par
     """The parameters and origin of the trials with which a search begins."""
     search = open_search(make_plan(parse_config(file), runs))
     try:
-        trials = with_default(search, loss).trials()
+        begin_studies(search)
+        trials = search.study(loss, Stage.SEARCH).trials()
         return [(Params(trial.system_attrs["fixed_params"]), trial.user_attrs.get(LEARNT_FROM)) for trial in trials]
     finally:
         search.close()
@@ -98,6 +99,15 @@ def test_auto_takes_the_latest_first_and_none_that_knows_the_test(runs: Path, ca
         "Nothing was learned from larger: 8 classes of this search's test set have the names of classes" in caplog.text
     )
     assert "pnp begins with what second (trial " in caplog.text
+
+
+def test_auto_leaves_out_what_cannot_be_read(runs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (runs / "second/summary.json").write_text("{")
+    _, *learnt = begun(runs, content("later", "auto"))
+    assert [origin["search"] for _, origin in learnt if origin] == ["first"]
+    assert caplog.text.count("Nothing was learned from second: ") == 1, "once for both losses"
+    with pytest.raises(Mistakes, match="second"):
+        begun(runs, content("last", ["second"]))
 
 
 def test_another_network_comes_last(runs: Path) -> None:
