@@ -91,7 +91,7 @@ def test_nothing_is_learned_unless_asked_for(runs: Path) -> None:
 
 
 def test_auto_takes_the_latest_first_and_none_that_knows_the_test(runs: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="search.driver.learning")
     _, *learnt = begun(runs, content("later", "auto"))
     names = [origin["search"] for _, origin in learnt if origin]
     assert names == ["second", "first"]

@@ -43,7 +43,7 @@ def expected(search_made: Callable[..., OpenedSearch], tmp_path_factory: pytest.
 
 
 def made(search_made: Callable[..., OpenedSearch], folder: Path) -> OpenedSearch:
-    search = search_made(folder / "runs", losses=[LOSS], search={"trials": 4}, training=TRAINING)
+    search = search_made(folder / "runs", losses=[LOSS], search={"trials": 4, "sampler": "random"}, training=TRAINING)
     search.plan.images.make()
     return search
 

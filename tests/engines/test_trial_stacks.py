@@ -271,7 +271,7 @@ def test_the_seeds_of_one_configuration_are_one_stack(opened: Callable[..., Open
         if seeds and seeds not in trained:
             trained.append(seeds)
     configurations = [[configuration for configuration, _ in seeds] for seeds in trained]
-    assert configurations == [[2, 1], [0], [2, 2, 2], [2, 1, 1], [1, 1]]  # first one confirmation each
+    assert configurations == [[2, 0], [1], [2, 2, 2], [2], [1, 1, 1], [1]]  # first one confirmation each
     assert all(trial.state == TrialState.COMPLETE for trial in search.trials("mpa", Stage.SELECT))
 
 
