@@ -208,23 +208,26 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
     assert search.returncode == 0
 
 
-def test_mlflow_shows_the_test_values_on_its_first_page(runs: Path, tmp_path: Path) -> None:
-    """The page that `holdout sync` prints has a row per loss with its test value."""
+def test_mlflow_shows_the_test_values_on_its_first_page(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page that `holdout sync` prints while the server runs has a row per loss with its test value."""
     shutil.copytree(runs, tmp_path / "runs")
-    told = holdout_here("sync", "small", "--runs", tmp_path / "runs")
-    link = re.search(r"http://127.0.0.1:5000/(#/\S+)", told.stdout + plain(told.stderr))
-    assert link
     test = {
         loss: entry["test"]["map_at_r"]["mean"] for loss, entry in summary(tmp_path / "runs", "small")["losses"].items()
     }
     port = free_port()
+    monkeypatch.setattr("search.driver.synchronise.LOCAL_SERVER", f"http://127.0.0.1:{port}")
     script = [str(ROOT / "mlflow/serve.sh"), str(tmp_path / "runs"), str(port)]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True, start_new_session=True) as server:
         assert server.stdout is not None
         try:
             assert any(f"MLflow answers at http://127.0.0.1:{port}" in line for line in server.stdout)
+            told = holdout_here("sync", "small", "--runs", tmp_path / "runs")
+            link = re.search(rf"http://127.0.0.1:{port}/#/\S+", told.stdout + plain(told.stderr))
+            assert link
             with browser_page(1400, ours=False) as page:
-                page.goto(f"http://127.0.0.1:{port}/{link[1]}")
+                page.goto(link[0])
                 for loss, mean in test.items():
                     page.wait_for_selector(f"text={loss}", timeout=60_000)
                     assert f"{mean:.6f}"[:7] in page.inner_text("body")
