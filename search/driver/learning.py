@@ -5,7 +5,7 @@ or validated on classes of this search's test set is never learned from.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from search.report.results import stored_summary
 from spaces.search_space import SearchSpace, nearest
 from spaces.space import Params, Value
 from trainables.files import reading
-from trainables.mistakes import Mistakes, counted, listed
+from trainables.mistakes import Mistakes, counted
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +47,6 @@ def lessons(plan: Plan) -> dict[str, list[Lesson]]:
             if lesson and lesson.params != plan.spaces[loss].default:
                 learnt.setdefault(lesson.params, lesson)
     return {loss: [*learnt.values()][: plan.config.search.trials // 4] for loss, learnt in found.items()}
-
-
-def log_lessons(loss: str, found: Sequence[Lesson]) -> None:
-    """Log which earlier choices a loss begins with."""
-    if found:
-        origins = listed([f"{lesson.search} (trial {lesson.number})" for lesson in found])
-        logger.info("%s begins with what %s chose.", loss, origins)
 
 
 def _earlier(plan: Plan) -> Iterator[RunFolder]:

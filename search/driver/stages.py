@@ -9,7 +9,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.learning import lessons, log_lessons
+from search.driver.learning import lessons
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
 from search.plan.stored import LEARNT_FROM
@@ -75,7 +75,6 @@ def begin_studies(search: OpenedSearch) -> None:
     new = [loss for loss, study in studies.items() if not study.trials()]
     learnt = lessons(search.plan) if new else {}
     for loss in new:
-        log_lessons(loss, learnt[loss])
         studies[loss].enqueue(
             [
                 (search.plan.spaces[loss].default, {"default": True}),

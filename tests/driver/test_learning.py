@@ -1,13 +1,12 @@
 """Searches that begin with what earlier ones chose: which choices, how many, and after a kill."""
 
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout, holdout_here, plain, write_search
 from support.finished_search import run_here
 
 from search.config.search_config import parse_config
@@ -91,14 +90,12 @@ def test_nothing_is_learned_unless_asked_for(runs: Path) -> None:
 
 
 def test_auto_takes_the_latest_first_and_none_that_knows_the_test(runs: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="search.driver.learning")
     _, *learnt = begun(runs, content("later", "auto"))
     names = [origin["search"] for _, origin in learnt if origin]
     assert names == ["second", "first"]
     assert (
         "Nothing was learned from larger: 8 classes of this search's test set have the names of classes" in caplog.text
     )
-    assert "pnp begins with what second (trial " in caplog.text
 
 
 def test_auto_leaves_out_what_cannot_be_read(runs: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -127,6 +124,14 @@ def test_a_search_goes_on_with_the_trials_it_began_with(runs: Path) -> None:
     before = begun(runs, file)
     shutil.rmtree(runs / "second")
     assert begun(runs, file) == before
+
+
+def test_a_run_says_what_it_begins_with_once(runs: Path) -> None:
+    file = write_search(runs.parent / "later.yaml", content("later", ["first"], stages=["search"]))
+    number, _ = chosen(runs, "first")
+    assert f"pnp begins with what first (trial {number}) chose." in plain(holdout("run", file, "--runs", runs).stderr)
+    more = plain(holdout("run", file, "--runs", runs, "--set", "search.trials=9").stderr)
+    assert "begins with" not in more
 
 
 def test_a_search_that_learns_is_run_and_verified(runs: Path) -> None:
