@@ -251,11 +251,11 @@ class Replay:
         )
         study = self._study(Stage.SEARCH if epochs > 1 else Stage.NOISE, sampler)
         study.enqueue([(self._table.configurations[0], {"default": True})])
-        study.enqueue([(params, {"learnt_from": number}) for number, params in enumerate(self._learnt())])
+        study.enqueue([(params, {"learned_from": number}) for number, params in enumerate(self._learned())])
         return self._queued(study=study, stage=Stage.SEARCH, budget=Budget(trials=self._trials, sampler=sampler),
                             epochs=epochs), study  # fmt: skip
 
-    def _learnt(self) -> list[Params]:
+    def _learned(self) -> list[Params]:
         """Return what searches of the earlier tables chose, at most a quarter of the trials."""
         found = []
         for table in self._earlier:

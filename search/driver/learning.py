@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lesson:
+class EarlierChoice:
     """What an earlier ``search`` chose for a loss, its trial ``number``; ``params`` are in the space of this search."""
 
     search: str
@@ -31,7 +31,7 @@ class Lesson:
     params: Params
 
 
-def lessons(plan: Plan) -> dict[str, list[Lesson]]:
+def earlier_choices(plan: Plan) -> dict[str, list[EarlierChoice]]:
     """Return the first trials of each loss after its default: distinct ones, at most a quarter of its trials.
 
     With ``auto`` the searches with the same network come first, and of them the latest ones; otherwise they come in the
@@ -40,13 +40,13 @@ def lessons(plan: Plan) -> dict[str, list[Lesson]]:
     Raises:
         Mistakes: a search that the file names cannot be read.
     """
-    found: dict[str, dict[Params, Lesson]] = {loss: {} for loss in plan.config.loss_names}
+    found: dict[str, dict[Params, EarlierChoice]] = {loss: {} for loss in plan.config.loss_names}
     for folder in _earlier(plan):
-        for loss, learnt in found.items():
-            lesson = _lesson(plan, folder, loss)
-            if lesson and lesson.params != plan.spaces[loss].default:
-                learnt.setdefault(lesson.params, lesson)
-    return {loss: [*learnt.values()][: plan.config.search.trials // 4] for loss, learnt in found.items()}
+        for loss, learned in found.items():
+            choice = _choice_in(plan, folder, loss)
+            if choice and choice.params != plan.spaces[loss].default:
+                learned.setdefault(choice.params, choice)
+    return {loss: [*learned.values()][: plan.config.search.trials // 4] for loss, learned in found.items()}
 
 
 def _earlier(plan: Plan) -> Iterator[RunFolder]:
@@ -98,13 +98,13 @@ def _classes(folder: RunFolder) -> set[str]:
     return {name for division in split.divisions for part in division for name in part}
 
 
-def _lesson(plan: Plan, folder: RunFolder, loss: str) -> Lesson | None:
+def _choice_in(plan: Plan, folder: RunFolder, loss: str) -> EarlierChoice | None:
     """Return what the search in ``folder`` chose for ``loss``; None if it kept its default or has no such loss."""
     entry = stored_summary(folder).losses.get(loss)
     if entry is None or not entry.chosen or not entry.chosen.number or entry.chosen.params is None:
         return None
     params = in_space(plan.spaces[loss], entry.chosen.params)
-    return Lesson(search=folder.name, number=entry.chosen.number, params=params)
+    return EarlierChoice(search=folder.name, number=entry.chosen.number, params=params)
 
 
 def in_space(space: SearchSpace, params: Mapping[str, Any]) -> Params:

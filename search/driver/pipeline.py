@@ -49,7 +49,7 @@ from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
-from search.plan.stored import LEARNT_FROM, StoredSearch
+from search.plan.stored import LEARNED_FROM, StoredSearch
 from search.report.formats import noise_text
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
@@ -325,7 +325,7 @@ def stage_by_stage(
                 console.print(noise_text(noise, search.config.objective), highlight=False)
     if Stage.SEARCH in left:
         queued = [search_stage(search) for search in searches]
-        _print_lessons(searches, console)
+        _print_learned(searches, console)
         yield side_by_side(Stage.SEARCH, queued)
         if audited := [search for search in searches if search.config.search.audit]:
             yield side_by_side(Stage.AUDIT, [audit_stage(search) for search in audited])
@@ -392,14 +392,14 @@ def _print_chance(searches: Sequence[OpenedSearch], console: Console, slots: int
             console.print(text, style="dim", highlight=False)
 
 
-def _print_lessons(searches: Sequence[OpenedSearch], console: Console) -> None:
+def _print_learned(searches: Sequence[OpenedSearch], console: Console) -> None:
     """Print what each new study begins with of earlier searches."""
     for search in searches:
         for loss in search.config.loss_names:
             trials = search.trials(loss, Stage.SEARCH)
-            learnt = [trial.user_attrs[LEARNT_FROM] for trial in trials if LEARNT_FROM in trial.user_attrs]
-            if learnt and all(trial.state == TrialState.WAITING for trial in trials):
-                origins = listed([f"{origin['search']} (trial {origin['number']})" for origin in learnt])
+            learned = [trial.user_attrs[LEARNED_FROM] for trial in trials if LEARNED_FROM in trial.user_attrs]
+            if learned and all(trial.state == TrialState.WAITING for trial in trials):
+                origins = listed([f"{origin['search']} (trial {origin['number']})" for origin in learned])
                 console.print(f"{loss} begins with what {origins} chose.", style="dim", highlight=False)
 
 

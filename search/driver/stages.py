@@ -9,10 +9,10 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.learning import lessons
+from search.driver.learning import earlier_choices
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
-from search.plan.stored import LEARNT_FROM
+from search.plan.stored import LEARNED_FROM
 from search.report.comparison import Comparison, compare, family_of
 from search.report.rows import Row, shown_metrics
 from search.report.summary import Summary, write_summary
@@ -73,14 +73,14 @@ def begin_studies(search: OpenedSearch) -> None:
     """
     studies = {loss: search.study(loss, Stage.SEARCH) for loss in search.config.loss_names}
     new = [loss for loss, study in studies.items() if not study.trials()]
-    learnt = lessons(search.plan) if new else {}
+    learned = earlier_choices(search.plan) if new else {}
     for loss in new:
         studies[loss].enqueue(
             [
                 (search.plan.spaces[loss].default, {"default": True}),
                 *(
-                    (lesson.params, {LEARNT_FROM: {"search": lesson.search, "number": lesson.number}})
-                    for lesson in learnt[loss]
+                    (choice.params, {LEARNED_FROM: {"search": choice.search, "number": choice.number}})
+                    for choice in learned[loss]
                 ),
             ]
         )

@@ -147,7 +147,7 @@ def stored_search(runs: Path, name: str) -> StoredSearch:
 
 # Trials as rows of a table.
 
-LEARNT_FROM = "learnt_from"
+LEARNED_FROM = "learned_from"
 """Trial attribute: the earlier search, and the number of its chosen trial (``search.learn_from``)."""
 
 
@@ -157,7 +157,7 @@ class TrialRow:
 
     ``state`` is Optuna's name, ``value`` the trial's value (its last one if it was pruned), ``epochs`` the number of
     reported epochs, ``replicate_of`` the first trial with the same params, and ``outcome`` the reason for its end.
-    ``learnt_from`` is the earlier search that chose these params, and its trial.
+    ``learned_from`` is the earlier search that chose these params, and its trial.
     """
 
     number: int
@@ -168,7 +168,7 @@ class TrialRow:
     epochs: int
     replicate_of: int | None
     outcome: str | None
-    learnt_from: Mapping[str, Any] | None = None
+    learned_from: Mapping[str, Any] | None = None
 
 
 def trial_row(trial: FrozenTrial) -> TrialRow:
@@ -184,7 +184,7 @@ def trial_row(trial: FrozenTrial) -> TrialRow:
         epochs=len(record_keys(trial)),
         replicate_of=attributes.get("replicate_of"),
         outcome=attributes.get("outcome"),
-        learnt_from=attributes.get(LEARNT_FROM),
+        learned_from=attributes.get(LEARNED_FROM),
     )
 
 

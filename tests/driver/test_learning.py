@@ -15,7 +15,7 @@ from search.driver.stages import begin_studies
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
-from search.plan.stored import LEARNT_FROM
+from search.plan.stored import LEARNED_FROM
 from search.report.results import stored_summary
 from search.stages import Stage
 from spaces.search_space import search_space
@@ -63,7 +63,7 @@ def begun(runs: Path, file: dict[str, Any], loss: str = "pnp") -> list[tuple[Par
     try:
         begin_studies(search)
         trials = search.study(loss, Stage.SEARCH).trials()
-        return [(Params(trial.system_attrs["fixed_params"]), trial.user_attrs.get(LEARNT_FROM)) for trial in trials]
+        return [(Params(trial.system_attrs["fixed_params"]), trial.user_attrs.get(LEARNED_FROM)) for trial in trials]
     finally:
         search.close()
 
@@ -76,9 +76,9 @@ def chosen(runs: Path, name: str, loss: str = "pnp") -> tuple[int, dict[str, Any
 
 
 def test_the_choices_of_named_searches_follow_the_default(runs: Path) -> None:
-    default, *learnt = begun(runs, content("later", ["second", "first"]))
+    default, *learned = begun(runs, content("later", ["second", "first"]))
     assert default[1] is None
-    for (params, origin), name in zip(learnt, ("second", "first"), strict=True):
+    for (params, origin), name in zip(learned, ("second", "first"), strict=True):
         number, expected = chosen(runs, name)
         assert number > 0, "the fixture chose a default"
         assert origin == {"search": name, "number": number}
@@ -90,8 +90,8 @@ def test_nothing_is_learned_unless_asked_for(runs: Path) -> None:
 
 
 def test_auto_takes_the_latest_first_and_none_that_knows_the_test(runs: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _, *learnt = begun(runs, content("later", "auto"))
-    names = [origin["search"] for _, origin in learnt if origin]
+    _, *learned = begun(runs, content("later", "auto"))
+    names = [origin["search"] for _, origin in learned if origin]
     assert names == ["second", "first"]
     assert (
         "Nothing was learned from larger: 8 classes of this search's test set have the names of classes" in caplog.text
@@ -100,8 +100,8 @@ def test_auto_takes_the_latest_first_and_none_that_knows_the_test(runs: Path, ca
 
 def test_auto_leaves_out_what_cannot_be_read(runs: Path, caplog: pytest.LogCaptureFixture) -> None:
     (runs / "second/summary.json").write_text("{")
-    _, *learnt = begun(runs, content("later", "auto"))
-    assert [origin["search"] for _, origin in learnt if origin] == ["first"]
+    _, *learned = begun(runs, content("later", "auto"))
+    assert [origin["search"] for _, origin in learned if origin] == ["first"]
     assert caplog.text.count("Nothing was learned from second: ") == 1, "once for both losses"
     with pytest.raises(Mistakes, match="second"):
         begun(runs, content("last", ["second"]))
@@ -110,8 +110,8 @@ def test_auto_leaves_out_what_cannot_be_read(runs: Path, caplog: pytest.LogCaptu
 def test_another_network_comes_last(runs: Path) -> None:
     path = runs / "second/search.yaml"
     path.write_text(path.read_text().replace("backbone: convnet", "backbone: resnet18"))
-    _, *learnt = begun(runs, content("later", "auto"))
-    assert [origin["search"] for _, origin in learnt if origin] == ["first", "second"]
+    _, *learned = begun(runs, content("later", "auto"))
+    assert [origin["search"] for _, origin in learned if origin] == ["first", "second"]
 
 
 def test_at_most_a_quarter_of_the_trials(runs: Path) -> None:
