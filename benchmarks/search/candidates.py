@@ -1,10 +1,8 @@
 """Candidates: ways to search that are tried on the tables before any of them becomes a part of the product."""
 
-import warnings
 from collections.abc import Sequence
 
-from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, GPSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.search.replay import Way
@@ -57,16 +55,8 @@ class GpEarly(GaussianProcess):
 class RandomFirst(Tpe):
     """The tree-structured Parzen estimator after random trials, as Optuna has it."""
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            return TPESampler(
-                seed=self.seed_of(number),
-                multivariate=True,
-                group=True,
-                constant_liar=True,
-                n_startup_trials=self.startup_trials,
-            )
+    def point_of_sobol(self, number: int) -> BaseSampler:
+        return RandomSampler(seed=self.seed_of(number))
 
 
 CANDIDATES = {
