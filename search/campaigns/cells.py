@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.config.search_config import SearchConfig
 from search.report.compared import ComparedCurve, Pair
+from search.report.formats import interval
 from search.report.loss_results import LossSummary
 from search.report.results import Summary
 from search.report.rows import Result, Row
@@ -200,9 +201,14 @@ def digits(metric: str) -> int:
     return 2 if unit(metric) > 1 else 3
 
 
-def in_unit(metric: str, value: float, sign: str = "") -> str:
+def in_unit(metric: str, value: float | None, sign: str = "") -> str:
     """Return a value of ``metric`` as tables print it; ``sign="+"`` for a difference."""
-    return f"{unit(metric) * value:{sign}.{digits(metric)}f}"
+    return NOTHING if value is None else f"{unit(metric) * value:{sign}.{digits(metric)}f}"
+
+
+def interval_in_unit(metric: str, ends: tuple[float, float]) -> str:
+    """Return an interval of ``metric`` as tables print it."""
+    return interval(ends, scale=unit(metric), digits=digits(metric))
 
 
 def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:

@@ -6,7 +6,17 @@ from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
-from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, by_data_set, cell_text, digits, in_unit, unit
+from search.campaigns.cells import (
+    METRIC,
+    ROLE,
+    CampaignResult,
+    Cell,
+    by_data_set,
+    cell_text,
+    in_unit,
+    interval_in_unit,
+    unit,
+)
 from search.campaigns.tables import DIFFERENCES, difference, folds_table, over_data_sets, quoted_tables
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
@@ -26,14 +36,14 @@ from search.report.drawing import (
     marks_of,
     pairs_finding,
 )
-from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, interval, ranks_beside
+from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, ranks_beside
 from search.report.sections.answer import again
 from search.report.sections.anytime_curves import anytime_curves
 from search.report.sections.effort import effort
 from search.report.sections.outcome import distinct_proxies
 from search.report.statistics import LEVEL, Tournament
 from search.report.summary import summary_so_far
-from search.report.text_table import NOTHING, TextTable
+from search.report.text_table import TextTable
 from search.stages import Role
 from trainables.files import reading, write_text
 from trainables.mistakes import Mistakes
@@ -98,7 +108,7 @@ def _trends(result: CampaignResult) -> list[str]:
             f"{' '.join(trend.coordinates.values())}: along {trend.axis} from {trend.labels[0]} to "
             f"{trend.labels[-1]} {trend.metric} changes by "
             f"{in_unit(trend.metric, trend.change, '+')} "
-            f"{interval(trend.ci95, scale=unit(trend.metric), digits=digits(trend.metric))}: {word}."
+            f"{interval_in_unit(trend.metric, trend.ci95)}: {word}."
         )
     return sentences
 
@@ -185,18 +195,14 @@ def cell_table(cells: Sequence[Cell]) -> TextTable:
         rows=tuple(
             (
                 *(cell.coordinates[key] for key in keys),
-                *(_number(value, cell) for value in (cell.mean, cell.std)),
+                *(in_unit(cell.measured, value) for value in (cell.mean, cell.std)),
                 str(cell.seeds),
-                _number(cell.published, cell),
+                in_unit(cell.measured, cell.published),
             )
             for cell in cells
         ),
         labels=len(keys),
     )
-
-
-def _number(value: float | None, cell: Cell) -> str:
-    return NOTHING if value is None else in_unit(cell.measured, value)
 
 
 _LABEL = re.compile(r"(?P<group>.*?)[-_ ]?(?P<number>\d+(?:\.\d+)?)")

@@ -18,6 +18,7 @@ from search.campaigns.cells import (
     data_axes,
     digits,
     in_unit,
+    interval_in_unit,
     measured_metric,
     row_axes,
     unit,
@@ -39,7 +40,6 @@ from search.report.formats import (
     NO_DIFFERENCE,
     RANKS,
     RANKS_BESIDE,
-    interval,
     is_against_baseline,
     p_value,
     parameters,
@@ -192,7 +192,7 @@ def campaign_csv(result: CampaignResult) -> str:
 def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
     metrics = campaign.config.table.metrics
     in_percent = [unit(measured_metric(campaign, metric)) > 1 for metric in metrics]
-    as_measured = "" if all(in_percent) else " (distances and metrics of your own: as measured)"
+    as_measured = "" if all(in_percent) else " (distances and user-defined metrics as measured)"
     units = f"per cent{as_measured}, " if any(in_percent) else ""
     folds = " and folds" if any(member.config.split.folds for member in campaign.members) else ""
     yield f"{units}mean ± sample deviation over training seeds{folds}"
@@ -254,18 +254,14 @@ def folds_table(folds: Sequence[FoldModel]) -> TextTable:
                 model.loss,
                 *(of(model) for of in varying.values()),
                 str(model.fold),
-                _in_unit(model.objective, model.validation),
-                *(_in_unit(metric, model.test[metric]) for metric in metrics),
+                in_unit(model.objective, model.validation),
+                *(in_unit(metric, model.test[metric]) for metric in metrics),
             )
             for model in folds
         ),
         labels=len(varying) + 2,
         notes=(f"{VALIDATION}: {' or '.join(objectives)} of the best epoch on the classes that the fold leaves out",),
     )
-
-
-def _in_unit(metric: str, value: float | None) -> str:
-    return NOTHING if value is None else in_unit(metric, value)
 
 
 def _tournament(role: Role, found: Tournament, published: Tournament | None, axes: Sequence[str]) -> TextTable:
@@ -333,11 +329,10 @@ DIFFERENCES = ("pair", "difference", "95 % interval", "p (corrected)", "")
 
 def difference(pair: CampaignPair) -> tuple[str, ...]:
     """Return the cells of a pair under the header :data:`DIFFERENCES`."""
-    ends = interval(pair.ci95, scale=unit(pair.metric), digits=digits(pair.metric))
     return (
         " − ".join(pair.names),
         in_unit(pair.metric, pair.difference, "+"),
-        ends,
+        interval_in_unit(pair.metric, pair.ci95),
         p_value(pair.p_corrected),
         verdict(pair),
     )
@@ -359,7 +354,7 @@ def _trends(found: Sequence[Trend]) -> TextTable:
 
 
 def _trend(trend: Trend) -> tuple[str, ...]:
-    ends = interval(trend.ci95, scale=unit(trend.metric), digits=digits(trend.metric))
+    ends = interval_in_unit(trend.metric, trend.ci95)
     name = f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}"
     word = "" if not trend.differ else "rises" if trend.change > 0 else "falls"
     return name, in_unit(trend.metric, trend.change, "+"), ends, p_value(trend.p_corrected), word

@@ -13,7 +13,7 @@ from optuna.distributions import CategoricalDistribution
 
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, find_runs, stored_config, stored_split
-from search.report.results import stored_summary
+from search.report.results import Summary, stored_summary
 from spaces.search_space import SearchSpace, nearest
 from spaces.space import Params, Value
 from trainables.files import reading
@@ -41,16 +41,16 @@ def earlier_choices(plan: Plan) -> dict[str, list[EarlierChoice]]:
         Mistakes: a search that the file names cannot be read.
     """
     found: dict[str, dict[Params, EarlierChoice]] = {loss: {} for loss in plan.config.loss_names}
-    for folder in _earlier(plan):
+    for summary in _earlier(plan):
         for loss, learned in found.items():
-            choice = _choice_in(plan, folder, loss)
+            choice = _choice_in(summary, loss, plan.spaces[loss])
             if choice and choice.params != plan.spaces[loss].default:
                 learned.setdefault(choice.params, choice)
     return {loss: [*learned.values()][: plan.config.search.trials // 4] for loss, learned in found.items()}
 
 
-def _earlier(plan: Plan) -> Iterator[RunFolder]:
-    """Yield the searches to learn from, without those that know classes of the test set."""
+def _earlier(plan: Plan) -> Iterator[Summary]:
+    """Yield the results of the searches to learn from, without those that know classes of the test set."""
     wanted, runs = plan.config.search.learn_from, plan.folder.runs
     if wanted == "auto":
         folders = sorted(_chosen(plan), key=lambda folder: _distance(plan, folder))
@@ -63,7 +63,7 @@ def _earlier(plan: Plan) -> Iterator[RunFolder]:
                 "or validated on.", folder.name, counted(len(known), "class", "classes"),
             )  # fmt: skip
         else:
-            yield folder
+            yield stored_summary(folder)
 
 
 def _chosen(plan: Plan) -> Iterator[RunFolder]:
@@ -98,13 +98,12 @@ def _classes(folder: RunFolder) -> set[str]:
     return {name for division in split.divisions for part in division for name in part}
 
 
-def _choice_in(plan: Plan, folder: RunFolder, loss: str) -> EarlierChoice | None:
-    """Return what the search in ``folder`` chose for ``loss``; None if it kept its default or has no such loss."""
-    entry = stored_summary(folder).losses.get(loss)
+def _choice_in(summary: Summary, loss: str, space: SearchSpace) -> EarlierChoice | None:
+    """Return what a search chose for ``loss``; None if it kept its default or has no such loss."""
+    entry = summary.losses.get(loss)
     if entry is None or not entry.chosen or not entry.chosen.number or entry.chosen.params is None:
         return None
-    params = in_space(plan.spaces[loss], entry.chosen.params)
-    return EarlierChoice(search=folder.name, number=entry.chosen.number, params=params)
+    return EarlierChoice(search=summary.name, number=entry.chosen.number, params=in_space(space, entry.chosen.params))
 
 
 def in_space(space: SearchSpace, params: Mapping[str, Any]) -> Params:

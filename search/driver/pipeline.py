@@ -196,7 +196,7 @@ def _carry_out(
             validate_baselines(missing, partial(engine.map, validate_untrained))
     _print_rungs(searches, console)
     if Stage.SEARCH in left:
-        _print_chance(searches, console, concurrent)
+        _print_without_model(searches, console, concurrent)
     projections = {search.name: make_projection(search.plan) for search in searches}
     tracker = Tracker(projections)
     try:
@@ -379,7 +379,7 @@ def _print_rungs(searches: Sequence[OpenedSearch], console: Console) -> None:
         console.print(f"Pruning ({pruner}, {counted(steps, unit)}): {plan}.", style="dim", highlight=False)
 
 
-def _print_chance(searches: Sequence[OpenedSearch], console: Console, slots: int) -> None:
+def _print_without_model(searches: Sequence[OpenedSearch], console: Console, slots: int) -> None:
     """Print how many trials of each new study are proposed without a model; all losses share the slots."""
     new = [
         (search.config.search.sampler, sampler)

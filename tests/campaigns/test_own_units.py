@@ -2,18 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.finished_search import run_here
+from support.finished_search import campaign_here
 
 from search.campaigns.cells import CampaignResult, in_unit
 from search.campaigns.report import study
-from search.campaigns.result import campaign_family, campaign_result
 from search.campaigns.tables import campaign_tables
-from search.config.campaign import Campaign, parse_campaign
-from search.report.summary import write_summary
+from search.config.campaign import Campaign
 from search.report.text_table import TextTable
 
 WRITTEN: dict[str, Any] = {
@@ -38,13 +35,8 @@ WRITTEN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def units(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult]]:
-    campaign = parse_campaign(WRITTEN)
-    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
-    runs: Path = tmp_path_factory.mktemp("units") / "runs"
-    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
-    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches])
-    for search in searches:
-        search.close()
+    with campaign_here(tmp_path_factory.mktemp("units") / "runs", WRITTEN) as found:
+        yield found
 
 
 def test_the_numbers_are_as_measured_in_every_table(units: tuple[Campaign, CampaignResult]) -> None:

@@ -1,19 +1,16 @@
 """What a paper prints, beside what a small campaign came to: in the tables and in the report."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.finished_search import run_here
+from support.finished_search import campaign_here
 
 from search.campaigns.cells import CampaignResult, fewer_classes
 from search.campaigns.report import study
-from search.campaigns.result import campaign_family, campaign_result
 from search.campaigns.tables import campaign_tables, comparable
 from search.config.campaign import Campaign, parse_campaign
 from search.config.yaml_file import apply_settings
-from search.report.summary import write_summary
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
 from trainables.mistakes import Mistakes
@@ -57,13 +54,8 @@ def as_text(table: TextTable) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult]]:
-    campaign = parse_campaign(WRITTEN)
-    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
-    runs: Path = tmp_path_factory.mktemp("beside") / "runs"
-    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
-    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches])
-    for search in searches:
-        search.close()
+    with campaign_here(tmp_path_factory.mktemp("beside") / "runs", WRITTEN) as found:
+        yield found
 
 
 def test_numbers_ranks_and_choices_stand_beside_ours(lot: tuple[Campaign, CampaignResult]) -> None:

@@ -7,20 +7,18 @@ from typing import Any
 
 import pytest
 from scipy.stats import chi2, rankdata
-from support.finished_search import run_here
+from support.finished_search import campaign_here
 from support.summaries import made_loss, made_row, made_summary
 from support.trees import make_tree
 
 from search.campaigns.cells import CampaignResult, measured
 from search.campaigns.comparisons import paired_columns, paired_rows, published_number, standings, wanted_pairs
 from search.campaigns.report import study
-from search.campaigns.result import campaign_family, campaign_result
 from search.campaigns.tables import campaign_tables, comparable
 from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import read_campaign, read_search
 from search.config.search_config import parse_config
 from search.report.statistics import over_seeds
-from search.report.summary import write_summary
 from search.stages import Role
 from trainables.mistakes import Mistakes
 
@@ -45,13 +43,8 @@ WRITTEN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult]]:
-    campaign = parse_campaign(WRITTEN)
-    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
-    runs: Path = tmp_path_factory.mktemp("sets") / "runs"
-    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
-    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches])
-    for search in searches:
-        search.close()
+    with campaign_here(tmp_path_factory.mktemp("sets") / "runs", WRITTEN) as found:
+        yield found
 
 
 def test_each_data_set_has_a_table(ran: tuple[Campaign, CampaignResult]) -> None:

@@ -1,14 +1,17 @@
 """Searches run through all of their stages in this process, with real trainings and without Ray."""
 
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
+from search.campaigns.cells import CampaignResult
+from search.campaigns.result import campaign_family, campaign_result
+from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.driver.listeners import CheckpointCleanup
 from search.driver.pipeline import stage_by_stage
@@ -86,3 +89,14 @@ def _train(queue: TrialQueue, epochs: int | None) -> bool:
         else:
             training.wait_for_checkpoints()
             training.end()
+
+
+@contextmanager
+def campaign_here(runs: Path, written: dict[str, Any]) -> Iterator[tuple[Campaign, CampaignResult]]:
+    """Run the searches of a campaign file, and yield the campaign with its result while they are open."""
+    campaign = parse_campaign(written)
+    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
+    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+    for search in searches:
+        search.close()
