@@ -1,6 +1,6 @@
 """A driver that is killed twenty times, and one whose database goes away: 200 trials, each of their epochs once.
 
-The trainings sleep, on a real Ray that is told it has 8 CPUs. What came out is read by Optuna and MLflow alone.
+The trainings sleep, on a real Ray with 8 logical CPUs. Optuna and MLflow alone read the results.
 """
 
 import logging
