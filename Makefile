@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-search bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-compile bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-search bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -154,6 +154,11 @@ bench-initial-proxies: setup
 bench-loss-scales: export OMP_NUM_THREADS = 1
 bench-loss-scales: setup
 	$(BIN)/python -m benchmarks.loss_scales $(IMAGES)
+
+# With one thread, minutes: NETWORKS='resnet18:64 resnet50:112' are others.
+bench-compile: export OMP_NUM_THREADS = 1
+bench-compile: setup
+	$(BIN)/python -m benchmarks.compiled $(NETWORKS)
 
 # On one GPU; nothing is installed, as for test-gpu. On a CPU it runs a small version, only to check that it works.
 bench-gpu:

@@ -3,6 +3,7 @@
 import itertools
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,14 @@ from trainables.data.store.spec import StoreSpec
 from trainables.models import EmbeddingModel
 from trainables.training.train import Training
 
-Change = Callable[[EmbeddingModel, Tensor], torch.nn.Module]
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Settings of a training, and a change of its network that no setting makes."""
+
+    precision: str = "bfloat16"
+    compile: str | None = None
+    change: Callable[[EmbeddingModel, Tensor], torch.nn.Module] | None = None
 
 
 def _graphed(model: EmbeddingModel, images: Tensor) -> torch.nn.Module:
@@ -28,15 +36,15 @@ def _graphed(model: EmbeddingModel, images: Tensor) -> torch.nn.Module:
     return graphed
 
 
-ANYWHERE: dict[str, tuple[str, Change]] = {
-    "as it is: bfloat16, channels last": ("bfloat16", lambda model, images: model),
-    "float32": ("float32", lambda model, images: model),
-    "channels first": ("bfloat16", lambda model, images: model.to(memory_format=torch.contiguous_format)),
+ANYWHERE = {
+    "as it is: bfloat16, channels last": Variant(),
+    "float32": Variant(precision="float32"),
+    "channels first": Variant(change=lambda model, images: model.to(memory_format=torch.contiguous_format)),
 }
-ON_GPU: dict[str, tuple[str, Change]] = {
-    "torch.compile": ("bfloat16", lambda model, images: torch.compile(model)),
-    "torch.compile with CUDA graphs": ("bfloat16", lambda model, images: torch.compile(model, mode="reduce-overhead")),
-    "CUDA graphs": ("bfloat16", _graphed),
+ON_GPU = {
+    "training.compile: default": Variant(compile="default"),
+    "training.compile: reduce-overhead": Variant(compile="reduce-overhead"),
+    "CUDA graphs without compiling": Variant(change=_graphed),
 }
 """Variants that take minutes on a CPU or are not available there."""
 
@@ -52,11 +60,12 @@ def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
             for column in ("step", "images/s", "of the first row", "GB at the peak"):
                 table.add_column(column, justify="left" if column == "step" else "right")
             first: float | None = None
-            for number, (name, (precision, change)) in enumerate(ways.items()):
+            for number, (name, variant) in enumerate(ways.items()):
                 directory = str(Path(scratch, network.replace(":", "-"), str(number)))
-                training = training_of(network, images, sizes, directory, device, precision)
+                settings = {"precision": variant.precision, "compile": variant.compile}
+                training = training_of(network, images, sizes, directory, device, **settings)
                 try:
-                    took, peak = _measured(training, change, sizes, device)
+                    took, peak = _measured(training, variant, sizes, device)
                 except Exception as error:  # an error of a compiler or a capture is the result of its row
                     table.add_row(name, f"{type(error).__name__}: {str(error).splitlines()[0]:.60}", "", "")
                     continue
@@ -66,10 +75,11 @@ def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
             console.print(table)
 
 
-def _measured(training: Training, change: Change, sizes: Sizes, device: torch.device) -> tuple[float, int]:
+def _measured(training: Training, variant: Variant, sizes: Sizes, device: torch.device) -> tuple[float, int]:
     """Return the seconds of some steps, and the bytes that they allocate beyond the weights."""
     batch = still_batch(sizes, device)
-    training.model = change(training.model, batch[0])  # type: ignore[assignment]
+    if variant.change is not None:
+        training.learning_network = variant.change(training.model, batch[0])
     run = partial(take_steps, training, itertools.repeat(batch), sizes.steps)
     (took,) = medians([run], device=device, seconds=sizes.seconds, repeats=3)
     return took, peak_bytes(run, device=device)

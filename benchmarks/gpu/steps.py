@@ -1,6 +1,7 @@
 """Training steps of ``trainables/training/train.py`` on batches from any source."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +18,9 @@ Batch = tuple[Tensor, Tensor]
 
 
 def training_of(
-    network: str, images: StoreSpec, sizes: Sizes, directory: str, device: torch.device, precision: str
+    network: str, images: StoreSpec, sizes: Sizes, directory: str, device: torch.device, **settings: Any
 ) -> Training:
-    """Return a training with Proxy Anchor and without validation."""
+    """Return a training with Proxy Anchor and without validation; ``settings`` are keys of ``training``."""
     spec = TrialSpec(
         loss="proxy_anchor",
         hyperparameters={},
@@ -29,7 +30,7 @@ def training_of(
             images_per_class=4,
             image_size=sizes.side,
             resize_size=sizes.short_side,
-            precision=precision,
+            **settings,
         ),
         images=images,
         train_classes=images.class_names,

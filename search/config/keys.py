@@ -28,13 +28,14 @@ from trainables.data.augment import AUGMENTATIONS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.mistakes import Mistakes, suggestion
 from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, POOLING, STATISTICS
-from trainables.training.config import OPTIMIZERS, PRECISIONS
+from trainables.training.config import COMPILE_MODES, OPTIMIZERS, PRECISIONS
 
 CHOICES: Mapping[str, Iterable[str]] = {
     "training.sampler": BATCH_SAMPLERS,
     "training.augment": AUGMENTATIONS,
     "training.optimizer": OPTIMIZERS,
     "training.precision": PRECISIONS,
+    "training.compile": ("null", *COMPILE_MODES),
     "model.pooling": POOLING,
     "model.head": HEADS,
     "model.head_init": HEAD_INIT,

@@ -16,7 +16,15 @@ from search.plan.checks.data import (
     check_store_size,
     split_of,
 )
-from search.plan.checks.parts import check_memory, check_network, check_noise, check_parts, check_spaces, check_stack
+from search.plan.checks.parts import (
+    check_compiler,
+    check_memory,
+    check_network,
+    check_noise,
+    check_parts,
+    check_spaces,
+    check_stack,
+)
 from search.plan.checks.services import check_addresses, check_learning, check_machine, check_origin, check_runs_folder
 from search.plan.growth import Growth, growth, in_order, is_tested, successor
 from search.plan.plan import Plan
@@ -92,6 +100,7 @@ def make_plan(
     check_parts(found, config)
     check_memory(found, config)
     check_stack(found, config)
+    check_compiler(found, config)
     if not resumed:
         check_addresses(found, config)
         check_runs_folder(found, runs)

@@ -30,6 +30,7 @@ def parameter_group(parameters: "Iterable[nn.Parameter]", lr: float) -> dict[str
 RESIZE = 256 / 224  # the short side before a crop over the side after it, as in ImageNet's evaluation
 PRECISIONS = ("auto", "float32", "bfloat16")
 DECAYS = ("cosine", "linear")
+COMPILE_MODES = ("default", "reduce-overhead")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +196,10 @@ class TrainingConfig:
     """The images that are embedded at once, with the gradients of the whole batch; null: the whole batch. Range: at
     least 1. Example: 64.
     """
+    compile: str | None = None
+    """The mode of `torch.compile` for the network's training steps, compiled in the first epoch of a process;
+    `reduce-overhead` also records CUDA graphs on a GPU. null: not compiled. Example: default.
+    """
     clip_grad: float | None = 10.0
     """The bound of each gradient entry, as in Proxy-Anchor's code; null: unbounded. Range: more than 0."""
     precision: str = "auto"
@@ -249,6 +254,16 @@ class TrainingConfig:
         if self.gradient_chunk is not None and self.gradient_chunk < 1:
             mistakes.append(
                 f"gradient_chunk must be at least 1 image, or null for whole batches; it is {self.gradient_chunk}."
+            )
+        if self.compile is not None and self.compile not in COMPILE_MODES:
+            mistakes.append(
+                f"compile must be null or one of {', '.join(COMPILE_MODES)}; it is {self.compile!r}"
+                f"{suggestion(self.compile, COMPILE_MODES)}."
+            )
+        if self.compile is not None and self.unfreeze_epochs:
+            mistakes.append(
+                f"compile is {self.compile} and unfreeze_epochs {self.unfreeze_epochs}, and each stage that begins to "
+                "learn would compile the network again; set one of them to null or 0."
             )
         if not 0 <= self.ema < 1:
             mistakes.append(f"ema must be a decay in [0, 1), such as 0.999, or 0 for no averages; it is {self.ema}.")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import invalidate_caches
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -95,9 +95,7 @@ class Training(EpochTraining):
 
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
-        self.learning_network: nn.Module = self.model
-        if self._config.gradient_chunk:
-            self.learning_network = ChunkedNetwork(self.model, self._config.gradient_chunk)
+        self.learning_network = self._learning_network()
         self.stages = self._learning_stages()
         self.loss = self._make_loss().to(device)
         self.sampler = BATCH_SAMPLERS[self._config.sampler](
@@ -112,6 +110,20 @@ class Training(EpochTraining):
         self.averages = Averages(self.model, self.loss, self._config.ema) if self._config.ema else None
 
         self._resume()
+
+    def _learning_network(self) -> nn.Module:
+        """Return the model as the training steps call it, compiled and in chunks if the settings say so.
+
+        Validation calls the model itself, whose parameters are the same.
+        """
+        network: nn.Module = self.model
+        if self._config.compile:
+            # A program for each size of batch: one for all sizes would depend on which of them came first, and a
+            # resumed training would compute other last bits.
+            network = cast(nn.Module, torch.compile(network, mode=self._config.compile, dynamic=False))
+        if self._config.gradient_chunk:
+            network = ChunkedNetwork(network, self._config.gradient_chunk)
+        return network
 
     def _make_loss(self) -> Loss:
         loss = LOSSES[self.spec.loss](

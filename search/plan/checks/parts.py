@@ -1,5 +1,7 @@
 """Checks of user-defined parts, spaces, stacks, the noise stage and the network."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -85,6 +87,7 @@ def check_stack(found: Findings, config: SearchConfig) -> None:
         "model.backbone",
         "training.sampler",
         "training.gradient_chunk",
+        "training.compile",
         "training_by_loss",
         "split.folds",
     )
@@ -102,12 +105,34 @@ def _stack_mistakes(config: SearchConfig) -> Iterator[str]:
         reason = why_not_stacked(
             loss=loss.key,
             model=config.model,
-            sampler=config.training_of(loss.name).sampler,
+            training=config.training_of(loss.name),
             folds=config.split.folds or 0,
-            chunk=config.training_of(loss.name).gradient_chunk,
         )
         if reason:
             yield f"resources.stack is {stack}, and {reason}; set it to 1, which trains each trial by itself."
+
+
+def check_compiler(found: Findings, config: SearchConfig) -> None:
+    """Check that training steps can be compiled, if the file asks for it."""
+    keys = ("training.compile", "training_by_loss", "resources.gpus_per_trial")
+    found.add(_compiler_mistakes(config), *keys)
+
+
+def _compiler_mistakes(config: SearchConfig) -> Iterator[str]:
+    mode = next(filter(None, (config.training_of(loss).compile for loss in config.loss_names)), None)
+    if config.trainable is not None or mode is None:
+        return
+    gpus = config.resources.gpus_per_trial
+    if gpus > 1:
+        yield (
+            f"training.compile is {mode} and resources.gpus_per_trial is {gpus:g}: only trainings on one device "
+            "are compiled; set training.compile: null or resources.gpus_per_trial: 1."
+        )
+    if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        yield (
+            f"training.compile is {mode}, which needs a C++ compiler, and this machine has neither g++ nor "
+            "clang++; install one, or set training.compile: null."
+        )
 
 
 # The losses' search spaces.

@@ -21,6 +21,7 @@ from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.chunks import ChunkedNetwork
+from trainables.training.config import TrainingConfig
 from trainables.training.cross_validation import begin
 from trainables.training.stack import stack_key, why_not_stacked
 from trainables.training.train import Training
@@ -148,5 +149,5 @@ def test_batch_statistics_are_refused_before_a_search_begins(images: StoreSpec, 
 
 def test_a_stack_does_not_take_chunks(images: StoreSpec, tmp_path: Path) -> None:
     assert stack_key(spec_of(images, tmp_path, CHUNK)) is None
-    said = why_not_stacked(loss="mpa", model=ModelConfig(), sampler="balanced", chunk=CHUNK)
+    said = why_not_stacked(loss="mpa", model=ModelConfig(), training=TrainingConfig(gradient_chunk=CHUNK))
     assert said == "training.gradient_chunk is 6, which is for networks that fill the memory alone"

@@ -14,7 +14,7 @@ from support.stacks import CPU, alone, assert_same, float64, member, records_of
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.config import Schedule
+from trainables.training.config import Schedule, TrainingConfig
 from trainables.training.epoch_training import Diverged
 from trainables.training.stack import run_epochs, stack_key, why_not_stacked
 from trainables.training.stack.together import embedded_together
@@ -199,10 +199,13 @@ def test_what_members_share(images: StoreSpec, tmp_path: Path, changes: dict[str
 
 
 def test_what_is_not_known_of_a_part_is_said(images: StoreSpec, tmp_path: Path) -> None:
-    known: dict[str, Any] = {"loss": "mpa", "model": ModelConfig(), "sampler": "balanced"}
+    known: dict[str, Any] = {"loss": "mpa", "model": ModelConfig(), "training": TrainingConfig()}
     assert why_not_stacked(**known) is None
     vit, dropout = ModelConfig(backbone="timm:vit"), ModelConfig(head="mlp", head_dropout=0.5)
-    others = [("loss", "mylab:Loss", "mylab:Loss"), ("sampler", "mylab:Sampler", "mylab:Sampler")]
+    others = [
+        ("loss", "mylab:Loss", "mylab:Loss"),
+        ("training", TrainingConfig(sampler="mylab:Sampler"), "mylab:Sampler"),
+    ]
     for part, other, name in (*others, ("model", vit, "timm:vit"), ("model", dropout, "model.head_dropout is 0.5")):
         said = why_not_stacked(**{**known, part: other})
         assert said is not None

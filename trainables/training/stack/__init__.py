@@ -24,9 +24,7 @@ __getattr__ = late_import(__name__, {"run_epochs": "trainables.training.stack.to
 __all__ = ["run_epochs", "stack_key", "why_not_stacked"]
 
 
-def why_not_stacked(
-    *, loss: str, model: ModelConfig, sampler: str, folds: int = 0, chunk: int | None = None
-) -> str | None:
+def why_not_stacked(*, loss: str, model: ModelConfig, training: TrainingConfig, folds: int = 0) -> str | None:
     """Return why trainings with these parts cannot be stacked, or None if they can.
 
     Built-in parts are tested in stacks (``tests/trainables/training/test_stack_contract.py``). A user-defined part may
@@ -35,14 +33,16 @@ def why_not_stacked(
     for kind, name, table in (
         ("loss", loss, LOSSES),
         *([] if model.is_frozen else [("backbone", model.backbone, BACKBONES)]),
-        ("batch sampler", sampler, BATCH_SAMPLERS),
+        ("batch sampler", training.sampler, BATCH_SAMPLERS),
     ):
         if name not in table:
             return f"the {kind} {name!r} is not among those tested in stacks ({', '.join(table)})"
     if model.head_dropout:
         return f"model.head_dropout is {model.head_dropout:g}, which draws random numbers in the network"
-    if chunk is not None:
+    if chunk := training.gradient_chunk:
         return f"training.gradient_chunk is {chunk}, which is for networks that fill the memory alone"
+    if training.compile:
+        return f"training.compile is {training.compile}, which is for the steps of a single training"
     if folds:
         return f"a training of {folds} folds is several trainings, one after the other"
     return None
@@ -56,13 +56,7 @@ def stack_key(spec: TrialSpec) -> Hashable | None:
     and strings among the loss's hyperparameters, the network, the batches, the classes.
     """
     config = spec.training
-    if why_not_stacked(
-        loss=spec.loss,
-        model=spec.model,
-        sampler=config.sampler,
-        folds=len(spec.folds),
-        chunk=config.gradient_chunk,
-    ):
+    if why_not_stacked(loss=spec.loss, model=spec.model, training=config, folds=len(spec.folds)):
         return None
     default = TrainingConfig()
     shared = replace(
