@@ -29,7 +29,6 @@ from search.report.drawing import (
     Figure,
     Section,
     colours_of,
-    counted,
     drawn,
     label_rows,
     legend_below,
@@ -46,7 +45,7 @@ from search.report.summary import summary_so_far
 from search.report.text_table import TextTable
 from search.stages import Role
 from trainables.files import reading, write_text
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, counted
 
 
 def study(config: CampaignConfig, result: CampaignResult) -> Section:

@@ -16,6 +16,7 @@ from search.report.formats import loss_label
 from search.report.rows import Row
 from search.report.text_table import TextTable
 from search.stages import Role
+from trainables.mistakes import counted
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -340,11 +341,6 @@ def loss_styles(comparison: Comparison) -> tuple[dict[str, str], dict[str, str]]
     rows = sorted(comparison.rows, key=lambda row: row.role is Role.BASELINE)
     labels = [loss_label(comparison, row.search, row.loss) for row in rows]
     return colours_of(labels), marks_of(labels)
-
-
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Return a count with its noun in the right number, such as "1 trial", "2,000 trials" or "3 classes"."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def pairs_finding(pairs: Sequence[Pair]) -> str:

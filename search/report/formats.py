@@ -131,8 +131,11 @@ def not_different(pairs: Sequence[Pair]) -> list[str]:
     count = f"{same} of {len(pairs)} pairs" if same < len(pairs) else f"any of the {len(pairs)} pairs"
     where = "the pair" if len(pairs) == 1 else count
     equal = [pair for pair in pairs if pair.same]
-    told = f"; {len(equal)} of {len(pairs)} {the_same(equal[0])}" if equal else ""
-    return [f"{NO_DIFFERENCE} in {where} ({pairs[0].metric} on the test classes){told}"]
+    sentence = f"{NO_DIFFERENCE} in {where} ({pairs[0].metric} on the test classes)"
+    if equal:
+        are = "is" if len(equal) == 1 else "are"
+        sentence += f"; {len(equal)} of {counted(len(pairs), 'pair')} {are} {the_same(equal[0])}"
+    return [sentence]
 
 
 # The noise stage.

@@ -8,7 +8,7 @@ from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.report.compared import Comparison, Pair
 from search.report.comparison_tables import baselines_told, headline_tables, protocol_sentences
-from search.report.drawing import Figure, Section, counted
+from search.report.drawing import Figure, Section
 from search.report.formats import interval, is_against_baseline, loss_label, the_same, training_sentences
 from search.report.overtuning import overtuning_sentence
 from search.report.rows import Row
@@ -16,6 +16,7 @@ from search.report.scored import scored_openings
 from search.report.text_table import TextTable
 from search.selection import Ledger, Selection
 from search.stages import Role
+from trainables.mistakes import counted
 
 MOST_WARNINGS = 2
 """Number of warnings above the picture; others are below it."""

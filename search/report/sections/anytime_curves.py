@@ -13,7 +13,6 @@ from search.report.drawing import (
     Figure,
     buttons,
     colours_of,
-    counted,
     hover_text,
     named_losses,
     of_loss,
@@ -31,6 +30,7 @@ from search.selection import confirmations
 from search.stages import Stage
 from search.trials import epochs_of
 from trainables.metrics.table import is_bounded
+from trainables.mistakes import counted
 
 
 @dataclass(frozen=True, kw_only=True)

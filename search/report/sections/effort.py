@@ -14,7 +14,6 @@ from search.report.drawing import (
     FAINT,
     Figure,
     Section,
-    counted,
     drawn,
     label_rows,
     named_losses,
@@ -26,6 +25,7 @@ from search.report.sections.value_by_used import value_by_used
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of, epochs_trained
+from trainables.mistakes import counted
 
 # The epochs of complete, pruned and failed trials, and of the later stages.
 

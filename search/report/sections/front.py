@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal, Measured
-from search.report.drawing import BAD, COLOURS, FAINT, Figure, counted, hover_text, plotted, rounded, scatter
+from search.report.drawing import BAD, COLOURS, FAINT, Figure, hover_text, plotted, rounded, scatter
 from search.report.sections.searched import MOST_ROWS, SearchedLoss, hover, in_state, left_out_note, title
 from search.report.text_table import TextTable
+from trainables.mistakes import counted
 
 
 def front(searched: SearchedLoss) -> Figure | None:

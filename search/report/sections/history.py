@@ -13,7 +13,6 @@ from search.report.drawing import (
     INK,
     Figure,
     buttons,
-    counted,
     drawn,
     hover_text,
     label_rows,
@@ -33,6 +32,7 @@ from search.report.sections.searched import (
     value_of,
 )
 from search.report.text_table import TextTable
+from trainables.mistakes import counted
 
 # Values against the epochs that the search has spent.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.report.drawing import COLOURS, Figure, buttons, counted, hover_text, plotted, rounded, scatter, vertical
+from search.report.drawing import COLOURS, Figure, buttons, hover_text, plotted, rounded, scatter, vertical
 from search.report.sections.searched import (
     DEFAULT,
     LOOKS,
@@ -20,6 +20,7 @@ from search.report.sections.searched import (
 )
 from search.report.text_table import NOTHING, TextTable
 from search.trials import ByFold
+from trainables.mistakes import counted
 
 _TOPS = (5, 10)
 """Numbers of best trials that buttons select."""

@@ -12,7 +12,6 @@ from search.report.drawing import (
     INK,
     Figure,
     Section,
-    counted,
     drawn,
     hover_text,
     label_rows,
@@ -43,6 +42,7 @@ from search.report.sections.slices import contours, slices
 from search.report.text_table import NOTHING, TextTable
 from search.selection import Selection
 from spaces.space import Value, value_text
+from trainables.mistakes import counted
 
 
 def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:

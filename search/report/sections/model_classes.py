@@ -17,7 +17,6 @@ from search.report.drawing import (
     PLOT_MARKS,
     Figure,
     Plot,
-    counted,
     drawn,
     label_rows,
     legend_below,
@@ -35,6 +34,7 @@ from search.report.rows import Row, RowKey
 from search.report.text_table import NOTHING, TextTable
 from search.selection import in_digest_order
 from search.stages import Role
+from trainables.mistakes import counted
 
 
 def class_values(rows: Sequence[Row], scores: Sequence[ClassScores]) -> Mapping[RowKey, NDArray[np.float64]]:

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.report.compared import Comparison
-from search.report.drawing import BAD, COLOURS, GOOD, Figure, counted
+from search.report.drawing import BAD, COLOURS, GOOD, Figure
 from search.report.ranked_test import RankedConfiguration, RankedTest
 from search.report.sections.model_curves import configuration_labels
 from search.report.sections.mosaic import Mosaic
 from search.report.text_table import TextTable
 from search.selection import Kind, Thumbnails
 from search.stages import Role
+from trainables.mistakes import counted
 
 # Queries with their nearest images.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from search.plan.stored import StoredSearch
 from search.report.compared import Comparison
-from search.report.drawing import Figure, Section, counted
+from search.report.drawing import Figure, Section
 from search.report.pairs import class_scores, per_image_metrics
 from search.report.ranked_test import RankedTest, ranked_test
 from search.report.scored import scored_openings
@@ -14,6 +14,7 @@ from search.report.sections.model_curves import distances, precision_recall, roc
 from search.report.sections.model_pictures import embedding_map, retrieval_gallery
 from search.selection import NAME, Kind, Thumbnails
 from trainables.metrics.table import is_retrieval
+from trainables.mistakes import counted
 
 
 def models_section(stored: StoredSearch, comparison: Comparison) -> Section:

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal
 from search.plan.stored import StoredSearch
-from search.report.drawing import BAD, COLOURS, FAINT, counted
+from search.report.drawing import BAD, COLOURS, FAINT
 from search.report.formats import parameters
 from search.report.importances import Importances, importances
 from search.report.loss_results import LossSummary
@@ -23,6 +23,7 @@ from search.report.text_table import NOTHING, TextTable
 from search.stages import Stage
 from search.trials import ByEpoch, ByFold, epochs_of
 from spaces.space import Value, position, value_at, value_text
+from trainables.mistakes import counted
 from trainables.spec import EpochRecord
 
 DEFAULT: Final = 0

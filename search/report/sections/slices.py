@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
-from search.report.drawing import COLOURS, FAINT, Figure, counted, hover_text, plotted, rounded, scatter, vertical
+from search.report.drawing import COLOURS, FAINT, Figure, hover_text, plotted, rounded, scatter, vertical
 from search.report.sections.searched import DEFAULT, Axis, SearchedLoss, hover, in_state, trials_table, value_of
 from search.trials import by_params
 from spaces.space import Value, value_text
+from trainables.mistakes import counted
 
 # Values against each hyperparameter.
 
