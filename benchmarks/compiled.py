@@ -43,11 +43,11 @@ def main(*networks: str) -> None:
             network, side = named.rsplit(":", 1)
             sizes = replace(ON_CPU, side=int(side), short_side=int(side), batch=60)
             batches = itertools.repeat(still_batch(sizes, CPU))
-            folders = (str(Path(scratch, str(number), named.replace(":", "-"))) for number in itertools.count())
             steps, firsts = [], []
-            for mode in (None, "default", "default"):
+            for number, mode in enumerate((None, "default", "default")):
                 torch.compiler.reset()
-                training = training_of(network, images, sizes, next(folders), CPU, precision="float32", compile=mode)
+                folder = str(Path(scratch, named.replace(":", "-"), str(number)))
+                training = training_of(network, images, sizes, folder, CPU, precision="float32", compile=mode)
                 steps.append(partial(take_steps, training, batches, 1))
                 begin = time.perf_counter()
                 steps[-1]()

@@ -62,8 +62,9 @@ def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
             first: float | None = None
             for number, (name, variant) in enumerate(ways.items()):
                 directory = str(Path(scratch, network.replace(":", "-"), str(number)))
-                settings = {"precision": variant.precision, "compile": variant.compile}
-                training = training_of(network, images, sizes, directory, device, **settings)
+                training = training_of(
+                    network, images, sizes, directory, device, precision=variant.precision, compile=variant.compile
+                )
                 try:
                     took, peak = _measured(training, variant, sizes, device)
                 except Exception as error:  # an error of a compiler or a capture is the result of its row

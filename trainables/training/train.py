@@ -112,7 +112,7 @@ class Training(EpochTraining):
         self._resume()
 
     def _learning_network(self) -> nn.Module:
-        """Return the model as the training steps call it, compiled and in chunks if the settings say so.
+        """Return the model as the training steps call it, compiled or in chunks with these settings.
 
         Validation calls the model itself, whose parameters are the same.
         """

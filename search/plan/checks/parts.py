@@ -119,10 +119,10 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
 
 
 def _compiler_mistakes(config: SearchConfig) -> Iterator[str]:
-    mode = next(filter(None, (config.training_of(loss).compile for loss in config.loss_names)), None)
-    if config.trainable is not None or mode is None:
+    modes = [mode for loss in config.loss_names if (mode := config.training_of(loss).compile)]
+    if config.trainable is not None or not modes:
         return
-    gpus = config.resources.gpus_per_trial
+    mode, gpus = modes[0], config.resources.gpus_per_trial
     if gpus > 1:
         yield (
             f"training.compile is {mode} and resources.gpus_per_trial is {gpus:g}: only trainings on one device "
