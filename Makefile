@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing Holdout and what it needs into .venv: several GB, and minutes …"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable . --group dev
+	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[search]" --group dev
 	touch $@
 	@echo "Holdout is installed. \`$(BIN)/holdout run quickstart\` runs a first search; \`$(BIN)/holdout doctor\` checks this machine."
 

@@ -24,7 +24,8 @@ def test_the_installed_version_has_every_part(library: str) -> None:
 @pytest.mark.parametrize("library", PARTS)
 def test_the_requirement_has_the_tested_bounds(library: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    required = {found.name: found.specifier for found in map(Requirement, project["dependencies"])}
+    dependencies = [*project["dependencies"], *project["optional-dependencies"]["search"]]
+    required = {found.name: found.specifier for found in map(Requirement, dependencies)}
     assert required[library] == SpecifierSet(TESTED[library])
 
 

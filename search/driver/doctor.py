@@ -23,6 +23,7 @@ from search.driver.disk_needs import disk_needs, limit_warnings, numbers_of, slo
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, too_tight, trials_on, wanted
+from search.extra import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
@@ -34,7 +35,7 @@ from search.stages import Stage, study_name
 from search.study import Tally, is_blind, without_model
 from trainables.data.header import look_at
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
-from trainables.mistakes import Mistakes, counted
+from trainables.mistakes import Mistakes, counted, listed
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, Images, measured_costs
 
@@ -199,8 +200,14 @@ def _mps() -> Iterator[CheckResult]:
     yield CheckResult(check="mps", state="warning" if mend else "ok", found=found, mend=mend)
 
 
+def _extra() -> Iterator[CheckResult]:
+    if missing := missing_packages():
+        found = f"not installed: {listed(missing)}; models can be used, and searches compared, but not run"
+        yield CheckResult(check="extra", state="warning", found=found, mend=f"Run `{INSTALL}`.")
+
+
 MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
-    _python, _torch, _faiss, _mps, *(check for name in ENGINES for check in ENGINES[name].checks),
+    _python, _torch, _faiss, _mps, _extra, *(check for name in ENGINES for check in ENGINES[name].checks),
 )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
 from search.driver.untrained import validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
+from search.extra import check_extra
 from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
@@ -104,12 +105,13 @@ def run_stages(
         listeners: further listeners of every trial.
 
     Raises:
-        Mistakes: the disk or the cluster is too small, images cannot be read, or another process runs one of the
-            searches. Nothing is created.
+        Mistakes: the disk or the cluster is too small, images cannot be read, another process runs one of the searches,
+            or packages are missing. Nothing is created.
         FailedLosses: a loss failed in every trial; nothing was chosen.
         NothingToSelect: no configuration of any search could be confirmed.
         DiskFull: the disk filled up during the run. The same call resumes it.
     """
+    check_extra("Running a search")
     phases = Phases(console, started)
     request = _Request(
         opener=opener,

@@ -30,6 +30,7 @@ from urllib.request import Request, urlopen
 
 from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
+from search.extra import check_extra
 from trainables.files import reading
 from trainables.mistakes import Failure, Mistakes
 
@@ -455,8 +456,10 @@ def connected(address: str) -> Iterator[Jobs]:
     """Yield the jobs of the cluster whose dashboard is at ``address``.
 
     Raises:
-        Mistakes: nothing answers there, or something else than Ray, or a Ray with another token.
+        Mistakes: nothing answers there, or something else than Ray, or a Ray with another token, or packages are
+            missing.
     """
+    check_extra("A cluster", ["ray"])
     check_answers(address)
     try:
         yield Jobs(address)

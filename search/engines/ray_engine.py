@@ -8,6 +8,7 @@ from typing import Any
 
 from search.engines.base import CheckResult, Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
+from search.extra import missing_packages
 from trainables.data.store.spec import StoreSpec
 from trainables.mistakes import counted
 
@@ -28,6 +29,8 @@ def check_token() -> Iterator[CheckResult]:
 
 def check_ray() -> Iterator[CheckResult]:
     """Start or reach Ray and count its nodes."""
+    if missing_packages(["ray"]):
+        return  # a check of its own names them
     where = os.environ.get("RAY_ADDRESS") or "this machine"
     try:
         with ray_session() as ray:

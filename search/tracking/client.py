@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from search.extra import INSTALL, check_extra, missing_packages
 from search.secrets import without_password
 from search.tracking.models import FOLDER
 from trainables.mistakes import Mistakes
@@ -31,6 +32,7 @@ PATIENCE_S = 20
 
 def open_client(uri: str) -> "MlflowClient":
     """Return a quiet client without retries (the tracker retries in the background); create a local database."""
+    check_extra("MLflow", ["mlflow"])
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(PATIENCE_S))
@@ -193,11 +195,8 @@ def load_model(
 def _on_disk(address: str) -> str:
     if not address.startswith(OF_MLFLOW):
         return address
-    try:
-        return str(downloaded_model(address))
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "mlflow":
-            raise
+    if missing_packages(["mlflow"]):
         raise Mistakes(
-            f"{address} is a model in MLflow, which is not installed; install mlflow, or give the model's folder."
-        ) from error
+            f"{address} is a model in MLflow, which is not installed; run `{INSTALL}`, or give the model's folder."
+        )
+    return str(downloaded_model(address))

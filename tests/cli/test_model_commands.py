@@ -342,8 +342,8 @@ main()
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert plain(done.stderr) == (
-        "models:/birds@champion is a model in MLflow, which is not installed; install mlflow, or give the model's "
-        "folder."
+        "models:/birds@champion is a model in MLflow, which is not installed; run `pip install "
+        "'holdout-dml[search]'`, or give the model's folder."
     )
 
 
