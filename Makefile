@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-compile bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-search bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-compile bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-search bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -54,6 +54,10 @@ attack: setup
 # Tests that take many seconds each, such as exporting a network of 201 layers in every format.
 test-slow: setup
 	$(BIN)/pytest -m "slow and not simulated_gpu"
+
+# A wheel in environments of its own, light and whole: minutes, and gigabytes unless uv has the packages in its cache.
+test-wheel: setup
+	$(BIN)/pytest -m wheel tests/wheel
 
 # Pages in Debian's Chromium (`apt-get install chromium`), one of them while a search runs.
 test-browser: setup

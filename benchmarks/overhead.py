@@ -50,7 +50,7 @@ def drop_caches() -> bool:
 
 def run(file: Path, runs: Path, console: Console) -> dict[str, Any]:
     """Run a search, print the phases of its start, and return the times in its summary."""
-    command = [sys.executable, "-m", "search", "run", str(file), "--runs", str(runs), "--json"]
+    command = [sys.executable, "-m", "holdout", "run", str(file), "--runs", str(runs), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

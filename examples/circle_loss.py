@@ -16,9 +16,17 @@ import torch
 from optuna.distributions import FloatDistribution
 from torch.nn.functional import softplus
 
-from spaces.space import Parameter, Space
-from trainables.losses.base import Loss, cosines, masked_logsumexp, real, same_and_different, sizes
-from trainables.mistakes import raise_if_any
+from holdout.parts import (
+    Loss,
+    Parameter,
+    Space,
+    cosines,
+    masked_logsumexp,
+    raise_if_any,
+    real,
+    same_and_different,
+    sizes,
+)
 
 
 class CircleLoss(Loss):

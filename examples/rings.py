@@ -13,8 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data import Dataset
-from trainables.mistakes import Mistakes
+from holdout.parts import Dataset, Mistakes
 
 
 @dataclass(frozen=True, kw_only=True)

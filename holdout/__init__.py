@@ -17,11 +17,10 @@ Everything below is imported on first use, so ``import holdout`` is fast.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from search import __version__
-
 if TYPE_CHECKING:
     from holdout.models import evaluate, load, losses
     from holdout.searches import Search, campaign, compare, open, run
+    from search import __version__
     from trainables.data.dataset import Dataset, ItemDataset
     from trainables.inference.embedder import Embedder
     from trainables.inference.index.image_index import ImageIndex
@@ -63,35 +62,42 @@ __all__ = [
     "trainable",
 ]
 
-_TRAINABLE = "trainables.training.trainable"
-_MODULES = {
-    **dict.fromkeys(("Choice", "Float", "Int", "Items", "Report", "Trainable", "trainable"), _TRAINABLE),
-    **dict.fromkeys(
-        ("EstimatorTrainable", "LightningTrainable", "SentenceTransformerTrainable"),
-        "trainables.training.library_trainables",
-    ),
-    "Dataset": "trainables.data.dataset",
-    "ItemDataset": "trainables.data.dataset",
-    "Embedder": "trainables.inference.embedder",
-    "Failure": "trainables.mistakes",
-    "ImageIndex": "trainables.inference.index.image_index",
-    "Mistakes": "trainables.mistakes",
-    "OwnModel": "trainables.training.own_model",
-    "Search": "holdout.searches",
-    "campaign": "holdout.searches",
-    "compare": "holdout.searches",
-    "evaluate": "holdout.models",
-    "load": "holdout.models",
-    "losses": "holdout.models",
-    "open": "holdout.searches",
-    "run": "holdout.searches",
+_PATHS = {
+    "__version__": "search:__version__",
+    "Choice": "trainables.training.trainable:Choice",
+    "Dataset": "trainables.data.dataset:Dataset",
+    "Embedder": "trainables.inference.embedder:Embedder",
+    "EstimatorTrainable": "trainables.training.library_trainables:EstimatorTrainable",
+    "Failure": "trainables.mistakes:Failure",
+    "Float": "trainables.training.trainable:Float",
+    "ImageIndex": "trainables.inference.index.image_index:ImageIndex",
+    "Int": "trainables.training.trainable:Int",
+    "ItemDataset": "trainables.data.dataset:ItemDataset",
+    "Items": "trainables.training.trainable:Items",
+    "LightningTrainable": "trainables.training.library_trainables:LightningTrainable",
+    "Mistakes": "trainables.mistakes:Mistakes",
+    "OwnModel": "trainables.training.own_model:OwnModel",
+    "Report": "trainables.training.trainable:Report",
+    "Search": "holdout.searches:Search",
+    "SentenceTransformerTrainable": "trainables.training.library_trainables:SentenceTransformerTrainable",
+    "Trainable": "trainables.training.trainable:Trainable",
+    "campaign": "holdout.searches:campaign",
+    "compare": "holdout.searches:compare",
+    "evaluate": "holdout.models:evaluate",
+    "load": "holdout.models:load",
+    "losses": "holdout.models:losses",
+    "open": "holdout.searches:open",
+    "run": "holdout.searches:run",
+    "trainable": "trainables.training.trainable:trainable",
 }
+"""Where each name is, as ``module:name``."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in _PATHS:
         raise AttributeError(f"module 'holdout' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(import_module(_MODULES[name]), name)
+    module, _, attribute = _PATHS[name].partition(":")
+    value = getattr(import_module(module), attribute)
     globals()[name] = value
     return value
 

@@ -13,6 +13,9 @@ from typing import Any, Generic, TypeVar
 
 from trainables.mistakes import Mistakes, suggestion
 
+OURS = __name__.removesuffix("parts")
+"""How the names of this package's modules begin: ``trainables.``, or ``holdout.trainables.`` in an installed wheel."""
+
 _PATH = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<attribute>[^\W\d]\w*(\.[^\W\d]\w*)*)")
 
 
@@ -160,14 +163,14 @@ def _module(name: str, path: str, kind: str) -> Any:
 
 
 def late_import(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``package`` that imports a name from the module given in ``modules`` on first use.
+    """Return a ``__getattr__`` for ``package`` that imports a name on first use.
 
-    For names whose module imports torch.
+    ``modules`` gives the module of each name, relative to ``package``. For names whose module imports torch.
     """
 
     def attribute(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
+        return getattr(import_module(modules[name], package), name)
 
     return attribute

@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from search.packages import PACKAGES
 from search.report.text_table import TextTable
 from search.secrets import without_password
 from trainables.mistakes import printable
@@ -51,7 +52,7 @@ def _printable(text: str) -> str:
 def set_up_logging() -> None:
     """Log this project's warnings to standard error, and of libraries only errors."""
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
-    for package in ("search", "spaces", "trainables"):
+    for package in PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported as mistakes
 

@@ -1,7 +1,6 @@
 """The search files, campaign files and tables of the papers that are shipped with the project."""
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from pydantic import Field, model_validator
 from search.config.sections import ConfigSection
 from search.config.validation import validate
 from search.config.yaml_file import apply_settings, read_yaml
+from search.packages import SPACES
 from trainables.mistakes import Mistakes, suggestion
 
 # Search files (recipes) and campaign files.
@@ -102,7 +102,7 @@ def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
 
 def shipped(folder: str) -> dict[str, Path]:
     """Return the YAML files in ``folder`` of the package ``spaces``, by name."""
-    return {path.stem: path for path in sorted(Path(str(files("spaces") / folder)).glob("*.yaml"))}
+    return {path.stem: path for path in sorted((SPACES / folder).glob("*.yaml"))}
 
 
 def _found(given: Path, **known: Mapping[str, Path]) -> Path:

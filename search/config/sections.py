@@ -19,6 +19,7 @@ from pydantic import (
 from search.config.names import allowed_metric
 from search.config.parts import build_dataset
 from search.config.tables import AUTO, known_engine
+from search.packages import PACKAGES
 from search.secrets import is_reference, without_a_password
 from trainables.data import Dataset
 from trainables.data.units import CLASS, GROUP, TIME, UnitDataset
@@ -286,9 +287,6 @@ class TrackingSection(ConfigSection):
 
 # The user's packages that ``holdout submit`` copies to a cluster.
 
-OWN_PACKAGES = ("holdout", "search", "spaces", "trainables")
-"""This project's packages, which are always copied."""
-
 
 def _package(name: str) -> str:
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name):
@@ -296,7 +294,7 @@ def _package(name: str) -> str:
     top = name.partition(".")[0]
     if top != name:
         raise Mistakes(f"{name} is a part of the package {top}; ship that.")
-    if name in OWN_PACKAGES:
+    if name in PACKAGES:
         raise Mistakes(f"{name} is one of Holdout's packages, which are always copied; rename yours.")
     return name
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from http.client import HTTPException
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from urllib.request import Request, urlopen
 from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
 from search.extra import check_extra
+from search.packages import PACKAGES, TOP
 from trainables.files import reading
 from trainables.mistakes import Failure, Mistakes
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("holdout", "search", "spaces", "trainables")
 SUBMITTED = "submitted.yaml"
 MOST_SHIPPED = 100_000_000
 """Most bytes of a shipped package; Ray keeps what is sent in the memory of the cluster's head."""
@@ -61,7 +60,7 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
     with tempfile.TemporaryDirectory(prefix="holdout-code-") as folder:
         directory = Path(folder)
         for package in PACKAGES:
-            shutil.copytree(str(files(package)), directory / package, ignore=LEFT_HERE)
+            shutil.copytree(TOP / package, directory / package, ignore=LEFT_HERE)
         for name, path in shipped.items():
             if path.is_dir():
                 shutil.copytree(path, directory / name, ignore=LEFT_HERE)
@@ -362,7 +361,7 @@ class Jobs:
                 try:
                     started: str = self._client.submit_job(
                         # Relative folders start at the home folder: the folder of the code is removed with the job.
-                        entrypoint=f"cd && exec python -P -m search {arguments}",
+                        entrypoint=f"cd && exec python -P -m holdout {arguments}",
                         runtime_env={"working_dir": str(folder)},
                         metadata=metadata,
                         submission_id=job,

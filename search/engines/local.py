@@ -28,7 +28,7 @@ LOOK_S = 0.2
 END_S = 5.0
 """Time for a worker that closed its pipe to exit."""
 
-PROGRAM = "from search.engines.local_worker import main; main()"
+PROGRAM = f"from {Begin.__module__} import main; main()"
 """Imported and not run as ``-m``, so that the orders have the same classes on both sides."""
 
 CALLS = 3

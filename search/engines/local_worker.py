@@ -81,8 +81,7 @@ def _serve(orders: "queue.SimpleQueue[Any]", send: Callable[[Answer], None]) -> 
     begin = orders.get()
     worker = pickle.loads(begin.worker)(cpus=begin.cpus, gpus=begin.gpus)
     if orders.empty():  # while the driver decodes images
-        import trainables.training.cross_validation
-        import trainables.training.stack  # noqa: F401
+        from trainables.training import cross_validation, stack  # noqa: F401
     while True:
         order = orders.get()
         send(_assign(worker, order) if isinstance(order, Assign) else _call(order.task))

@@ -64,8 +64,7 @@ class RayEngine(Engine):
     def load(self) -> None:
         """Import Ray Tune."""
         import_ray()
-        import search.engines.ray_nodes
-        import search.engines.ray_tune  # noqa: F401
+        from search.engines import ray_nodes, ray_tune  # noqa: F401
 
     def slots(self) -> int:
         """Return the number of trials that fit on the cluster, grown as far as it may."""

@@ -8,12 +8,12 @@ import io
 import json
 from collections.abc import Mapping
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
+from search.packages import HOLDOUT, IN_REPOSITORY, TOP, TRAINABLES
 from search.tracking.described import DescribedModel, Registered, Registration
 from search.tracking.summary_runs import KIND, LOGGED_MODEL, MODEL, NOTE, SEARCH, TAG_LENGTH, VERSIONS, origin_tags
 from trainables.inference.model_files import DESCRIPTION
@@ -77,11 +77,11 @@ def _zipped_code(folder: Path) -> Path:
 
     The same code gives the same file.
     """
-    package = Path(str(files("trainables")))
     path = folder / "trainables.zip"
+    above = () if IN_REPOSITORY else (HOLDOUT / "__init__.py",)
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
-        for module in sorted(package.rglob("*.py")):
-            archive.writestr(ZipInfo(str(module.relative_to(package.parent))), module.read_bytes(), ZIP_DEFLATED)
+        for module in (*above, *sorted(TRAINABLES.rglob("*.py"))):
+            archive.writestr(ZipInfo(str(module.relative_to(TOP))), module.read_bytes(), ZIP_DEFLATED)
     return path
 
 

@@ -19,7 +19,7 @@ OURS = (
 )
 RAYS = (
     "2026-11-21 23:20:00,123\tINFO job_manager.py:568 -- Runtime env is setting up.\n",
-    "Running entrypoint for job holdout-small-1: cd && exec python -P -m search run x\n",
+    "Running entrypoint for job holdout-small-1: cd && exec python -P -m holdout run x\n",
     "\x1b[33m(raylet)\x1b[0m A worker died or was killed while executing a task by an unexpected system error.\n",
     "\x1b[33m(raylet, ip=10.0.0.7)\x1b[0m Raylet is terminated. Last 20 lines of the Raylet logs:\n"
     "    [state-dump] \tNodeManager.deadline_timer.flush_free_objects - 1 total (1 active)\n"

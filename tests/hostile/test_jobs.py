@@ -196,7 +196,7 @@ def test_neither_the_environment_nor_a_shell_reaches_a_job(
     assert "for-no-eye" not in repr(asked)
     assert any(b"${MY_PASSWORD}" in text for text in asked["content"].values())
     # A shell passes the folder on as one word.
-    script = asked["entrypoint"].replace("exec python -P -m search", "exec printf '%s\\0'")
+    script = asked["entrypoint"].replace("exec python -P -m holdout", "exec printf '%s\\0'")
     environment = {"HOME": str(tmp_path), "OLDPWD": "/code", "PATH": os.environ["PATH"]}
     done = subprocess.run(["sh", "-c", script], env=environment, cwd="/", capture_output=True, check=True)
     assert done.stdout.split(b"\0")[-3:] == [b"--runs", runs.encode(), b""]

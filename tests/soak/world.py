@@ -162,7 +162,7 @@ class World:
 
     def start(self) -> None:
         """Start the driver, or restart it."""
-        program = ["-m", "search"]
+        program = ["-m", "holdout"]
         if self.scenario.clock:
             program = [str(CLOCKED)]
         self.epochs_at_start = self.epochs()

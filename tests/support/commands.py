@@ -33,7 +33,7 @@ def write_search(path: Path, content: dict[str, Any]) -> Path:
 
 def command(*arguments: str | Path) -> list[str]:
     """Return the command line of ``holdout`` with ``arguments``."""
-    return [sys.executable, "-m", "search", *map(str, arguments)]
+    return [sys.executable, "-m", "holdout", *map(str, arguments)]
 
 
 def without_ended_workers(said: str) -> str:

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 @contextmanager
 def served(runs: Path, *more: str) -> Iterator[tuple[str, int, str]]:
     """Serve ``runs`` in a subprocess; yield its host, its port, and the address that it prints."""
-    command = [sys.executable, "-m", "search", "serve", "--runs", str(runs), "--port", "0", *more]
+    command = [sys.executable, "-m", "holdout", "serve", "--runs", str(runs), "--port", "0", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

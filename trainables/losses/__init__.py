@@ -178,7 +178,7 @@ class LossTable(PartTable["type[Loss]", LossRow]):
     def __getitem__(self, name: str) -> "type[Loss]":
         """Return the loss ``name``, a row's name or an import path."""
         if name not in self._loaded and name.startswith(f"{LIBRARY}."):
-            self._loaded[name] = import_module("trainables.losses.library").library_loss(name)
+            self._loaded[name] = import_module(f"{__name__}.library").library_loss(name)
         return super().__getitem__(name)
 
 
@@ -241,6 +241,6 @@ def loss_part(loss: str, name: str | None = None) -> LossPart:
     return LossPart(name=loss)
 
 
-__getattr__ = late_import(__name__, {"Loss": "trainables.losses.base"})
+__getattr__ = late_import(__name__, {"Loss": ".base"})
 
 __all__ = ["LOSSES", "Loss", "LossPart", "LossRow", "loss_part", "loss_row", "memory_refused"]

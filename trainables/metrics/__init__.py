@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __getattr__ = late_import(
     __name__,
     {
-        "clustering_metrics": "trainables.metrics.clustering",
-        "distance_metrics": "trainables.metrics.clustering",
-        "evaluate": "trainables.metrics.evaluation",
-        "per_query_metrics": "trainables.metrics.evaluation",
-        "retrieval_metrics": "trainables.metrics.evaluation",
+        "clustering_metrics": ".clustering",
+        "distance_metrics": ".clustering",
+        "evaluate": ".evaluation",
+        "per_query_metrics": ".evaluation",
+        "retrieval_metrics": ".evaluation",
     },
 )
 

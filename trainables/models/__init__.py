@@ -9,6 +9,6 @@ from trainables.parts import late_import
 if TYPE_CHECKING:
     from trainables.models.embedding import EmbeddingModel
 
-__getattr__ = late_import(__name__, {"EmbeddingModel": "trainables.models.embedding"})
+__getattr__ = late_import(__name__, {"EmbeddingModel": ".embedding"})
 
 __all__ = ["BACKBONES", "HEAD_INIT", "POOLING", "EmbeddingModel", "ModelConfig"]

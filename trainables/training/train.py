@@ -27,6 +27,7 @@ from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.models.lora import merged
 from trainables.models.stages import Stage, stages
+from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.averages import Averages, kept_tensors
@@ -457,4 +458,4 @@ def _own_module_gone(error: BaseException) -> str | None:
     """
     missing = cause_of(error, ModuleNotFoundError)
     name = missing.name if missing else None
-    return name if name and name.startswith("trainables.") else None
+    return name if name and name.startswith(OURS) else None

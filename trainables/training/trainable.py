@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from trainables.metrics.table import METRICS, is_retrieval, split_refinement
 from trainables.mistakes import Mistakes, counted, raise_if_any
-from trainables.parts import load_part
+from trainables.parts import OURS, load_part
 from trainables.spec import derived_seed
 from trainables.training.scores import checked_scores
 
@@ -205,7 +205,7 @@ def _score_problems(found: type[Trainable]) -> Iterator[str]:
     if isinstance(names, str) or not isinstance(names, Sequence):
         yield f"must declare its metrics as names, as in `{OF_METRICS}`; they are {names!r:.100}."
         return
-    own = [base for base in found.__mro__ if not base.__module__.startswith("trainables.")]
+    own = [base for base in found.__mro__ if not base.__module__.startswith(OURS)]
     if not names and any("score" in vars(base) for base in own):
         yield f"has a method score and declares no metrics; name all that it returns, as in `{OF_METRICS}`."
     elif not names and found.embed is Trainable.embed:

@@ -242,7 +242,7 @@ def _start() -> tuple[subprocess.Popen[bytes], Connection]:
     ours, theirs = Pipe()
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     with theirs:
-        program = [sys.executable, "-P", "-m", "trainables.training.distributed.other_rank", str(theirs.fileno())]
+        program = [sys.executable, "-P", "-m", f"{__package__}.other_rank", str(theirs.fileno())]
         process = subprocess.Popen(
             program, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
         )

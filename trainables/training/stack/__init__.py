@@ -19,7 +19,7 @@ from trainables.training.config import Schedule, TrainingConfig
 if TYPE_CHECKING:
     from trainables.training.stack.together import run_epochs
 
-__getattr__ = late_import(__name__, {"run_epochs": "trainables.training.stack.together"})
+__getattr__ = late_import(__name__, {"run_epochs": ".together"})
 
 __all__ = ["run_epochs", "stack_key", "why_not_stacked"]
 

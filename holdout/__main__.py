@@ -1,4 +1,4 @@
-"""``python -m search``, the same as ``holdout``."""
+"""``python -m holdout``, the same as ``holdout``."""
 
 from search.cli.main import main
 

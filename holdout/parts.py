@@ -1,0 +1,49 @@
+"""What your own losses, data sets, batch samplers and engines are built from.
+
+>>> from holdout.parts import Loss, Parameter, cosines, same_and_different
+"""
+
+from search.engines.base import Engine
+from spaces.space import Parameter, Space
+from trainables.data.dataset import Dataset, ItemDataset
+from trainables.data.samplers import BatchSampler
+from trainables.losses.base import (
+    Loss,
+    ProxyLoss,
+    Used,
+    choice,
+    cosines,
+    log1p_sum_exp,
+    masked_logsumexp,
+    real,
+    reduced,
+    same_and_different,
+    sizes,
+    unit,
+    whole,
+)
+from trainables.mistakes import Mistakes, raise_if_any
+
+__all__ = [
+    "BatchSampler",
+    "Dataset",
+    "Engine",
+    "ItemDataset",
+    "Loss",
+    "Mistakes",
+    "Parameter",
+    "ProxyLoss",
+    "Space",
+    "Used",
+    "choice",
+    "cosines",
+    "log1p_sum_exp",
+    "masked_logsumexp",
+    "raise_if_any",
+    "real",
+    "reduced",
+    "same_and_different",
+    "sizes",
+    "unit",
+    "whole",
+]
