@@ -56,6 +56,8 @@ class SearchSection(ConfigSection):
     """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
     gpu_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The budget of each loss in GPU hours: hours times `resources.gpus_per_trial`; null: unlimited. Example: 24."""
+    budget: Literal["each", "together"] = "each"
+    """What `epochs`, `hours` and `gpu_hours` are for: each loss, or all losses together, which get equal shares."""
     patience: int | None = Field(default=None, ge=1)
     """The number of trials without an improvement by more than `min_gain` after which a loss ends; null: none. Example:
     8.
@@ -147,6 +149,14 @@ class SearchSection(ConfigSection):
                 f"sampler {self.sampler} compares trials by one metric, and there are "
                 f"{'objectives' if others else 'constraints'}; set sampler to tpe, gp, random, qmc or grid."
             )
+
+    @model_validator(mode="after")
+    def _budget_to_share(self) -> "SearchSection":
+        if self.budget == "together" and (self.epochs, self.hours, self.gpu_hours) == (None, None, None):
+            raise Mistakes(
+                "budget is together and there is none to share; set epochs, hours or gpu_hours, or leave it out."
+            )
+        return self
 
     @model_validator(mode="after")
     def _gain_of_patience(self) -> "SearchSection":

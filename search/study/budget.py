@@ -185,8 +185,8 @@ class Budget:
         found = self.sampler.problems() if self.sampler else []
         if self.epochs is not None and self.epochs < self.epochs_each:
             found.append(
-                f"search.epochs is {self.epochs} and one training takes {self.epochs_each}; give each loss a budget "
-                "for the default at least, or leave it null."
+                f"search.epochs gives each loss {self.epochs} and one training takes {self.epochs_each}; give each a "
+                "budget for the default at least, or leave it null."
             )
         if self.patience is not None and self.patience >= self.trials:
             found.append(

@@ -29,7 +29,7 @@ VALUES = [
     ("search: {trials: 9223372036854775808}", "search.trials: must be between -9223372036854775807 and 9223372036854775807; it is 9223372036854775808."),
     (f"search: {{trials: 1{'0' * 400}}}", "search.trials: must be between -9223372036854775807 and 9223372036854775807; it is 1000000000"),
     ("search: {epochs: 0}", "search.epochs: must be at least 1; it is 0."),
-    ("search: {epochs: 7}", "search.epochs is 7 and one training takes 8; give each loss a budget"),
+    ("search: {epochs: 7}", "search.epochs gives each loss 7 and one training takes 8; give each a budget"),
     ("search: {max_concurrent: 0}", "search.max_concurrent: must be at least 1; it is 0."),
     ("search: {audit: -1}", "search.audit: must be at least 0; it is -1."),
     ("resources: {cpus_per_trial: .inf}", "resources.cpus_per_trial: must be finite; it is inf."),

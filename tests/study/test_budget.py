@@ -154,6 +154,15 @@ def test_gpu_hours_are_hours_of_a_trial_s_gpus(opened: Opened) -> None:
     assert search_budget(config.model_copy(update={"search": both}), "pnp", plan.spaces["pnp"]).hours == 5
 
 
+def test_losses_share_a_budget_equally(opened: Opened) -> None:
+    search = opened(search={"trials": 9, "epochs": 14, "hours": 4.0, "pruner": "none", "budget": "together"})
+    losses = search.config.loss_names
+    assert len(losses) == 2
+    assert {(search.plan.budget(loss).epochs, search.plan.budget(loss).hours) for loss in losses} == {(7, 2.0)}
+    drive(search, falling)
+    assert [len(search.trials(loss, Stage.SEARCH)) for loss in losses] == [3, 3], "3 × 3 epochs reach 7"
+
+
 @pytest.mark.parametrize(
     ("values", "min_gain", "trained"),
     [
@@ -222,6 +231,7 @@ def test_patience_counts_the_epochs_of_trials_without_a_gain(
     [
         ({"patience_epochs": 48}, {}, "search.patience_epochs is 48 and 16 trials train at most 48 epochs, so that"),
         ({"patience": 16}, {}, "search.patience is 16 and search.trials 16, so that it could never end"),
+        ({"budget": "together"}, {}, "budget is together and there is none to share"),
         ({"min_gain": 0.1}, {}, "min_gain is 0.1 and patience null"),
         ({"gpu_hours": 2}, {}, "search.gpu_hours is 2 and resources.gpus_per_trial 0, so no trial uses a GPU"),
         ({"hours": 2}, {"stack": 4}, "search.hours is 2 and resources.stack 4: trials of a stack share their time"),
