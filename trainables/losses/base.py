@@ -56,10 +56,14 @@ class Loss(nn.Module, ABC):
     and attributes of type float may be 0-dim tensors. The losses of several trainings can then be computed as one
     (:mod:`trainables.training.stack`).
 
+    ``most_pairs`` is at least the number of pairs of an anchor and a positive in a batch. A training knows it from the
+    labels; where it is None, a loss that mines or sums over such pairs makes the host wait for the device.
+
     ``of_pairs`` is True if the loss can compare a batch with a memory (:class:`trainables.losses.memory.PairLoss`).
     """
 
     used: Used | None = None
+    most_pairs: int | None = None
     static_shapes: bool = False
     of_pairs: bool = False
 
@@ -211,6 +215,11 @@ def log1p_sum_exp(logits: torch.Tensor, dim: int) -> torch.Tensor:
     shape = list(logits.shape)
     shape[dim] = 1
     return torch.cat((logits, logits.new_zeros(shape)), dim).logsumexp(dim)
+
+
+def masked_sum(terms: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the kept terms, which must be finite where they are not kept, too."""
+    return torch.where(keep, terms, 0).sum()
 
 
 def reduced(total: torch.Tensor, terms: int | torch.Tensor, reduction: Reduction) -> torch.Tensor:

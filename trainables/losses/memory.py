@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from trainables.losses.base import Loss, Used, same_and_different, unit
+from trainables.losses.mining import PositivePairs, positive_pairs
 
 EMPTY = -1
 """The label of a place in the memory without an embedding."""
@@ -24,19 +25,20 @@ class Pairs:
     """Anchors and the samples that they are compared with: cosine similarities, and masks of positives and negatives.
 
     The masks exclude an anchor itself, and empty places of a memory. ``samples_MD`` are the samples as unit vectors,
-    None if they are the anchors.
+    None if they are the anchors. ``most`` is at least the number of positive pairs, None if it is not known.
     """
 
     similarities_AM: torch.Tensor
     same_AM: torch.Tensor
     different_AM: torch.Tensor
     samples_MD: torch.Tensor | None = None
+    most: int | None = None
 
     @classmethod
-    def in_batch(cls, unit_BD: torch.Tensor, labels_B: torch.Tensor) -> "Pairs":
+    def in_batch(cls, unit_BD: torch.Tensor, labels_B: torch.Tensor, most: int | None = None) -> "Pairs":
         """Compare each sample of a batch with the others."""
         same_BB, different_BB = same_and_different(labels_B)
-        return cls(similarities_AM=unit_BD @ unit_BD.T, same_AM=same_BB, different_AM=different_BB)
+        return cls(similarities_AM=unit_BD @ unit_BD.T, same_AM=same_BB, different_AM=different_BB, most=most)
 
     @classmethod
     def with_memory(
@@ -57,6 +59,10 @@ class Pairs:
         if self.samples_MD is None:
             return self.same_AM.triu(1), self.different_AM.triu(1)
         return self.same_AM, self.different_AM
+
+    def positives_once(self) -> PositivePairs:
+        """Return every positive pair once."""
+        return positive_pairs(self.once()[0], None if self.most is None else self.most // 2)
 
     def of_samples(self, sample_P: torch.Tensor) -> torch.Tensor:
         """Return the similarities [P, M] of some of the samples to all of them."""
@@ -113,7 +119,7 @@ class PairLoss(Loss):
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         unit_BD = unit(embeddings_BD)
-        loss = self.over(Pairs.in_batch(unit_BD, labels_B))
+        loss = self.over(Pairs.in_batch(unit_BD, labels_B, self.most_pairs))
         if self.memory is None or not self.memory.active:
             return loss
         of_batch = self.used

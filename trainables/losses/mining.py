@@ -1,19 +1,57 @@
 """Mining of pairs and triplets in a batch, without gradients.
 
-Random choices use torch's default generator of the device, which a training seeds.
+Random choices use torch's default generator of the device, which a training seeds. No shape depends on values on the
+device, for which the host would have to wait: what was not mined is masked, and the number of pairs is known from the
+labels.
 
 Shapes: B batch, T triplets, P pairs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 
-Triplets = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Anchors, positives and negatives, as positions in the batch [T]."""
 
-Miner = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Triplets]
-"""Function from S_BB and the masks of positives and negatives [B, B] to triplets."""
+class Triplets(NamedTuple):
+    """Anchors, positives and negatives, as positions in the batch [T], and a mask of those that were mined."""
+
+    anchor_T: torch.Tensor
+    positive_T: torch.Tensor
+    negative_T: torch.Tensor
+    mined_T: torch.Tensor
+
+
+class PositivePairs(NamedTuple):
+    """Anchors and positives, as positions in the batch [P], and a mask of those that exist."""
+
+    anchor_P: torch.Tensor
+    positive_P: torch.Tensor
+    exists_P: torch.Tensor
+
+
+Miner = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int | None], Triplets]
+"""Function from S_BB, the masks of positives and negatives [B, B], and the maximum number of positive pairs."""
+
+
+def most_pairs(batches: Iterable[torch.Tensor]) -> int:
+    """Return the largest number of pairs of an anchor and a positive in a batch, given the batches' labels."""
+    counts = (labels_B.unique(return_counts=True)[1] for labels_B in batches)
+    return max(int((count_C * (count_C - 1)).sum()) for count_C in counts)
+
+
+def positive_pairs(same_BB: torch.Tensor, most: int | None = None) -> PositivePairs:
+    """Return each anchor with each of its positives, in the order of the batch.
+
+    Args:
+        same_BB: the mask of positives.
+        most: at least the number of pairs, which many are returned; None to count them, for which the host waits.
+    """
+    if most is None:
+        anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
+        return PositivePairs(anchor_P, positive_P, torch.ones_like(anchor_P, dtype=torch.bool))
+    anchor_P, positive_P = torch.nonzero_static(same_BB, size=most, fill_value=0).unbind(1)
+    return PositivePairs(anchor_P, positive_P, torch.arange(most, device=same_BB.device) < same_BB.sum())
 
 
 BOUNDARY = 5
@@ -25,33 +63,47 @@ def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return left < right - 8 * torch.finfo(left.dtype).eps
 
 
-def all_triplets(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
+def all_triplets(
+    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
+) -> Triplets:
     """Return each anchor with each positive and each negative."""
-    anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
-    pair_T, negative_T = different_BB[anchor_P].nonzero(as_tuple=True)
-    return anchor_P[pair_T], positive_P[pair_T], negative_T
+    pairs = positive_pairs(same_BB, most)
+    mined_PB = different_BB[pairs.anchor_P] & pairs.exists_P[:, None]
+    samples, each = mined_PB.shape[1], mined_PB.numel()
+    negative_T = torch.arange(samples, device=same_BB.device).repeat(len(mined_PB))
+    anchor_T, positive_T = (
+        pair_P.repeat_interleave(samples, output_size=each) for pair_P in (pairs.anchor_P, pairs.positive_P)
+    )
+    return Triplets(anchor_T, positive_T, negative_T, mined_PB.flatten())
 
 
-def semi_hard(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
+def semi_hard(
+    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
+) -> Triplets:
     """Return for each anchor and positive the most similar n with S_an < S_ap, if any (Psomas, eq. 2.20)."""
-    anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
-    rows_PB = similarities_BB[anchor_P]
-    below_PB = different_BB[anchor_P] & _less(rows_PB, rows_PB.gather(1, positive_P[:, None]))
-    return _best(anchor_P, positive_P, rows_PB, below_PB)
+    pairs = positive_pairs(same_BB, most)
+    rows_PB = similarities_BB[pairs.anchor_P]
+    below_PB = different_BB[pairs.anchor_P] & _less(rows_PB, rows_PB.gather(1, pairs.positive_P[:, None]))
+    return _best(pairs, rows_PB, below_PB)
 
 
-def hard(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
+def hard(
+    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
+) -> Triplets:
     """Return for each anchor its least similar positive and most similar negative (Psomas, eq. 2.18-2.19)."""
-    anchor_P = (same_BB.any(1) & different_BB.any(1)).nonzero().flatten()
-    rows_PB = similarities_BB[anchor_P]
-    positive_P = rows_PB.masked_fill(~same_BB[anchor_P], torch.inf).argmin(1)
-    negative_P = rows_PB.masked_fill(~different_BB[anchor_P], -torch.inf).argmax(1)
-    return anchor_P, positive_P, negative_P
+    return Triplets(
+        torch.arange(len(same_BB), device=same_BB.device),
+        similarities_BB.masked_fill(~same_BB, torch.inf).argmin(1),
+        similarities_BB.masked_fill(~different_BB, -torch.inf).argmax(1),
+        same_BB.any(1) & different_BB.any(1),
+    )
 
 
-def uniform(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
+def uniform(
+    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
+) -> Triplets:
     """Sample for each anchor and positive one of the anchor's negatives uniformly."""
-    return _sampled(torch.zeros_like(similarities_BB), same_BB, different_BB)
+    return _sampled(torch.zeros_like(similarities_BB), same_BB, different_BB, most)
 
 
 def distance_weighted(embedding_dim: int, cutoff: float = 0.5, farthest: float = 1.4) -> Miner:
@@ -62,19 +114,23 @@ def distance_weighted(embedding_dim: int, cutoff: float = 0.5, farthest: float =
     Matters in Deep Embedding Learning, section 3, and their code for the two bounds).
     """
 
-    def mine(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
+    def mine(
+        similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
+    ) -> Triplets:
         squares_BB = (2 - 2 * similarities_BB).clamp(min=cutoff**2)
         near_BB = squares_BB < farthest**2
         # antipodal points have density 0, which would give them infinite weight
         remainder_BB = (1 - squares_BB / 4).clamp(min=1e-8)
         log_density_BB = (embedding_dim - 2) / 2 * squares_BB.log() + (embedding_dim - 3) / 2 * remainder_BB.log()
         some_near_B1 = (near_BB & different_BB).any(1, keepdim=True)
-        return _sampled(-log_density_BB, same_BB, different_BB & (near_BB | ~some_near_B1))
+        return _sampled(-log_density_BB, same_BB, different_BB & (near_BB | ~some_near_B1), most)
 
     return mine
 
 
-def top_k(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
+def top_k(
+    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
+) -> Triplets:
     """Return for each anchor the misplaced positives, each with a misplaced negative (Lu et al., section 5).
 
     These are the samples beside the boundary of the first ``BOUNDARY`` ranks, as the paper's eq. 6-7 and 9-10 without a
@@ -88,25 +144,33 @@ def top_k(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: to
     positives_B1 = same_BB.sum(1, keepdim=True)
     late_BB = same_in_order_BB & ~first_B & (same_in_order_BB.cumsum(1) <= BOUNDARY)
     early_BB = different_in_order_BB & first_B & (different_in_order_BB.cumsum(1) > BOUNDARY - positives_B1)
-    anchor_T, positive_T = late_BB.nonzero(as_tuple=True)
-    _, negative_T = early_BB.nonzero(as_tuple=True)
-    return anchor_T, order_BB[anchor_T, positive_T], order_BB[anchor_T, negative_T]
+    # as many late ones as early ones, which are at most BOUNDARY: both come first, in the order of the ranking
+    late_BK, early_BK = (
+        found_BB.byte().argsort(stable=True, dim=1, descending=True)[:, :BOUNDARY] for found_BB in (late_BB, early_BB)
+    )
+    anchor_BK = torch.arange(len(order_BB), device=order_BB.device)[:, None].expand_as(late_BK)
+    return Triplets(
+        anchor_BK.flatten(),
+        order_BB.gather(1, late_BK).flatten(),
+        order_BB.gather(1, early_BK).flatten(),
+        late_BB.gather(1, late_BK).flatten(),
+    )
 
 
-def _sampled(log_weights_BB: torch.Tensor, same_BB: torch.Tensor, allowed_BB: torch.Tensor) -> Triplets:
-    """Sample a negative for each pair by weight: the largest of log weight + Gumbel noise."""
-    anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
-    noise_PB = -torch.empty_like(log_weights_BB[anchor_P]).exponential_().log()
-    return _best(anchor_P, positive_P, log_weights_BB[anchor_P] + noise_PB, allowed_BB[anchor_P])
-
-
-def _best(
-    anchor_P: torch.Tensor, positive_P: torch.Tensor, scores_PB: torch.Tensor, allowed_PB: torch.Tensor
+def _sampled(
+    log_weights_BB: torch.Tensor, same_BB: torch.Tensor, allowed_BB: torch.Tensor, most: int | None
 ) -> Triplets:
-    """Return the allowed sample with the highest score for each pair that has one."""
+    """Sample a negative for each pair by weight: the largest of log weight + Gumbel noise."""
+    pairs = positive_pairs(same_BB, most)
+    log_weights_PB = log_weights_BB[pairs.anchor_P]
+    noise_PB = -torch.empty_like(log_weights_PB).exponential_().log()
+    return _best(pairs, log_weights_PB + noise_PB, allowed_BB[pairs.anchor_P])
+
+
+def _best(pairs: PositivePairs, scores_PB: torch.Tensor, allowed_PB: torch.Tensor) -> Triplets:
+    """Return for each pair the allowed sample with the highest score, if it has one."""
     negative_P = scores_PB.masked_fill(~allowed_PB, -torch.inf).argmax(1)
-    some_P = allowed_PB.any(1)
-    return anchor_P[some_P], positive_P[some_P], negative_P[some_P]
+    return Triplets(pairs.anchor_P, pairs.positive_P, negative_P, pairs.exists_P & allowed_PB.any(1))
 
 
 MINERS: dict[str, Callable[[int], Miner]] = {

@@ -21,6 +21,7 @@ from trainables.losses.base import (
     declared,
     log1p_sum_exp,
     masked_logsumexp,
+    masked_sum,
     real,
     reduced,
     sizes,
@@ -81,14 +82,25 @@ class Triplet(PairLoss):
         self._mine = MINERS[mining](embedding_dim)
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        terms_T = self.terms(pairs.similarities_AM, pairs.same_AM, pairs.different_AM)
-        self.used = Used("triplets", len(terms_T))
-        return reduced(terms_T.sum(), len(terms_T), self.reduction)
+        terms_T = self.terms(pairs.similarities_AM, pairs.same_AM, pairs.different_AM, pairs.most)
+        assert self.used is not None
+        return reduced(terms_T.sum(), self.used.count, self.reduction)
 
-    def terms(self, similarities_AB: torch.Tensor, same_AB: torch.Tensor, different_AB: torch.Tensor) -> torch.Tensor:
-        """Return the loss of each triplet mined for some anchors, given masks of their positives and negatives."""
-        anchor_T, positive_T, negative_T = self._mine(similarities_AB.detach(), same_AB, different_AB)
-        return (similarities_AB[anchor_T, negative_T] - similarities_AB[anchor_T, positive_T] + self.margin).relu()
+    def terms(
+        self,
+        similarities_AB: torch.Tensor,
+        same_AB: torch.Tensor,
+        different_AB: torch.Tensor,
+        most: int | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of each triplet mined for some anchors, among others of 0; count the mined ones.
+
+        The masks are those of the anchors' positives and negatives, and ``most`` is at least their number of positives.
+        """
+        anchor_T, positive_T, negative_T, mined_T = self._mine(similarities_AB.detach(), same_AB, different_AB, most)
+        self.used = Used("triplets", mined_T.sum())
+        terms_T = (similarities_AB[anchor_T, negative_T] - similarities_AB[anchor_T, positive_T] + self.margin).relu()
+        return torch.where(mined_T, terms_T, 0)
 
 
 DISTANCES = ("euclidean", "similarity")
@@ -146,11 +158,14 @@ class Margin(PairLoss):
             self.used = Used("pairs", count)
             terms_AM = (self.margin + torch.where(same_AM, beyond_AM, -beyond_AM)).relu()
             return reduced(torch.where(same_AM | different_AM, terms_AM, 0).sum(), count, self.reduction)
-        anchor_T, positive_T, negative_T = self._mine(pairs.similarities_AM.detach(), pairs.same_AM, pairs.different_AM)
-        self.used = Used("triplets", len(anchor_T))
+        anchor_T, positive_T, negative_T, mined_T = self._mine(
+            pairs.similarities_AM.detach(), pairs.same_AM, pairs.different_AM, pairs.most
+        )
+        count = mined_T.sum()
+        self.used = Used("triplets", count)
         pull_T = (self.margin + beyond_AM[anchor_T, positive_T]).relu()
         push_T = (self.margin - beyond_AM[anchor_T, negative_T]).relu()
-        return reduced((pull_T + push_T).sum(), 2 * len(anchor_T), self.reduction)
+        return reduced(masked_sum(pull_T + push_T, mined_T), 2 * count, self.reduction)
 
     def _beyond(self, similarities_AM: torch.Tensor) -> torch.Tensor:
         """Return the signed distance of each pair from the boundary, negative inside it."""
@@ -309,15 +324,16 @@ class Angular(PairLoss):
     def over(self, pairs: Pairs) -> torch.Tensor:
         different_AM = pairs.different_AM
         if self.mining == "top_k":
-            anchor_P, positive_P, negative_P = top_k(pairs.similarities_AM.detach(), pairs.same_AM, different_AM)
-            different_AM = torch.zeros_like(different_AM)
-            different_AM[anchor_P, negative_P] = True
-            self.used = Used("pairs", len(anchor_P))
+            anchor_P, positive_P, negative_P, some_P = top_k(
+                pairs.similarities_AM.detach(), pairs.same_AM, different_AM
+            )
+            different_AM = torch.zeros_like(different_AM).index_put((anchor_P, negative_P), some_P)
+            self.used = Used("pairs", some_P.sum())
         else:  # each pair once: the term is symmetric
-            anchor_P, positive_P = pairs.once()[0].nonzero(as_tuple=True)
+            anchor_P, positive_P, some_P = pairs.positives_once()
         square = math.tan(math.radians(self.angle)) ** 2
         both_PM = pairs.similarities_AM.index_select(0, anchor_P) + pairs.of_samples(positive_P)
         pair_P1 = pairs.similarities_AM[anchor_P, positive_P][:, None]
         logits_PM = 4 * square * both_PM - 2 * (1 + square) * pair_P1
         terms_P = log1p_sum_exp(logits_PM.masked_fill(~different_AM[anchor_P], -torch.inf), 1)
-        return terms_P.sum() / max(len(terms_P), 1)
+        return reduced(masked_sum(terms_P, some_P), some_P.sum(), "mean")

@@ -16,40 +16,49 @@ from trainables.losses.base import (
     choice,
     cosines,
     declared,
+    masked_sum,
     real,
     reduced,
     same_and_different,
     sizes,
     whole,
 )
+from trainables.losses.mining import positive_pairs
 from trainables.mistakes import raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositivePairs:
+class RankedPositives:
     """Every (query, positive) pair of a batch, with smooth counts of the samples ranked before the positive."""
 
     negatives_before_P: torch.Tensor
     positives_before_P: torch.Tensor | None
     query_P: torch.Tensor
+    exists_P: torch.Tensor
     positives_B: torch.Tensor
 
     def mean_of_query_means(self, values_P: torch.Tensor) -> torch.Tensor:
         """Return the mean over a query's positives, then over the queries that have any (0 without any)."""
         queries = (self.positives_B > 0).sum().clamp(min=1)
-        return (values_P / self.positives_B[self.query_P]).sum() / queries
+        return masked_sum(values_P / self.positives_B.clamp(min=1)[self.query_P], self.exists_P) / queries
 
 
-def positive_pairs(
-    similarities_BB: torch.Tensor, labels_B: torch.Tensor, *, temperature: float, among_positives: bool
-) -> PositivePairs:
+def ranked_positives(
+    similarities_BB: torch.Tensor,
+    labels_B: torch.Tensor,
+    *,
+    temperature: float,
+    among_positives: bool,
+    most: int | None = None,
+) -> RankedPositives:
     """Compute R(i) = Σ_j σ((s_j − s_i)/temperature) for each positive i of each query (PNP, eq. 2 and 3).
 
     ``negatives_before_P`` sums over the query's negatives, ``positives_before_P`` over its other positives (None
-    without ``among_positives``). The query itself is neither.
+    without ``among_positives``). The query itself is neither. ``most`` is at least the number of pairs, see
+    :func:`trainables.losses.mining.positive_pairs`.
     """
     same_BB, different_BB = same_and_different(labels_B)
-    query_P, positive_P = same_BB.nonzero(as_tuple=True)
+    query_P, positive_P, exists_P = positive_pairs(same_BB, most)
     # index_select, because its backward adds in parallel, unlike that of indexing
     rows_PB = similarities_BB.index_select(0, query_P)
     ahead_PB = ((rows_PB - rows_PB.gather(1, positive_P[:, None])) / temperature).sigmoid()
@@ -57,10 +66,11 @@ def positive_pairs(
     if among_positives:
         others_PB = same_BB[query_P].scatter(1, positive_P[:, None], False)
         positives_before_P = (ahead_PB * others_PB).sum(1)
-    return PositivePairs(
+    return RankedPositives(
         negatives_before_P=(ahead_PB * different_BB[query_P]).sum(1),
         positives_before_P=positives_before_P,
         query_P=query_P,
+        exists_P=exists_P,
         positives_B=same_BB.sum(1),
     )
 
@@ -114,7 +124,10 @@ class PNP(Loss):
         self.variant, self.temperature, self.bound, self.alpha = variant, temperature, bound, alpha
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        pairs = positive_pairs(cosines(embeddings_BD), labels_B, temperature=self.temperature, among_positives=False)
+        pairs = ranked_positives(
+            cosines(embeddings_BD), labels_B,
+            temperature=self.temperature, among_positives=False, most=self.most_pairs,
+        )  # fmt: skip
         return pairs.mean_of_query_means(self.penalty(pairs.negatives_before_P))
 
     def penalty(self, negatives_before: torch.Tensor) -> torch.Tensor:
@@ -135,7 +148,10 @@ class SmoothAP(Loss):
         self.temperature = temperature
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        pairs = positive_pairs(cosines(embeddings_BD), labels_B, temperature=self.temperature, among_positives=True)
+        pairs = ranked_positives(
+            cosines(embeddings_BD), labels_B,
+            temperature=self.temperature, among_positives=True, most=self.most_pairs,
+        )  # fmt: skip
         assert pairs.positives_before_P is not None
         return pairs.mean_of_query_means(self.penalty(pairs.positives_before_P, pairs.negatives_before_P))
 

@@ -23,6 +23,7 @@ from trainables.inference.model_files import FROZEN, EmbedderSpec, frozen_backbo
 from trainables.losses import LOSSES, Loss, loss_row, memory_refused
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.memory import Memory, PairLoss
+from trainables.losses.mining import most_pairs
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.models.lora import merged
@@ -251,6 +252,7 @@ class Training(EpochTraining):
         losses: list[Tensor] = []
         used: list[Used | None] = []
         drawn = list(self._batches(epoch))
+        self.loss.most_pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
         batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
         previous: LateValue | None = None
         for number, (images, labels_B) in enumerate(batches):

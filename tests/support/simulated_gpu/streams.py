@@ -18,8 +18,9 @@ import torch
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 ROOTS = ("/trainables/", "/search/", "/benchmarks/", "/holdout/")
 SEEN: Counter[tuple[str, str, str]] = Counter()
-"""Counts by kind, operation and line. ``sync``, ``pageable H2D`` and ``index H2D`` make the host wait; ``H2D`` and
-``D2H`` do not; ``unordered`` are floating-point sums by atomic additions."""
+"""Counts by kind, operation and line. The kinds of ``WAITS`` make the host wait, or another thread ("sync, beside");
+``H2D`` and ``D2H`` do not; ``unordered`` are floating-point sums by atomic additions."""
+WAITS = ("sync", "pageable H2D", "index H2D")
 FREED_TOO_EARLY: list[str] = []
 """Lines that made memory which was freed while another stream could still use it."""
 STATE = types.SimpleNamespace(
@@ -48,8 +49,10 @@ def line() -> str:
 
 def note(kind: str, operation: str) -> None:
     """Count an operation; warn or raise if it makes the host wait and the sync debug mode says so."""
-    SEEN[kind, operation, line()] += 1
-    if STATE.debug != "default" and kind in ("sync", "pageable H2D", "index H2D"):
+    makes_wait = kind in WAITS
+    beside = makes_wait and threading.current_thread() is not threading.main_thread()
+    SEEN[f"{kind}, beside" if beside else kind, operation, line()] += 1
+    if STATE.debug != "default" and makes_wait:
         if STATE.debug == "error":
             raise RuntimeError(f"called a synchronizing CUDA operation: {operation} at {line()}")
         warnings.warn(f"called a synchronizing CUDA operation: {operation}", stacklevel=2)

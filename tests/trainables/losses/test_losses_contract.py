@@ -13,13 +13,17 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from spaces.contract.check_loss import check_loss, order_problem
+from spaces.losses import SPACES
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss
+from trainables.losses.mining import MINERS, most_pairs
 from trainables.mistakes import Mistakes
 
 C, D = 12, 16
 RANDOM: dict[str, dict[str, Any]] = {"margin": {"mining": "all"}}
 """Params that make a loss deterministic."""
+DRAWN = ("distance_weighted", "uniform")
+"""Minings that draw."""
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -76,6 +80,54 @@ def test_permuting_the_batch_changes_nothing(name: str, data: st.DataObject) -> 
     seed = data.draw(st.integers(0, 2**20))
     embeddings_BD = torch.randn(len(labels), D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     assert order_problem(built(name).double(), embeddings_BD, torch.tensor(labels), order_B) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in LOSSES if name not in RANDOM),
+        *(
+            (name, {"mining": mining})
+            for name in ("triplet", "margin", "angular", "lifted_structure")
+            for mining in SPACES[name]["mining"].distribution.choices
+            if mining not in DRAWN
+        ),
+    ],
+)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_knowing_the_number_of_pairs_changes_nothing(name: str, options: dict[str, Any], data: st.DataObject) -> None:
+    """As a training knows it for all batches of an epoch, of which others may have more."""
+    labels_B = torch.tensor(data.draw(st.lists(st.integers(0, 4), min_size=2, max_size=12)))
+    loss = LOSSES[name](num_classes=C, embedding_dim=D, **options).double()
+    found = []
+    for most in (None, most_pairs([labels_B]), most_pairs([labels_B]) + 6):
+        loss.most_pairs = most
+        generator = torch.Generator().manual_seed(len(labels_B))
+        embeddings_BD = torch.randn(len(labels_B), D, dtype=torch.float64, generator=generator, requires_grad=True)
+        value = loss(embeddings_BD, labels_B)
+        value.backward()
+        used = loss.used and int(loss.used.count)
+        found.append((value.item(), used, embeddings_BD.grad))
+    (value, used, gradient_BD), *others = found
+    for other, other_used, other_BD in others:
+        assert other == pytest.approx(value, rel=1e-12)
+        assert other_used == used
+        torch.testing.assert_close(other_BD, gradient_BD)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_known_number_of_pairs_draws_the_same_negatives(name: str) -> None:
+    """If it is the number of this batch."""
+    labels_B, embeddings_BD = torch.arange(12) // 3, torch.randn(12, D)
+    loss = LOSSES["margin"](num_classes=C, embedding_dim=D)
+    loss._mine = MINERS[name](D)
+    values = []
+    for most in (None, most_pairs([labels_B])):
+        torch.manual_seed(3)
+        loss.most_pairs = most
+        values.append(loss(embeddings_BD, labels_B).item())
+    assert values[0] == values[1]
 
 
 @pytest.mark.parametrize("name", LOSSES)

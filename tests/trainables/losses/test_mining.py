@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from trainables.losses.base import cosines, same_and_different
-from trainables.losses.mining import MINERS, distance_weighted, informative_pairs, uniform
+from trainables.losses.mining import MINERS, distance_weighted, informative_pairs, most_pairs, uniform
 
 DIMENSIONS = 16
 
@@ -26,7 +26,10 @@ def batch(labels: list[int], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor,
 @given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=12), seed=st.integers(0, 1000))
 def test_triplets_are_triplets(name: str, labels: list[int], seed: int) -> None:
     similarities_BB, same_BB, different_BB = batch(labels, seed)
-    triplets = list(zip(*(t.tolist() for t in MINERS[name](DIMENSIONS)(similarities_BB, same_BB, different_BB))))
+    spare = 3
+    most = most_pairs([torch.tensor(labels)]) + spare
+    *triplets_T, mined_T = MINERS[name](DIMENSIONS)(similarities_BB, same_BB, different_BB, most)
+    triplets = list(zip(*(positions_T[mined_T].tolist() for positions_T in triplets_T)))
     for a, p, n in triplets:
         assert a != p
         assert labels[a] == labels[p] != labels[n]
@@ -51,7 +54,7 @@ def drawn(miner: object, similarities_BB: torch.Tensor, times: int = 4000) -> Co
     masks = same_and_different(torch.tensor([0, 0, *range(1, len(similarities_BB) - 1)]))
     counts: Counter[int] = Counter()
     for _ in range(times):
-        anchor_T, _, negative_T = miner(similarities_BB, *masks)
+        anchor_T, _, negative_T, _ = miner(similarities_BB, *masks, None)
         counts[negative_T[anchor_T == 0].item()] += 1
     return counts
 
