@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import textwrap
 import warnings
@@ -214,6 +215,8 @@ def _for_pages(svg: str) -> str:
 
 LABEL_LENGTH: Final = 52
 """Characters of a line below the x axis, which is narrower than the drawing where rows have names."""
+LEGEND_MARK, LEGEND_LETTER, LEGEND_ROW = 45, 6, 14
+"""Sizes in pixels: widths of a legend's line and of an average letter, and the height of a row."""
 _OF_LOSS: Final = "loss:"
 
 
@@ -239,9 +242,17 @@ def label_rows(axes: "Axes", labels: Sequence[str], xlabel: str, losses: Sequenc
 def legend_below(axes: "Axes", columns: int, y: float = -0.16, losses: Sequence[str] = ()) -> None:
     """Put the legend below the x axis; ``y`` is a fraction of the height of the axes.
 
-    ``losses`` has the loss of each of its first entries.
+    It has at most ``columns``, and fewer for long labels; then the figure grows with the rows. What a label has beyond
+    the width of the figure is cut off its beginning. ``losses`` has the loss of each of its first entries.
     """
-    legend = axes.legend(loc="upper left", bbox_to_anchor=(0, y), ncols=columns)
+    handles, labels = axes.get_legend_handles_labels()
+    most = int((WIDTH - LEGEND_MARK) / LEGEND_LETTER)
+    shown = [label if len(label) <= most else f"…{label[1 - most :]}" for label in labels]
+    fewer = min(columns, int(WIDTH / (LEGEND_MARK + LEGEND_LETTER * max(map(len, shown), default=0))))
+    figure: Any = axes.figure
+    added = math.ceil(len(labels) / fewer) - math.ceil(len(labels) / columns)
+    figure.set_figheight(figure.get_figheight() + added * LEGEND_ROW / 72)
+    legend = axes.legend(handles, shown, loc="upper left", bbox_to_anchor=(0, y), ncols=fewer)
     for loss, handle, text in zip(losses, legend.legend_handles, legend.get_texts()):
         mark_loss(loss, text, *([handle] if handle else []))
 
