@@ -98,8 +98,15 @@ def pull_to_proxies(
 ) -> torch.Tensor:
     """Return Proxy-Anchor's first term, the mean over the batch's classes of log(1 + Σ_{X⁺} e^{−scale(S−margin)}).
 
-    A class's logarithm is counted at its first sample, since listing the classes would synchronise with the device.
+    It is computed for all C classes if they are fewer than the samples. Otherwise a class's logarithm is counted at its
+    first sample, since listing the classes would synchronise with the device.
     """
+    samples, classes = similarities_BC.shape
+    if classes < samples:
+        other_BC = labels_B[:, None] != torch.arange(classes, device=labels_B.device)
+        logits_BC = (-scale * (similarities_BC - margin)).masked_fill(other_BC, -torch.inf)
+        # without a sample a class has log 1
+        return log1p_sum_exp(logits_BC, 0).sum() / (~other_BC).any(0).sum()
     other_BB = labels_B[:, None] != labels_B
     logits_BB = -scale * (similarities_BC.gather(1, labels_B.expand(len(labels_B), -1)) - margin)
     terms_B = log1p_sum_exp(logits_BB.masked_fill(other_BB, -torch.inf), 0)
