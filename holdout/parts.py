@@ -23,6 +23,7 @@ from trainables.losses.base import (
     whole,
 )
 from trainables.mistakes import Mistakes, raise_if_any
+from trainables.training.trainable import Trainable
 
 __all__ = [
     "BatchSampler",
@@ -34,6 +35,7 @@ __all__ = [
     "Parameter",
     "ProxyLoss",
     "Space",
+    "Trainable",
     "Used",
     "choice",
     "cosines",

@@ -173,7 +173,7 @@ def declared_space(loss: LossPart) -> Space:
         found = "it has none" if space is None else f"it is {space!r:.100}"
         raise Mistakes(
             f"The loss {loss.path!r} must declare its search space in a class attribute space, a mapping from params "
-            f"to spaces.space.Parameter that may be empty; {found}. Write for example `{EXAMPLE}`."
+            f"to holdout.parts.Parameter that may be empty; {found}. Write for example `{EXAMPLE}`."
         )
     return space
 

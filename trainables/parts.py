@@ -137,8 +137,8 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
             ) from None
     if base is not None and not (isinstance(part, type) and issubclass(part, base)):
         raise Mistakes(
-            f"The {kind} {path!r} must be a class that derives from {base.__module__}.{base.__name__}; it is "
-            f"{part!r:.100}. Derive it, or name another attribute."
+            f"The {kind} {path!r} must be a class that derives from {_public(base)}; it is {part!r:.100}. Derive it, "
+            "or name another attribute."
         )
     return part
 
@@ -160,6 +160,12 @@ def _module(name: str, path: str, kind: str) -> Any:
         raise Mistakes(
             f"The {kind} {path!r} cannot be imported: {name} raises {type(error).__name__}: {error}. Fix the module."
         ) from error
+
+
+def _public(base: type) -> str:
+    """Return the name by which users import a base class; ours are in :mod:`holdout.parts`."""
+    is_ours = base.__module__.partition(".")[0] in ("holdout", "search", "trainables")
+    return f"{'holdout.parts' if is_ours else base.__module__}.{base.__name__}"
 
 
 def late_import(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:

@@ -134,7 +134,7 @@ PARTS = [
     ("losses: [pr\u043exy_anchor]", r"(did you mean proxy_anchor? It is written 'pr\u043exy_anchor'.)"),
     ("losses: ['']", "losses: '' is not known; choose one of contrastive, "),
     ("losses: [3]", "losses: 3 is not a loss; give a name, or the import path of your own."),
-    ("losses: ['os:system']", "losses: The loss 'os:system' must be a class that derives from trainables.losses.base.Loss"),
+    ("losses: ['os:system']", "losses: The loss 'os:system' must be a class that derives from holdout.parts.Loss"),
     ("losses: ['nomodule:X']", "losses: The loss 'nomodule:X' does not exist: no module nomodule is found."),
     ("losses: ['a:b:c']", "losses: The loss 'a:b:c' is not an import path: give module:Attribute"),
     ("losses: [{name: ../x, part: 'os:system'}]", "losses: os:system would be called '../x', which cannot name a folder"),

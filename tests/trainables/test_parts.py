@@ -39,7 +39,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("brokenlab.exits:X", "raises SystemExit: no licence"),
         ("brokenlab.garbled:X", "raises SyntaxError"),
         ("brokenlab.needs:X", r"needs the module a_missing_module, which is not installed\. Install it"),
-        ("support.own_parts:Tiny", r"must be a class that derives from trainables\.losses\.base\.Loss; it is <class"),
+        ("support.own_parts:Tiny", r"must be a class that derives from holdout\.parts\.Loss; it is <class"),
         ("support.own_parts:NOT_A_PART", "must be a class that derives from .*; it is 3"),
     ],
 )

@@ -68,7 +68,7 @@ def library_loss(path: str) -> type[LibraryLoss]:
     if missing := [name for name in required if name not in GIVEN]:
         raise Mistakes(
             f"The loss {path!r} needs {', '.join(missing)}, which a search does not give; write a class that derives "
-            "from trainables.losses.base.Loss around it, and name that."
+            "from holdout.parts.Loss around it, and name that."
         )
     defaults = {
         name: parameter.default
@@ -119,7 +119,7 @@ def _try(path: str, adapter: type[LibraryLoss]) -> None:
         except Exception as error:  # whatever a loss of the library raises
             raise Mistakes(
                 f"The loss {path!r} cannot be computed from embeddings and labels alone ({type(error).__name__}: "
-                f"{error}); write a class that derives from trainables.losses.base.Loss around it, and name that."
+                f"{error}); write a class that derives from holdout.parts.Loss around it, and name that."
             ) from error
 
 

@@ -27,6 +27,7 @@ from trainables.metrics.table import (
     CLUSTERING,
     DISTANCES,
     KS,
+    METRICS,
     SUPERCLASSES,
     WHOLE,
     all_metrics,
@@ -38,6 +39,7 @@ from trainables.metrics.table import (
     retrieval_names,
     split_at_k,
     superclass_metrics,
+    unknown_metrics,
 )
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.parts import is_own
@@ -76,7 +78,13 @@ def evaluate(
             number, no superclasses for a metric that needs them, or too many images for one.
     """
     names = all_metrics(ks) if names == "all" else tuple(names)
-    raise_if_any(name_conflicts(names))
+    near = (*all_metrics(ks), *SUPERCLASSES)
+    unknown = [
+        f"{name} is not known{suggestion(name, near)}; choose one of {', '.join(METRICS)}, or give the import path of "
+        "your own."
+        for name in unknown_metrics(names)
+    ]
+    raise_if_any([*unknown, *name_conflicts(names)])
     own = {name: own_metric(name) for name in names if is_own(name)}
     retrieval = [name for name in names if name not in {**CLUSTERING, **SUPERCLASSES, **DISTANCES, **own}]
     values: dict[str, float] = {}

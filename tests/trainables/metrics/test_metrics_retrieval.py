@@ -243,8 +243,11 @@ def test_what_cannot_be_scored_is_a_sentence(
 
 
 def test_an_unknown_metric_is_a_sentence() -> None:
-    with pytest.raises(Mistakes, match="recal_at_1 cannot be scored"):
-        evaluate(torch.eye(3), torch.zeros(3), ["recal_at_1"])
+    with pytest.raises(
+        Mistakes, match=r"recal_at_1 is not known \(did you mean recall_at_1\?\); choose one of .*nmi"
+    ) as error:
+        evaluate(torch.eye(3), torch.zeros(3), ["recal_at_1", "nmii", "nmi"])
+    assert [sentence.partition(" ")[0] for sentence in error.value.sentences] == ["recal_at_1", "nmii"]
 
 
 def test_one_image_is_a_miss() -> None:
