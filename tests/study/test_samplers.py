@@ -343,7 +343,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"search": {"sampler": "coordinate", "pruner": "none"}, "losses": ["multi_similarity"]},
         "search.trials is 16 and trying all hyperparameters of multi_similarity takes up to 119 trials",
     ),
-    ({"search": {"epochs": 2}}, "search.epochs is 2 and one training takes 3"),
+    ({"search": {"epochs": 2}}, "search.epochs gives each loss 2 and one training takes 3"),
 ]  # fmt: skip
 
 
