@@ -1,8 +1,9 @@
-"""Each paper's network in a training step: precisions, memory formats, ``torch.compile`` and CUDA graphs."""
+"""Each paper's network in a training step: precisions, memory formats, kernels, ``torch.compile`` and CUDA graphs."""
 
 import itertools
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,11 +24,16 @@ from trainables.training.train import Training
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """Settings of a training, and a change of its network that no setting makes."""
+    """Settings of a training, and changes that no setting makes: of its network, its optimizer steps and its kernels.
+
+    With ``tried`` cuDNN times its kernels for each shape and takes the fastest (``cudnn.benchmark``).
+    """
 
     precision: str = "bfloat16"
     compile: str | None = None
     change: Callable[[EmbeddingModel, Tensor], torch.nn.Module] | None = None
+    fused: bool = False
+    tried: bool = False
 
 
 def _graphed(model: EmbeddingModel, images: Tensor) -> torch.nn.Module:
@@ -39,9 +45,11 @@ def _graphed(model: EmbeddingModel, images: Tensor) -> torch.nn.Module:
 ANYWHERE = {
     "as it is: bfloat16, channels last": Variant(),
     "float32": Variant(precision="float32"),
+    "fused optimizer steps": Variant(fused=True),
     "channels first": Variant(change=lambda model, images: model.to(memory_format=torch.contiguous_format)),
 }
 ON_GPU = {
+    "cudnn.benchmark": Variant(tried=True),
     "training.compile: default": Variant(compile="default"),
     "training.compile: reduce-overhead": Variant(compile="reduce-overhead"),
     "CUDA graphs without compiling": Variant(change=_graphed),
@@ -81,6 +89,9 @@ def _measured(training: Training, variant: Variant, sizes: Sizes, device: torch.
     batch = still_batch(sizes, device)
     if variant.change is not None:
         training.learning_network = variant.change(training.model, batch[0])
+    for group in training.optimizer.param_groups if variant.fused else ():
+        group["fused"] = True
     run = partial(take_steps, training, itertools.repeat(batch), sizes.steps)
-    (took,) = medians([run], device=device, seconds=sizes.seconds, repeats=3)
-    return took, peak_bytes(run, device=device)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True) if variant.tried else nullcontext():
+        (took,) = medians([run], device=device, seconds=sizes.seconds, repeats=3)
+        return took, peak_bytes(run, device=device)

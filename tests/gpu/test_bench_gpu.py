@@ -24,6 +24,7 @@ ROWS = (
     "store in main memory",
     "DataLoader, 1 workers",
     "as it is: bfloat16",
+    "fused optimizer steps",
     "channels first",
 )
 
