@@ -40,6 +40,11 @@ class BuildBelowHoldout(build_py):
 
 
 def below_holdout(code: str, path: Path) -> str:
+    """Return the code of the module at ``path`` with the new names of the moved packages.
+
+    Raises:
+        ValueError: it imports one of them as a whole.
+    """
     if found := IMPORT.search(code):
         raise ValueError(f"{path}: {found[0]!r} binds a name that a wheel does not have; write `from … import …`.")
     return IMPORT_PATH.sub(r"holdout.\1", FROM.sub(r"\1holdout.\2", code))

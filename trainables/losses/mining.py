@@ -45,7 +45,8 @@ def positive_pairs(same_BB: torch.Tensor, most: int | None = None) -> PositivePa
 
     Args:
         same_BB: the mask of positives.
-        most: at least the number of pairs, which many are returned; None to count them, for which the host waits.
+        most: the number of returned pairs, at least that of existing ones; None to count these, for which the host
+            waits.
     """
     if most is None:
         anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
