@@ -93,9 +93,9 @@ class Triplet(PairLoss):
         different_AB: torch.Tensor,
         most: int | None = None,
     ) -> torch.Tensor:
-        """Return the loss of each triplet mined for some anchors, among others of 0; count the mined ones.
+        """Return the loss of each triplet mined for some anchors, and 0 for what was not mined; set ``used``.
 
-        The masks are those of the anchors' positives and negatives, and ``most`` is at least their number of positives.
+        The masks are those of the anchors' positives and negatives, and ``most`` is at least the number of positives.
         """
         anchor_T, positive_T, negative_T, mined_T = self._mine(similarities_AB.detach(), same_AB, different_AB, most)
         self.used = Used("triplets", mined_T.sum())

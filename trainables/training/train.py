@@ -251,8 +251,7 @@ class Training(EpochTraining):
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
         losses: list[Tensor] = []
         used: list[Used | None] = []
-        drawn = list(self._batches(epoch))
-        self.loss.most_pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
+        drawn = self.draw_batches(epoch)
         batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
         previous: LateValue | None = None
         for number, (images, labels_B) in enumerate(batches):
@@ -266,6 +265,12 @@ class Training(EpochTraining):
         assert previous is not None, "an epoch without a batch"
         raise_if_diverged(previous.read(), epoch)
         return Trained(loss=torch.stack(losses).mean().item(), batches=len(losses), used=summed(used))
+
+    def draw_batches(self, epoch: int) -> list[Tensor]:
+        """Return the batches of ``epoch``, whose number of pairs the loss needs, as indices of images."""
+        drawn = list(self._batches(epoch))
+        self.loss.most_pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
+        return drawn
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         return self.sampler.batches(epoch)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from trainables.data.loading import load, prefetched
 from trainables.losses.base import Used, summed
-from trainables.losses.mining import most_pairs
 from trainables.models.embedding import embed
 from trainables.spec import EpochRecord, derived_seed
 from trainables.training.averages import StackedAverages
@@ -96,9 +95,7 @@ def _release(error: BaseException) -> None:
 def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
     """Take all steps of an epoch, and write the results back to the members that have not diverged."""
     epochs = [training.begin_epoch() for training in trainings]
-    batches = [list(training.sampler.batches(epoch)) for training, epoch in zip(trainings, epochs)]
-    for training, drawn in zip(trainings, batches):
-        training.loss.most_pairs = most_pairs(training.labels_N[indices_B] for indices_B in drawn)
+    batches = [training.draw_batches(epoch) for training, epoch in zip(trainings, epochs)]
     indices_TMB = torch.stack([torch.stack(of_step) for of_step in zip(*batches, strict=True)])
     together = Together(trainings, epochs, steps=len(indices_TMB))
     images = prefetched(indices_TMB, lambda indices_MB: (together.load(indices_MB),), trainings[0].device)
