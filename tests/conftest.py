@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 from support.refusals import NOWHERE
-from support.services import TOKEN, Nodes, ray_nodes
+from support.services import SECRET, TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
+from support.small_search import draw_folder, small_search
 
 from search import secrets, trust
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
 
-SECRET = "not-for-every-eye"
 os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
 
@@ -99,19 +97,6 @@ def token(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
 
 
-def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20) -> Path:
-    """Write a folder data set of noise; each class has its own mean colour, so that a model can learn it."""
-    generator = np.random.default_rng(0)
-    for number in range(classes):
-        folder = root / f"class-{number:02d}"
-        folder.mkdir(parents=True)
-        colour = generator.integers(0, 256, 3)
-        for image in range(images):
-            pixels = np.clip(colour + generator.normal(0, 40, (size, size, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / f"{image:02d}.png")
-    return root
-
-
 @pytest.fixture(scope="session")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """Yield a shared cluster of two nodes, because its start takes as long as most tests.
@@ -138,21 +123,6 @@ def on_nodes(nodes: Nodes) -> Iterator[None]:
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of sixteen classes of ten small images, not to be changed."""
     return draw_folder(tmp_path_factory.mktemp("images"))
-
-
-def small_search(root: Path, **changes: Any) -> dict[str, Any]:
-    """Return a small search file: 8 classes train and validate (6 and 2), 8 are held out."""
-    return {
-        "name": "small",
-        "dataset": {"name": "folder", "root": str(root)},
-        "model": {"embedding_dim": 8},
-        "training": {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-        "losses": ["proxy_anchor", "pnp"],
-        "search": {"trials": 3},
-        "selection": {"finalists": 1, "seeds": 2},
-        "final": {"seeds": 2},
-        **changes,
-    }
 
 
 @pytest.fixture

@@ -1,16 +1,13 @@
 """The extra ``search``: commands that run searches name what is missing, and all others do without it."""
 
-import subprocess
-import sys
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
-from support.commands import plain
+from support.commands import holdout_without, plain
 from support.finished_search import run_here
 
 from search.extra import INSTALL, PACKAGES, missing_packages
@@ -27,17 +24,6 @@ SEARCH: dict[str, Any] = {
     "selection": {"finalists": 1, "seeds": 1},
     "final": {"seeds": 2},
 }
-
-
-def bare(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the program in a process that cannot import the packages of the extra."""
-    program = (
-        f"import sys; sys.modules.update(dict.fromkeys({list(PACKAGES)!r})); sys.argv = {['holdout', *arguments]!r}\n"
-        "from search.cli.main import main; main()"
-    )
-    environment = {"PYTHONPATH": str(ROOT), "HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
 
 
 def test_the_packages_are_those_of_the_extra() -> None:
@@ -63,7 +49,7 @@ def test_a_folder_of_a_packages_name_is_not_the_package(tmp_path: Path, monkeypa
 )
 def test_a_command_that_needs_the_extra_names_it(arguments: list[str], what: str, missing: str, tmp_path: Path) -> None:
     (tmp_path / "bare.yaml").write_text(yaml.safe_dump(SEARCH))
-    done = bare(arguments, tmp_path)
+    done = holdout_without(PACKAGES, tmp_path, *arguments)
     sentence = f"{what} needs packages that are not installed: {missing}; run `{INSTALL}`."
     assert done.returncode == 2, done.stderr
     assert plain(done.stderr).endswith(sentence)
@@ -76,12 +62,12 @@ def test_the_other_commands_do_without_it(tmp_path: Path) -> None:
     for search in run_here(runs, [SEARCH]):
         search.close()
     for command in ("status", "trials", "compare", "verify", "report"):
-        done = bare([command, "bare", "--runs", str(runs)], tmp_path)
+        done = holdout_without(PACKAGES, tmp_path, command, "bare", "--runs", runs)
         assert done.returncode == 0, done.stderr
     assert (runs / "bare" / "report.html").is_file()
 
 
 def test_doctor_warns_of_what_is_missing(tmp_path: Path) -> None:
-    done = bare(["doctor"], tmp_path)
+    done = holdout_without(PACKAGES, tmp_path, "doctor")
     assert done.returncode == 0, done.stderr
     assert f"not installed: {NAMED}; models can be used" in plain(done.stdout)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from conftest import draw_folder, small_search
+from support.small_search import draw_folder, small_search
 
 LOSSES = ("proxy_anchor", "pnp")
 

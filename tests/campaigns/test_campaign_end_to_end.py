@@ -10,10 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import draw_folder, small_search
 from optuna.trial import TrialState
 from support.commands import holdout, holdout_here, kill_when, plain, stored, summary, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.small_search import draw_folder, small_search
 
 from search.trials import best_epochs, epochs_of
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import draw_folder
 from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
 from support.made_search import frozen_selection
+from support.small_search import draw_folder
 from support.summaries import confirmed, improvements, made_loss, made_row, made_summary
 from support.trees import make_tree
 from support.widths import WIDTHS, check

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import small_search
+from support.small_search import small_search
 from support.summaries import confirmed, made_loss, made_row, made_summary
 
 from search.campaigns.comparisons import optimism, optimism_sentences

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, write_search
 from support.driving import drive, only
+from support.small_search import draw_folder, small_search
 
 import holdout as python
 from search.driver.stages import search_stage

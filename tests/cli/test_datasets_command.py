@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import draw_folder
 from PIL import Image
 from support.commands import holdout_here, plain
+from support.small_search import draw_folder
 from support.trees import make_cub200, make_published
 
 from trainables.data import DATASETS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import small_search
 from support.commands import holdout_here, plain
+from support.small_search import small_search
 
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan

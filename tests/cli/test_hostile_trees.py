@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import draw_folder, small_search
 from scipy.io import loadmat, savemat
 from support.commands import holdout_here, plain, write_search
 from support.refusals import levels_below
+from support.small_search import draw_folder, small_search
 from support.trees import WRITERS, make_tree
 from support.without_ray import MADE_UP
 

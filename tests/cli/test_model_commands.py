@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from PIL import Image
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, holdout_without, plain
 from support.listening import listening
 from support.small_model import SmallModel, small_model
 
@@ -327,18 +327,9 @@ for arguments in ARGUMENTS: app(arguments, standalone_mode=False)
 
 def test_an_address_of_mlflows_without_mlflow(tmp_path: Path) -> None:
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
-    program = """
-import sys
-sys.modules["mlflow"] = None
-sys.argv = ["holdout", "embed", "models:/birds@champion", "a.png", "--to", "a.npz"]
-from search.cli.main import main
-main()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
-        check=False, capture_output=True, text=True,
+    done = holdout_without(
+        ["mlflow"], tmp_path, "embed", "models:/birds@champion", "a.png", "--to", "a.npz",
+        MLFLOW_TRACKING_URI="http://127.0.0.1:9",
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert plain(done.stderr) == (

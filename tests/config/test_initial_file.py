@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from conftest import draw_folder
 from PIL import Image
 from support.commands import holdout_here, plain
 from support.refusals import refused
+from support.small_search import draw_folder
 
 from search.config import initial_file
 from search.config.image_facts import ImageFacts, dataset_facts, folder_facts

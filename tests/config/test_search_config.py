@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import draw_folder
+from support.small_search import draw_folder
 
 from search.config.recipes import read_search
 from search.config.search_config import parse_config

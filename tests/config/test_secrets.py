@@ -16,11 +16,11 @@ from urllib.request import urlopen
 import pytest
 import sqlalchemy
 import yaml
-from conftest import small_search
 from support.commands import holdout_here
 from support.finished_search import run_here
 from support.services import postgres
 from support.serving import served
+from support.small_search import small_search
 
 from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking

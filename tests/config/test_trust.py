@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import small_search
 from support.commands import holdout_here, plain
 from support.driving import drive
 from support.finished_search import run_here
 from support.listening import listening
+from support.small_search import small_search
 
 import holdout
 from search.campaigns.prepare import stored_campaign

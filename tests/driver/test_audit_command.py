@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from conftest import small_search
 from optuna.trial import TrialState
 from support.commands import holdout_here, plain, stored, write_search
+from support.small_search import small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
 from search.study.pruners import to_audit

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import holdout, write_search
 from support.services import ray_nodes
+from support.small_search import draw_folder, small_search
 
 from search.config.search_config import SearchConfig, parse_config
 from search.config.sections import ResourcesSection

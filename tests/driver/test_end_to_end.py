@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import draw_folder, small_search
 from mlflow import MlflowClient
 from support.commands import holdout, holdout_here, plain, stored, summary, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.small_search import draw_folder, small_search
 
 from search.trials import epochs_of
 

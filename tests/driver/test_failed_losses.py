@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import small_search
 from support.commands import holdout_here, plain, summary, write_search
 from support.own_parts import Pull
+from support.small_search import small_search
 from support.without_ray import only_records
 
 import holdout

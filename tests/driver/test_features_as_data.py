@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import small_search
 from mlflow import MlflowClient
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.refusals import refused
+from support.small_search import small_search
 from torch.nn.functional import normalize
 
 import holdout

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from conftest import small_search
 from support.commands import holdout_here, plain, stored, write_search
 from support.small_disk import SmallDisk
+from support.small_search import small_search
 from support.without_ray import without_mlflow
 
 from search.engines.in_process import InProcess

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, stored, write_search
+from support.small_search import draw_folder, small_search
 from support.without_ray import MADE_UP, only_records
 
 from search.selection.retrieval_file import Scoring

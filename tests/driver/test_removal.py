@@ -8,9 +8,9 @@ from typing import Any
 
 import optuna
 import pytest
-from conftest import small_search
 from optuna.distributions import FloatDistribution
 from support.services import postgres
+from support.small_search import small_search
 from support.stores import ftp_store
 
 from search.config.campaign import read_config

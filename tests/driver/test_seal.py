@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import yaml
-from conftest import draw_folder, small_search
 from PIL import Image
 from support.commands import holdout_here, plain, write_search
+from support.small_search import draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
 from search.driver.stages import final_stage, frozen_selection

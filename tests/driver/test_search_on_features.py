@@ -8,10 +8,10 @@ import pytest
 import torch
 import torchvision
 import yaml
-from conftest import draw_folder, small_search
 from support.commands import holdout_here
 from support.finished_search import run_here
 from support.refusals import refused
+from support.small_search import draw_folder, small_search
 
 import holdout
 from search.selection.retrieval_file import FOLDER, RetrievalFile

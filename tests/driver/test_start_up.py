@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from conftest import draw_folder, small_search
 from rich.console import Console
+from support.small_search import draw_folder, small_search
 
 from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection

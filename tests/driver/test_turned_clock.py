@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import command, plain, stored, write_search
+from support.small_search import draw_folder, small_search
 
 TURNED = Path(__file__).parents[1] / "support" / "turned_clock"
 SMALL: dict[str, Any] = {

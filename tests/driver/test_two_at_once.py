@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import small_search
 from support.commands import command, holdout_here, plain
 from support.finished_search import run_here
+from support.small_search import small_search
 
 import holdout
 from search.config.initial_file import write_initial_file

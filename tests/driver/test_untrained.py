@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from conftest import small_search
 from mlflow import MlflowClient
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.decomposition import PCA
 from support.commands import holdout, holdout_here, kill_when, plain, write_search
 from support.finished_search import run_here
+from support.small_search import small_search
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder, stored_split

@@ -13,11 +13,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
-from conftest import SECRET, small_search
 from optuna.trial import TrialState
 from support.commands import command, holdout, holdout_here, plain, stored, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
-from support.services import Nodes, free_port
+from support.services import SECRET, Nodes, free_port
+from support.small_search import small_search
 
 from search.driver.submission import submission
 from trainables.mistakes import Mistakes

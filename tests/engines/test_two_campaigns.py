@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import command, holdout_here, plain, write_search
 from support.services import ray_nodes
+from support.small_search import draw_folder, small_search
 from support.stacked_search import assert_same_studies
 
 pytestmark = pytest.mark.cluster

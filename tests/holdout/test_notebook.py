@@ -10,9 +10,9 @@ from typing import Any
 import nbformat
 import pytest
 import yaml
-from conftest import small_search
 from support.made_search import made_search
 from support.services import ROOT
+from support.small_search import small_search
 
 import holdout
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small_search
 from PIL import Image
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.refusals import within
+from support.small_search import small_search
 from support.tampered import Copied
 
 Arrays = dict[str, Any]

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import small_search
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
+from support.small_search import small_search
 from support.tampered import Copied
 
 

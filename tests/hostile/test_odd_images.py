@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.refusals import levels_below
+from support.small_search import draw_folder, small_search
 
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan

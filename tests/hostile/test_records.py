@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import small_search
 from support.commands import holdout
 from support.finished_search import run_here
 from support.refusals import GOOD, levels_below, refused
 from support.serving import asked
+from support.small_search import small_search
 from support.tampered import Copied
 
 from search.report.live.app import live_app

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import draw_folder, small_search
+from support.small_search import draw_folder, small_search
 
 from search.config.search_config import parse_config
 from search.plan.checks.data import unreadable_images

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, write_search
 from support.finished_search import run_here
 from support.small_disk import SmallDisk
+from support.small_search import draw_folder, small_search
 
 from search.campaigns.report import write_report
 from search.config.search_config import parse_config

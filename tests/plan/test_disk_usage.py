@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import draw_folder, small_search
+from support.small_search import draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config

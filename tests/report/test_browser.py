@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import draw_folder, small_search
 from support.browser import browser_page, seen
 from support.commands import command, holdout_here, plain, summary, write_search
 from support.finished_search import run_here
 from support.services import free_port
 from support.serving import end, served
+from support.small_search import draw_folder, small_search
 
 from search.plan.runs import RunFolder
 

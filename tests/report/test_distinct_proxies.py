@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import small_search
 from safetensors.torch import load_file
 from support.commands import holdout_here, plain, stored
 from support.finished_search import run_here
+from support.small_search import small_search
 from support.tampered import Copied
 
 from search.driver.synchronise import loss_run, search_run

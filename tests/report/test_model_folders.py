@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import draw_folder, small_search
 from onnxruntime import InferenceSession
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from PIL import Image
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.services import ROOT
+from support.small_search import draw_folder, small_search
 
 import holdout
 from holdout import Mistakes

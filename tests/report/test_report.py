@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import draw_folder, small_search
 from plotly import graph_objects
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
+from support.small_search import draw_folder, small_search
 
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import small_search
 from pydantic import BaseModel, ValidationError
 from support.driving import train
+from support.small_search import small_search
 from support.summaries import made_loss, made_summary
 
 from search.config.search_config import parse_config

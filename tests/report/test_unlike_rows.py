@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import small_search
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
+from support.small_search import small_search
 
 from search.plan.runs import RunFolder
 from search.report.comparison import compare, unlike_told

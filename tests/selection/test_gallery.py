@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import draw_folder
 from numpy.typing import NDArray
 from PIL import Image
+from support.small_search import draw_folder
 
 from search.selection.thumbnails import GalleryQuery, Kind, Thumbnails, gallery_queries, make_pictures
 from trainables.data.sets.folders import Folder

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from conftest import draw_folder, small_search
 from support.sleeping_engine import ENGINE
+from support.small_search import draw_folder, small_search
 
 from soak.scenario import Content, Scenario
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,6 +23,8 @@ from optuna.trial import FrozenTrial
 from sqlalchemy.exc import SQLAlchemyError
 
 from search.cli.main import main
+
+ROOT = Path(__file__).parents[2]
 
 
 def write_search(path: Path, content: dict[str, Any]) -> Path:
@@ -106,6 +108,20 @@ def summary(runs: Path, search: str) -> dict[str, Any]:
     """Return a search's ``summary.json``."""
     content: dict[str, Any] = json.loads((runs / search / "summary.json").read_text())
     return content
+
+
+def holdout_without(
+    packages: Sequence[str], folder: Path, *arguments: str | Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``holdout`` in ``folder``, the user's home, in a process that cannot import ``packages``."""
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({list(packages)!r}))\n"
+        f"sys.argv = {['holdout', *map(str, arguments)]!r}\n"
+        "from search.cli.main import main; main()"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "HOME": str(folder), "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
 
 
 def plain(text: str) -> str:

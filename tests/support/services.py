@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 JOIN_S = 120
 TOKEN = secrets.token_hex(32)
 """The token of all Ray clusters of this process: Ray reads it once."""
+SECRET = "not-for-every-eye"
+"""What the environment of the shared cluster's nodes has."""
 
 
 PORTS = range(20_000, 32_768)

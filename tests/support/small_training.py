@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from conftest import draw_folder
+from support.small_search import draw_folder
 
 from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec

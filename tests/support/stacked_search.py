@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import small_search
 from optuna.trial import TrialState
 from support.commands import stored, write_search
+from support.small_search import small_search
 
 from search.trials import epochs_of
 

@@ -16,7 +16,6 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from conftest import small_search
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelStatus
 from mlflow.models import Model
@@ -24,6 +23,7 @@ from PIL import Image
 from support.commands import holdout_here
 from support.finished_search import run_here
 from support.services import MlflowServer, free_port
+from support.small_search import small_search
 
 import holdout
 from search.driver.stages import recorded_outcome

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.small_search import draw_folder, small_search
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import small_search
 from optuna.trial import TrialState
 from PIL import Image
 from support.commands import holdout, holdout_here, plain, stored
 from support.finished_search import run_here
+from support.small_search import small_search
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder

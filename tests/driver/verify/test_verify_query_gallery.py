@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
+from support.small_search import draw_folder, small_search
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from conftest import small_search
 from support.commands import holdout_here, plain, stored
 from support.finished_search import run_here
+from support.small_search import small_search
 from support.tampered import Copied
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import small_search
 from sklearn.metrics import normalized_mutual_info_score
 from support.commands import holdout_here
 from support.finished_search import run_here
+from support.small_search import small_search
 from support.trees import make_sop
 
 METRICS = ["nmi_super", "f1_super"]

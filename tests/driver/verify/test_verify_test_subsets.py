@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import small_search
 from support.commands import holdout_here
 from support.finished_search import run_here
+from support.small_search import small_search
 from support.trees import make_vehicleid
 
 from search.plan.runs import RunFolder

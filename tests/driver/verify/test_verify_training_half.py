@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import small_search
 from support.commands import holdout_here, stored
 from support.finished_search import run_here
+from support.small_search import small_search
 
 from search.trials import epochs_of
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import scipy.stats
-from conftest import small_search
 from optuna.trial import FrozenTrial, TrialState
 from support.finished_search import run_here
+from support.small_search import small_search
 
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from conftest import draw_folder, small_search
 from PIL import Image
 from support.finished_search import run_here
+from support.small_search import draw_folder, small_search
 
 from search.driver.removal import plan_removal
 from search.plan.disk_usage import measure_entry

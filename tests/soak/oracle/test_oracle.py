@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import draw_folder, small_search
 from support.commands import holdout_here
 from support.finished_search import run_here
+from support.small_search import draw_folder, small_search
 
 from soak.oracle.files import file_differences
 from soak.oracle.ledger import ledger_differences, scores

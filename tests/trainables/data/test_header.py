@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import draw_folder
 from PIL import Image, ImageFile
+from support.small_search import draw_folder
 
 from trainables.data.header import Look, damage_in, look_at
 from trainables.data.images import read_image

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import draw_folder
+from support.small_search import draw_folder
 
 from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.loading import load, one_ahead, prefetched

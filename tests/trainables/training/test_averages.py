@@ -1,15 +1,13 @@
 """Moving averages of the weights equal torch's, and are what is validated, kept and resumed."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.small_training import drawn_images
-from support.stacks import CPU, alone, assert_resumed, assert_same, float64, member, records_of
+from support.stacks import CPU, alone, assert_resumed, assert_same, member, records_of
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
@@ -24,18 +22,9 @@ from trainables.training.stack import run_epochs, stack_key
 from trainables.training.stack.together import embedded_together
 from trainables.training.train import Training
 
+pytestmark = pytest.mark.usefixtures("exact")
+
 DECAY = 0.3
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("averages"))
-
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with float64():
-        yield
 
 
 def averaged(images: StoreSpec, path: Path, number: int = 0, ema: float = DECAY, **settings: Any) -> TrialSpec:

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 import torch
-from support.small_training import drawn_images, small_spec, worker_of
+from support.small_training import small_spec, worker_of
 
 from trainables.data.store.spec import StoreSpec
 from trainables.files import write_whole
@@ -30,11 +30,6 @@ ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
 EPOCHS = 4
 Write = Callable[[IO[bytes]], object]
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("beside"))
 
 
 @pytest.fixture

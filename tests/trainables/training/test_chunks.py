@@ -1,14 +1,12 @@
 """Batches embedded in chunks have the gradients of whole batches, and need less memory."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.small_training import drawn_images
-from support.stacks import CPU, alone, assert_same, float64, member
+from support.stacks import CPU, alone, assert_same, member
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,18 +24,9 @@ from trainables.training.cross_validation import begin
 from trainables.training.stack import stack_key, why_not_stacked
 from trainables.training.train import Training
 
+pytestmark = pytest.mark.usefixtures("exact")
+
 CHUNK = 6  # of batches of 20: the last chunk is smaller
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("chunks"))
-
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with float64():
-        yield
 
 
 def spec_of(images: StoreSpec, path: Path, chunk: int | None, **changes: Any) -> TrialSpec:

@@ -1,13 +1,11 @@
 """Compiled training steps compute what plain ones do, also after a resume, and are refused where they do not work."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.small_training import drawn_images
-from support.stacks import alone, assert_same, float64, member
+from support.stacks import alone, assert_same, member
 
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
@@ -18,16 +16,7 @@ from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.stack import stack_key, why_not_stacked
 
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("compiled"))
-
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with float64():
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def spec_of(images: StoreSpec, path: Path, compiled: bool, **changes: Any) -> TrialSpec:

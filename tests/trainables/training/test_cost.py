@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import draw_folder
+from support.small_search import draw_folder
 
 from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec

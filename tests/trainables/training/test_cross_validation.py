@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.small_training import drawn_images, small_spec
+from support.small_training import small_spec
 
 from trainables.data.store.spec import StoreSpec
 from trainables.inference.model_files import read_tensors
@@ -18,11 +18,6 @@ from trainables.training.train import Training, train
 
 CPU = torch.device("cpu")
 EPOCHS = 2
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("folds"))
 
 
 @pytest.fixture

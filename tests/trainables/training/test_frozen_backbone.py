@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
-from conftest import draw_folder
+from support.small_search import draw_folder
 from torch.nn import functional
 
 from trainables.data.loading import load

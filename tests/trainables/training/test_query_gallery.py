@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from conftest import draw_folder
+from support.small_search import draw_folder
 from support.small_training import small_spec
 
 from trainables.data.sets.manifest import Manifest

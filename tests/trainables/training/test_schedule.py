@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.small_training import drawn_images, small_spec
+from support.small_training import small_spec
 from support.stacks import CPU, alone, assert_same, float64, member, records_of
 from torch.optim.lr_scheduler import (
     ConstantLR,
@@ -123,11 +123,6 @@ def test_epochs_without_learning_are_refused() -> None:
 
 
 # A training takes these rates.
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("schedule"))
 
 
 def scheduled(images: StoreSpec, path: Path) -> TrialSpec:

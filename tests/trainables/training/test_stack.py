@@ -1,15 +1,13 @@
 """Trainings in a stack fail, end, resume and warm up independently."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.small_training import drawn_images
-from support.stacks import CPU, alone, assert_same, float64, member, records_of
+from support.stacks import CPU, alone, assert_same, member, records_of
 
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
@@ -20,16 +18,7 @@ from trainables.training.stack import run_epochs, stack_key, why_not_stacked
 from trainables.training.stack.together import embedded_together
 from trainables.training.train import Training
 
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("stack"))
-
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with float64():
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def test_a_member_that_diverges_touches_no_other(images: StoreSpec, tmp_path: Path) -> None:

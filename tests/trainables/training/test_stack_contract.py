@@ -4,15 +4,13 @@ Each member has its own seed, learning rates, decay, gradient bound and real hyp
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.small_training import drawn_images
-from support.stacks import CPU, alone, assert_same, float64, member, records_of
+from support.stacks import CPU, alone, assert_same, member, records_of
 
 from spaces.losses import SPACES
 from trainables.data.augment import AUGMENTATIONS
@@ -24,6 +22,8 @@ from trainables.spec import TrialSpec
 from trainables.training.config import OPTIMIZERS
 from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
+
+pytestmark = pytest.mark.usefixtures("exact")
 
 SMALL = ("convnet",)
 BY_LOSS: dict[str, list[dict[str, Any]]] = {
@@ -38,17 +38,6 @@ BY_LOSS: dict[str, list[dict[str, Any]]] = {
     "pnp": [{"variant": "Ib"}],
 }
 """Hyperparameters that select other code paths than the defaults."""
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("stack"))
-
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with float64():
-        yield
 
 
 def real_hyperparameters(loss: str, number: int) -> dict[str, float]:

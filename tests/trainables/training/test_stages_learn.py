@@ -1,15 +1,13 @@
 """Layer-wise learning rates and gradual unfreezing, in every way of training."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.small_training import drawn_images
-from support.stacks import CPU, alone, assert_resumed, assert_same, float64, member, records_of
+from support.stacks import CPU, alone, assert_resumed, assert_same, member, records_of
 
 from search.config.search_config import parse_config
 from trainables.data.store.spec import StoreSpec
@@ -21,20 +19,11 @@ from trainables.training.cross_validation import begin
 from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
 
+pytestmark = pytest.mark.usefixtures("exact")
+
 SETTINGS = {"epochs": 4, "warmup_epochs": 1, "unfreeze_epochs": 1, "layer_decay": 0.5, "lr": 1e-3, "head_lr": 4e-3}
 STAGES = ("blocks.11", "blocks.7", "blocks.3", "blocks.0")
 """The convolutions of the built-in network, from the top."""
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("stages"))
-
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with float64():
-        yield
 
 
 def spec_of(images: StoreSpec, path: Path, **changes: Any) -> TrialSpec:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from support.small_training import drawn_images, small_spec
+from support.small_training import small_spec
 from torch import nn
 
 from trainables.data.store.spec import StoreSpec
@@ -47,11 +47,6 @@ class FailsBeside(nn.Module):
             raise MemoryError("no memory left here")
         maps: torch.Tensor = self.layers(images)
         return maps
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    return drawn_images(tmp_path_factory.mktemp("distributed"))
 
 
 @pytest.fixture

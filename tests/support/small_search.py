@@ -1,0 +1,35 @@
+"""A small folder of images, and a small search on it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+
+def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20) -> Path:
+    """Write a folder data set of noise; each class has its own mean colour, so that a model can learn it."""
+    generator = np.random.default_rng(0)
+    for number in range(classes):
+        folder = root / f"class-{number:02d}"
+        folder.mkdir(parents=True)
+        colour = generator.integers(0, 256, 3)
+        for image in range(images):
+            pixels = np.clip(colour + generator.normal(0, 40, (size, size, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{image:02d}.png")
+    return root
+
+
+def small_search(root: Path, **changes: Any) -> dict[str, Any]:
+    """Return a small search file: 8 classes train and validate (6 and 2), 8 are held out."""
+    return {
+        "name": "small",
+        "dataset": {"name": "folder", "root": str(root)},
+        "model": {"embedding_dim": 8},
+        "training": {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        "losses": ["proxy_anchor", "pnp"],
+        "search": {"trials": 3},
+        "selection": {"finalists": 1, "seeds": 2},
+        "final": {"seeds": 2},
+        **changes,
+    }
