@@ -61,7 +61,7 @@ def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
     """Print one table per network, one row per variant: images per second, speed-up, and memory of a step."""
     ways = ANYWHERE | (ON_GPU if device.type == "cuda" else {})
     with tempfile.TemporaryDirectory() as scratch:
-        dataset = DATASETS["glyphs"](num_classes=8, images_per_class=4)  # type: ignore[call-arg]
+        dataset = DATASETS["glyphs"](num_classes=8, images_per_class=sizes.batch)  # type: ignore[call-arg]
         images = StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=32, cache=scratch)
         for network in sizes.networks:
             table = Table(title=f"{network}, batch {sizes.batch} at {sizes.side} px; {machine(device)}")

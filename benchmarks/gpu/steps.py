@@ -27,7 +27,7 @@ def training_of(
         model=ModelConfig(backbone=network, embedding_dim=512, freeze_bn=True),
         training=TrainingConfig(
             batch_size=sizes.batch,
-            images_per_class=4,
+            sampler="random",
             image_size=sizes.side,
             resize_size=sizes.short_side,
             **settings,

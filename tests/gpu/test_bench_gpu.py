@@ -1,13 +1,20 @@
 """``make bench-gpu`` runs on a CPU, without the packages that a training machine lacks."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+import torch
+from rich.console import Console
 
 from benchmarks.gpu import day
 from benchmarks.gpu.busy import covered
+from benchmarks.gpu.networks import networks
+from benchmarks.gpu.sizes import ON_CPU, ON_GPU
 
 ROOT = Path(__file__).parents[2]
 BARE = """
@@ -65,3 +72,9 @@ def test_the_day_on_a_gpu_keeps_every_answer(tmp_path: Path) -> None:
 
 def test_the_day_on_a_gpu_takes_forty_minutes_at_most() -> None:
     assert sum(step.minutes for step in day.STEPS) <= 40
+
+
+def test_the_papers_batches_can_be_filled() -> None:
+    console = Console(record=True, width=120, file=io.StringIO())
+    networks(console, replace(ON_CPU, batch=ON_GPU.batch), torch.device("cpu"))
+    assert "as it is" in console.export_text()

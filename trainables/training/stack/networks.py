@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from trainables.losses import Loss
 from trainables.losses.base import Used
@@ -40,6 +42,23 @@ def write_buffers_back(stack: Tensors, member: int, module: nn.Module) -> None:
         buffer.copy_(stack[name][member])
 
 
+class _NormsOfMembers(TorchFunctionMode):
+    """Batch normalisation that ``vmap`` can compute on a GPU: contiguous images in float32.
+
+    For channels-last images PyTorch asks for a memory format, which raises an error in ``vmap``; and its rule for
+    ``vmap`` gives the kernel weights of the images' type, which must be the type of the running statistics.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not F.batch_norm:
+            return func(*args, **(kwargs or {}))
+        images, *others = args
+        whole = images.float() if images.dtype is torch.bfloat16 else images
+        return func(whole.contiguous(), *others, **(kwargs or {})).to(images.dtype)
+
+
 class SideBySide(nn.Module):
     """M networks of one architecture as one module, from images [B, 3, H, W] to embeddings [B, M, D].
 
@@ -59,7 +78,8 @@ class SideBySide(nn.Module):
             embeddings_BD: Tensor = functional_call(self._form, tensors, (images,))
             return embeddings_BD
 
-        embeddings_BMD: Tensor = vmap(of_member, out_dims=1)(self._tensors)
+        with _NormsOfMembers():
+            embeddings_BMD: Tensor = vmap(of_member, out_dims=1)(self._tensors)
         return embeddings_BMD
 
 
@@ -70,7 +90,7 @@ def embeddings(network: nn.Module, stack: Tensors, images_MB3HW: Tensor, precisi
         embeddings_BD: Tensor = functional_call(network, tensors, (images_B3HW,))
         return embeddings_BD
 
-    with autocast(images_MB3HW.device, precision):
+    with autocast(images_MB3HW.device, precision), _NormsOfMembers():
         embeddings_MBD: Tensor = vmap(of_member)(stack, images_MB3HW)
     return embeddings_MBD
 
