@@ -134,9 +134,9 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.rungs
 
 # Searches replayed from tables of real trainings: hours per 100 runs, most of them for the Gaussian process. RUNS and SEARCH
-# shorten it, as in SEARCH='--slots 2 --trials 16 --processes 8'.
+# shorten it, as in SEARCH='--slots 2 --trials 16 --processes 8'. PEERS=1 installs other libraries and compares them, too.
 bench-search: export OMP_NUM_THREADS = 1
-bench-search: setup
+bench-search: setup $(if $(PEERS),$(STAMP)-peers)
 	$(BIN)/python -m benchmarks.search --runs $(or $(RUNS),100) $(SEARCH)
 
 # With one thread, as in a trial: six minutes on Omniglot's 136 characters.

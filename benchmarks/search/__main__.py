@@ -31,11 +31,13 @@ from rich.table import Table as Grid
 
 from benchmarks.json_lines import append_lines, read_lines
 from benchmarks.search.candidates import CANDIDATES
+from benchmarks.search.peers import PEERS
 from benchmarks.search.replay import Outcome, Replay, problems
 from benchmarks.search.table import Table, read_table
-from benchmarks.search.ways import TODAY, WAYS as COMPARED
+from benchmarks.search.ways import TODAY, WAYS as OWN
 
 TABLES = Path(__file__).parent.parent / "tables"
+COMPARED = {**OWN, **PEERS}
 WAYS = {**COMPARED, **CANDIDATES}
 DRAWS = 2000
 
