@@ -197,14 +197,20 @@ class SelectionSection(ConfigSection):
 
 
 TrainOn = Literal["train", "all"]
+LOOKS = (3, 5, 8)
+"""The numbers of seeds after which ``seeds: auto`` compares on the test classes."""
 """The classes that train: those that do not validate, or all training classes."""
 
 
 class FinalSection(ConfigSection):
     """The trainings of the chosen configurations before the test."""
 
-    seeds: int = Field(default=3, ge=1)
-    """The number of final trainings of each configuration, whose models are tested."""
+    seeds: Annotated[int, Field(ge=1)] | Literal["auto"] = 3
+    """The number of final trainings of each configuration, whose models are tested; `auto`: 3, 5 and 8 in turn, until
+    each pair of the test table is decided or more seeds could not decide it. Example: auto.
+    """
+    at_most: int = Field(default=8, ge=LOOKS[0])
+    """The largest number of `seeds: auto`."""
     train_on: TrainOn = "train"
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
@@ -213,6 +219,13 @@ class FinalSection(ConfigSection):
     """The margin of equivalence, in points of the metric, or in the unit of a metric of your own: two rows whose
     difference has an interval within it are the same. It is frozen with the choice; null: no rows are. Example: 1.0.
     """
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of seeds after which the test is looked at; a single one unless ``seeds`` is auto."""
+        if self.seeds != "auto":
+            return (self.seeds,)
+        return (*(seeds for seeds in LOOKS if seeds < self.at_most), self.at_most)
 
 
 class NoiseSection(ConfigSection):

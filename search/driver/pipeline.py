@@ -14,6 +14,7 @@ from rich.console import Console
 from search.config.tables import PRUNERS
 from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
+from search.driver.looks import end_or_go_on, seeds_to_train
 from search.driver.notify import Notifications
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
@@ -140,6 +141,7 @@ def run_stages(
         searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
         for search in searches:
             copy_trials(search)
+            end_or_go_on(search)  # a driver may have been killed after a look
         left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:
             left.append(Stage.TEST)
@@ -201,25 +203,29 @@ def _carry_out(
         _print_without_model(searches, console, concurrent)
     projections = {search.name: make_projection(search.plan) for search in searches}
     tracker = Tracker(projections)
+
+    def train(trained: Sequence[OpenedSearch], of: Sequence[Stage], queued: Iterator[QueuedStage]) -> None:
+        with Progress(console, trained, of, concurrent=concurrent, started=request.started) as progress:
+            listeners = [
+                _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
+                progress,
+                MlflowUpdates(tracker),
+                GpuMemoryCheck(engine.resources),
+                *request.listeners,
+            ]
+            engine.run(TrialQueue(queued, listeners=listeners), concurrent)
+
     try:
-        with Progress(console, searches, left, concurrent=concurrent, started=request.started) as progress:
-            queued = stage_by_stage(
-                searches, left, console, request.reason, request.family, allow_failed=request.allow_failed
-            )
-            queue = TrialQueue(
-                notifications.told(queued),
-                listeners=[
-                    _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
-                    progress,
-                    MlflowUpdates(tracker),
-                    GpuMemoryCheck(engine.resources),
-                    *request.listeners,
-                ],
-            )
-            engine.run(queue, concurrent)
+        queued = stage_by_stage(
+            searches, left, console, request.reason, request.family, allow_failed=request.allow_failed
+        )
+        train(searches, left, notifications.told(queued))
         if Stage.TEST in left and (waiting := _to_test(searches, request.reason)):
             score_all = partial(_score_on_workers, engine)
             score_test(waiting, console, opener=request.opener, reason=request.reason, score_all=score_all)
+            while further := _undecided(waiting, console):
+                train(further, [Stage.TEST], stage_by_stage(further, [Stage.TEST], console, None))
+                score_test(further, console, opener=request.opener, reason=None, score_all=score_all)
             notifications.ended(Stage.TEST)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
@@ -299,6 +305,14 @@ class _OfEachSearch(TrialListener):
         self._listeners[search_of(running.study.name)].on_end(running, trial)
 
 
+def _undecided(searches: Sequence[OpenedSearch], console: Console) -> list[OpenedSearch]:
+    """Return the searches whose test goes on with more seeds, and print why; the others' tests end."""
+    told = {search.name: end_or_go_on(search) for search in searches}
+    for sentence in filter(None, told.values()):
+        console.print(sentence, style="dim", highlight=False)
+    return [search for search in searches if told[search.name]]
+
+
 def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:
     """Return the searches to test: those with a frozen choice and, unless there is a ``reason``, without scores."""
     waiting = _undone(searches, Stage.TEST) if reason is None else searches
@@ -347,7 +361,9 @@ def stage_by_stage(
         frozen = [(search, frozen_selection(search)) for search in _to_test(searches, reason)]
         for search, selection in frozen:
             resumed_opening(search, selection, reason)  # raises before anything is trained again
-        yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
+        yield side_by_side(
+            Stage.TEST, [final_stage(search, selection, seeds_to_train(search)) for search, selection in frozen]
+        )
 
 
 def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:

@@ -145,8 +145,8 @@ def _confirm_stage(search: OpenedSearch, seeds_of: Callable[[str, Sequence[int]]
     return QueuedStage(stage=Stage.SELECT, studies=studies)
 
 
-def final_stage(search: OpenedSearch, selection: Selection) -> QueuedStage:
-    """Return the final trainings: the chosen configuration and the default of every loss, for the test.
+def final_stage(search: OpenedSearch, selection: Selection, seeds: int) -> QueuedStage:
+    """Return the final trainings: the chosen configuration and the default of every loss, with ``seeds`` seeds each.
 
     Under cross-validation one model per fold is trained and scored separately (as in Tables 12 and 13 of Metric
     Learning: A Deep Dive), unless ``final.train_on`` is "all".
@@ -154,13 +154,18 @@ def final_stage(search: OpenedSearch, selection: Selection) -> QueuedStage:
     studies = []
     for loss in selection.chosen:
         wanted = [
-            (entry.params, {**attributes, "seed": _shared_seed(search, Stage.TEST, index)})
+            (entry.params, {**attributes, "seed": seed})
             for entry in selection.configurations(loss)
-            for index in range(search.config.final.seeds)
+            for seed in final_seeds(search, seeds)
             for attributes in _final_attributes(search, entry, selection.role(loss, entry))
         ]
         studies.append(_enqueued(search, loss, Stage.TEST, wanted))
     return QueuedStage(stage=Stage.TEST, studies=studies)
+
+
+def final_seeds(search: OpenedSearch, seeds: int) -> list[int]:
+    """Return the first ``seeds`` seeds of the final trainings, which all configurations share."""
+    return [_shared_seed(search, Stage.TEST, index) for index in range(seeds)]
 
 
 def _final_attributes(search: OpenedSearch, entry: Confirmation, role: Role) -> list[dict[str, Any]]:

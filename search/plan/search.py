@@ -181,7 +181,7 @@ def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[F
     if stage is Stage.SELECT:
         return plan.folder.selection.exists()
     if stage is Stage.TEST:
-        return plan.folder.test.exists()
+        return plan.folder.is_tested
     if stage is Stage.NOISE:
         noise = plan.config.noise
         ended = sum(trial.state.is_finished() for trial in trials(plan.config.noise_loss, Stage.NOISE))

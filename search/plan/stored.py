@@ -324,7 +324,7 @@ def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally, *
 
 def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
     stages = {row.stage for row in studies}
-    if search.folder.test.exists():
+    if search.folder.is_tested:
         return "tested"
     if Stage.TEST in stages:
         return "training for the test"

@@ -65,7 +65,7 @@ def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work
 def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
     """Return the maximum number of trials of each stage."""
     config, folds = plan.config, len(plan.split.folds)
-    final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
+    final = config.final.looks[-1] * (folds if folds and config.final.train_on == "train" else 1)
     return {
         Stage.NOISE: Budget(trials=(config.noise.seeds + config.noise.splits) * (loss == config.noise_loss)),
         Stage.SEARCH: plan.budget(loss),

@@ -27,6 +27,7 @@ class Pair(Result):
         within: the margin of equivalence, in the unit of the metric; None without one.
         same: True if ``ci95`` lies between -``within`` and ``within``: two one-sided tests, corrected for all pairs.
             Rows may be the same within a margin and ``differ`` nevertheless.
+        is_open: True if it is not decided, and the seeds that ``final.seeds: auto`` may add could decide it.
     """
 
     first: RowKey
@@ -41,6 +42,7 @@ class Pair(Result):
     of_classes: bool = True
     within: float | None = None
     same: bool = False
+    is_open: bool = False
 
 
 class CurvePoint(Result):

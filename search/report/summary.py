@@ -242,7 +242,7 @@ def _row(
             "test_small": _tested_small(models),
             "distinct_proxies": _distinct_proxies(final),
             "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
-            "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
+            "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.looks[0]),
         }
     )
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.driver.looks import looks_taken, seeds_to_train
 from search.driver.sealed_test import opened_among_training
 from search.driver.stages import audit_stage, confirm_stages, final_stage, noise_stage, selection_of
 from search.driver.verify.records import Check, Records, as_json, check, differing, shown
@@ -144,7 +145,11 @@ def _choice_problems(records: Records) -> Iterator[str]:
 
 def check_final_trainings(records: Records, selection: Selection) -> Iterator[Check]:
     """Check that the final trainings are those of the frozen choice, with the seeds that follow from the file."""
-    yield from _check_stage(records, Stage.TEST, lambda search: [final_stage(search, selection)])
+    taken = [look["seeds"] for look in looks_taken(records.plan.folder)]
+    rounds = [*dict.fromkeys((*taken, seeds_to_train(records.search)))]
+    yield from _check_stage(
+        records, Stage.TEST, lambda search: (final_stage(search, selection, seeds) for seeds in rounds)
+    )
 
 
 # Replay of a stage

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 
 from search.driver.sealed_test import scores_digest
 from search.driver.verify.records import Check, Records, as_json, check, differing, plan_from_rules, records_of
-from search.driver.verify.scores import check_ledger, check_scores
+from search.driver.verify.scores import check_ledger, check_looks, check_scores
 from search.driver.verify.stages import (
     check_audited_trials,
     check_baselines,
@@ -157,6 +157,7 @@ def _after_the_choice(records: Records, selection: Selection, training: ImageSet
     yield from check_final_trainings(records, selection)
     yield from check_ledger(records, selection)
     yield from check_scores(records, selection, training)
+    yield from check_looks(records)
     yield from check_models(records, selection)
 
 
