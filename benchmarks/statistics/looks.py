@@ -1,8 +1,8 @@
 """The error rate, the power and the number of seeds of ``final.seeds: auto``, compared with fixed numbers of seeds.
 
-Tables are drawn as in ``benchmarks/statistics/pairs.py``. The error is an upper bound for every rule by which a test may
-end: the share of tables in which some look calls some pair different, although all are equal. The tables of the power
-end as the product's do. Run with ``make bench-statistics``.
+Tables are drawn as in ``benchmarks/statistics/pairs.py``. The error is an upper bound for every rule by which a test
+may end: the share of tables in which some look calls some pair different, although all are equal. The tables of the
+power end as the product's do. Run with ``make bench-statistics``.
 """
 
 import itertools

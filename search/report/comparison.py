@@ -222,11 +222,10 @@ def _looks_told(folders: Sequence[RunFolder]) -> Iterator[str]:
     for folder in folders:
         look, content = scored_openings(folder.test)[0].look, read_json(folder.test)
         if look:
-            because = f", since {content[ENDED]['why']}" if ENDED in content else ", and it goes on"
+            ended = f"ended after {look.seeds}, since {content[ENDED]['why']}" if ENDED in content else "goes on"
             yield (
-                f"{folder.name}: looks after {listed([str(seeds) for seeds in look.of])} seeds were planned before the "
-                f"first one; the last one was after {look.seeds} seeds{because}; its intervals and p have "
-                f"{look.share:.0%} of the error of 5 %"
+                f"{folder.name}: the test was planned to look after {', '.join(map(str, look.of))} seeds, and {ended}; "
+                f"the look after {look.seeds} has {look.share:.0%} of the error of 5 %"
             )
 
 
