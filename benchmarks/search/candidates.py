@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from optuna.samplers import BaseSampler, GPSampler, RandomSampler
+from optuna.samplers import BaseSampler, GPSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.search.replay import Way
@@ -52,15 +52,7 @@ class GpEarly(GaussianProcess):
         return GPSampler(seed=self.seed_of(number), n_startup_trials=2)
 
 
-class RandomFirst(Tpe):
-    """The tree-structured Parzen estimator after random trials, as Optuna has it."""
-
-    def point_of_sobol(self, number: int) -> BaseSampler:
-        return RandomSampler(seed=self.seed_of(number))
-
-
 CANDIDATES = {
-    "TPE that learns": Way(sampler=Tpe, learns=True),
     "TPE that learns, 2 splits": Way(sampler=Tpe, learns=True, splits=2),
     "TPE, 2 splits": Way(sampler=Tpe, splits=2),
     "TPE, 3 splits": Way(sampler=Tpe, seeds=3, splits=3),
@@ -72,7 +64,6 @@ CANDIDATES = {
     "Sobol, halving, 2 splits": Way(sampler=Qmc, splits=2),
     "Sobol, halving, 2 splits, 5 finalists": Way(sampler=Qmc, splits=2, finalists=5),
     "Sobol, 2 splits": Way(sampler=Qmc, pruner="none", splits=2),
-    "random, then TPE": Way(sampler=RandomFirst),
     "GP, nearest rows": Way(sampler=GaussianProcess, pruner="none", restricted=False),
     "TPE, one seed": Way(sampler=Tpe, seeds=1),
     "TPE with running": Way(sampler=Tpe, seen=with_running),

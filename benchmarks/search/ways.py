@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from benchmarks.search.replay import Way
@@ -10,6 +10,14 @@ from search.study.samplers import CmaEs, GaussianProcess, Qmc, Random, Tpe
 
 TODAY = "TPE, halving (default)"
 """The search file's defaults, with which all others are compared."""
+
+
+class RandomFirst(Tpe):
+    """The tree-structured Parzen estimator after random trials, the default until it began with a Sobol sequence."""
+
+    def point_of_sobol(self, number: int) -> BaseSampler:
+        """Return a sampler of random values."""
+        return RandomSampler(seed=self.seed_of(number))
 
 
 class OptunasTpe(Tpe):
@@ -22,6 +30,8 @@ class OptunasTpe(Tpe):
 
 WAYS = {
     TODAY: Way(sampler=Tpe),
+    "random, then TPE, halving (the default of before)": Way(sampler=RandomFirst),
+    "TPE that learns": Way(sampler=Tpe, learns=True),
     "random": Way(sampler=Random, pruner="none"),
     "random, halving": Way(sampler=Random),
     "Sobol": Way(sampler=Qmc, pruner="none"),

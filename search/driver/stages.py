@@ -145,8 +145,10 @@ def _confirm_stage(search: OpenedSearch, seeds_of: Callable[[str, Sequence[int]]
     return QueuedStage(stage=Stage.SELECT, studies=studies)
 
 
-def final_stage(search: OpenedSearch, selection: Selection, seeds: int) -> QueuedStage:
+def final_stage(search: OpenedSearch, selection: Selection, seeds: int | None = None) -> QueuedStage:
     """Return the final trainings: the chosen configuration and the default of every loss, with ``seeds`` seeds each.
+
+    None stands for the seeds of the first look at the test, which is the only one if their number is fixed.
 
     Under cross-validation one model per fold is trained and scored separately (as in Tables 12 and 13 of Metric
     Learning: A Deep Dive), unless ``final.train_on`` is "all".
@@ -156,7 +158,7 @@ def final_stage(search: OpenedSearch, selection: Selection, seeds: int) -> Queue
         wanted = [
             (entry.params, {**attributes, "seed": seed})
             for entry in selection.configurations(loss)
-            for seed in final_seeds(search, seeds)
+            for seed in final_seeds(search, seeds or search.config.final.looks[0])
             for attributes in _final_attributes(search, entry, selection.role(loss, entry))
         ]
         studies.append(_enqueued(search, loss, Stage.TEST, wanted))

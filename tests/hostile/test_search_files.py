@@ -74,7 +74,7 @@ VALUES = [
     ("selection: {finalists: 0}", "selection.finalists: must be at least 1; it is 0."),
     ("noise: {splits: 1000000000}", "noise.splits: must be at most 100; it is 1000000000."),
     ("noise: {seeds: 1}", "noise.seeds: must be at least 2; it is 1."),
-    ("final: {seeds: 0}", "final.seeds: must be at least 1; it is 0."),
+    ("final: {seeds: 0}", "final.seeds: must be at least 1 or must be 'auto'; it is 0."),
     # Values that YAML 1.1 reads differently.
     ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
     ("search: {trials: 017}", "search.trials: must be a whole number; it is '017'."),
