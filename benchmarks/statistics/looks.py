@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from benchmarks.statistics.pairs import CLASSES, LEVEL, NULLS, SHARES, TABLES, TESTS, Design, bonferroni, pairs
+from benchmarks.statistics.pairs import (
+    CLASSES,
+    LEVEL,
+    NULLS,
+    SHARES,
+    TABLES,
+    TESTS,
+    Design,
+    bonferroni,
+    pairs,
+    share_wrong,
+)
 from search.config.stage_sections import LOOKS
 from search.report.pairs import is_open
 from search.report.scored import Look, share_of
@@ -35,13 +46,7 @@ def errors(design: Design, generator: np.random.Generator) -> list[float]:
     tables, counts_C = design.tables(TABLES, generator), design.counts_C
     at_any = [rejected(tables, counts_C, seeds, share_of(seeds, LOOKS)) for seeds in LOOKS]
     fixed = [rejected(tables, counts_C, seeds) for seeds in (LOOKS[0], LOOKS[-1])]
-    found = [*fixed, np.logical_or.reduce(at_any)]
-    if design.collapse:  # a row that collapses counts only if it seems better
-        means = tables.mean((2, 3))
-        better = [first > 0 or means[:, 0] > means[:, second] for first, second in pairs(design.rows)]
-        mask = np.stack([np.broadcast_to(one, len(tables)) for one in better], 1)
-        found = [of_way & mask for of_way in found]
-    return [float(of_way.any(1).mean()) for of_way in found]
+    return [share_wrong(design, tables, found) for found in (*fixed, np.logical_or.reduce(at_any))]
 
 
 def ended(scores: Floats, counts_C: NDArray[np.int64]) -> tuple[float, int]:

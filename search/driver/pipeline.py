@@ -306,7 +306,7 @@ class _OfEachSearch(TrialListener):
 
 
 def _undecided(searches: Sequence[OpenedSearch], console: Console) -> list[OpenedSearch]:
-    """Return the searches whose test goes on with more seeds, and print why; the others' tests end."""
+    """Return the searches that train more seeds for their test, and print why; record the end of the other tests."""
     told = {search.name: end_or_go_on(search) for search in searches}
     for sentence in filter(None, told.values()):
         console.print(sentence, style="dim", highlight=False)

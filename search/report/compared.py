@@ -21,7 +21,8 @@ class Pair(Result):
         difference: difference of the means.
         ci95: its 95 % interval, which holds for all pairs of the table at once; without 0 if they ``differ``.
         p: two-sided p-value of the pair alone, against other test classes and other seeds.
-        p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1.
+        p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1; with ``final.seeds: auto`` divided by the
+            look's share of the error.
         differ: True if ``p_corrected`` is at most 5 %.
         of_classes: False if the metric is a single number, so that ``ci95`` and ``p`` are of other seeds alone.
         within: the margin of equivalence, in the unit of the metric; None without one.

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.commands import holdout_here, plain, write_search
+from support.small_search import GLYPHS
 
 import holdout as library
 from search.driver import pipeline
@@ -16,12 +17,7 @@ from search.plan.search import OpenedSearch
 
 CONTENT: dict[str, Any] = {
     "name": "looks",
-    "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
-    "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
-    "model": {"embedding_dim": 8},
-    "losses": ["pnp", "triplet"],
-    "search": {"trials": 2},
-    "selection": {"finalists": 1, "seeds": 1},
+    **GLYPHS,
     "final": {"seeds": "auto", "at_most": 5},
     "metrics": {"test": ["map_at_r"]},
     "resources": {"engine": "in_process"},
