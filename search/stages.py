@@ -1,7 +1,6 @@
 """Stages of a search, the names of their studies, and roles of configurations."""
 
 from enum import StrEnum
-from typing import Literal
 
 
 class Stage(StrEnum):
@@ -57,7 +56,3 @@ class Role(StrEnum):
     DEFAULT = "default"
     TUNED = "tuned"
     BASELINE = "baseline"
-
-
-Rule = Literal["halving", "mean"]
-"""The rules of :mod:`search.selection.choice`."""

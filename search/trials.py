@@ -172,6 +172,15 @@ def best_value(records: Sequence[EpochRecord], objective: str) -> float:
     return max(record["metrics"][objective] for record in records)
 
 
+def classes_of(trial: FrozenTrial) -> dict[str, float]:
+    """Return the objective of each class that validated ``trial``, at the best epoch of each fold.
+
+    Empty unless the trial records them, and if the objective has no values by class.
+    """
+    kept = [record for fold in by_fold(epochs_of(trial)) for record in fold if record["checkpoint"]]
+    return {name: value for record in kept for name, value in record.get("classes", {}).items()}
+
+
 def best_epochs(records: Sequence[EpochRecord], objective: str) -> list[int]:
     """Return for each fold the first epoch with its highest validation."""
     return [max(fold, key=lambda record: record["metrics"][objective])["epoch"] for fold in by_fold(records)]

@@ -27,7 +27,8 @@ class EpochRecord(TypedDict):
     the loss summed (:class:`trainables.losses.base.Used`), if it reports them. ``fold`` (from 1) is set in a
     cross-validation, and ``memory`` on a GPU, for the whole process. ``together`` is the number of trainings in the
     stack whose steps were taken together, including this one. ``distinct_proxies`` is set for a loss with several
-    proxies a class (:func:`trainables.losses.base.distinct_proxies`).
+    proxies a class (:func:`trainables.losses.base.distinct_proxies`). ``classes`` is the objective of each validation
+    class, in an epoch that is the best so far, if the spec asks for it.
     """
 
     epoch: int
@@ -43,6 +44,7 @@ class EpochRecord(TypedDict):
     together: NotRequired[int]
     distinct_proxies: NotRequired[float]
     reported: NotRequired[dict[str, float]]
+    classes: NotRequired[dict[str, float]]
 
 
 EMBED_MS, SIZE_MB = COSTS = ("embed_ms", "size_mb")
@@ -71,6 +73,7 @@ class TrialSpec:
         directory: where the attempts write their checkpoints.
         folds: validation classes of each fold. There is one training per fold; the other ``train_classes`` train.
         gallery_seed: if set, the half of the training images drawn with it joins the validation gallery.
+        by_class: record the objective of each validation class too.
         origin: the search and trial that it belongs to, in JSON types, recorded in its checkpoints.
     """
 
@@ -93,6 +96,7 @@ class TrialSpec:
     origin: Mapping[str, Any] = field(default_factory=dict)
     trainable: str | None = None
     costs: tuple[str, ...] = ()
+    by_class: bool = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
         """Return itself: it is immutable, and Ray Tune copies a trial's arguments, with all classes, several times."""
@@ -117,8 +121,8 @@ class TrialSpec:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that determines the result; excludes locations and ``origin``."""
-        excluded = ("images", "directory", "origin")
+        """SHA-256 of everything that determines the result; excludes locations, ``origin`` and ``by_class``."""
+        excluded = ("images", "directory", "origin", "by_class")
         content = {name: value for name, value in asdict(self).items() if name not in excluded}
         for name in ("trainable", "costs"):  # digests are those of earlier versions
             if not content[name]:
@@ -135,6 +139,8 @@ class UntrainedSpec:
         training: the settings of the trainings, for the images' size and the views of cached features.
         images: the images of the training half.
         divisions: training and validation classes, one pair for each fold.
+        confirming: those of the confirmation, one pair for each half or fold.
+        objective: the metric whose value of each class is returned for the confirmation.
         fitted_on: the classes to whose images the whitening for the test is fitted.
         metrics: what to score.
         gpu: True if the worker has a GPU for it.
@@ -145,6 +151,8 @@ class UntrainedSpec:
     training: TrainingConfig
     images: StoreSpec
     divisions: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    confirming: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    objective: str
     fitted_on: tuple[str, ...]
     metrics: tuple[str, ...]
     gpu: bool
@@ -157,7 +165,8 @@ class ValidatedUntrained:
 
     ``network`` is the digest of the backbone, ``loaded`` a sentence that says what its file of weights held, and
     ``whitening`` the content of a checkpoint: the layer to ``dimensions`` dimensions behind the backbone, fitted to the
-    classes of the test's trainings.
+    classes of the test's trainings. ``classes_untrained`` and ``classes_whitened`` are the objective of each class that
+    validates in the confirmation.
     """
 
     network: str
@@ -165,6 +174,8 @@ class ValidatedUntrained:
     dimensions: int
     untrained: dict[str, float]
     whitened: dict[str, float]
+    classes_untrained: dict[str, float]
+    classes_whitened: dict[str, float]
     whitening: bytes
 
 

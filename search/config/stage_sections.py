@@ -10,7 +10,6 @@ from search.config.names import allowed_measure, allowed_objective, known_name, 
 from search.config.sections import MOST_SPLITS, Address, ConfigSection, Metric
 from search.config.tables import PRUNERS, SAMPLERS
 from search.goal import IDEAL, bound_text
-from search.stages import Rule
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.spec import COSTS
 
@@ -169,31 +168,24 @@ class SearchSection(ConfigSection):
 
 
 class SelectionSection(ConfigSection):
-    """The confirmation of a loss's best configurations. See :mod:`search.selection.choice`."""
+    """The confirmation of a loss's best configurations, of which one is chosen. See :mod:`search.selection.choice`."""
 
     finalists: int = Field(default=3, ge=1)
-    """The number of configurations of each loss that are trained again, with fresh seeds."""
-    seeds: int = Field(default=2, ge=1)
-    """The number of fresh seeds of a finalist."""
-    rule: Rule = "halving"
-    """The allotment of the seeds: `halving` gives the better ones more of them, `mean` all the same."""
-    splits: int = Field(default=1, ge=1, le=MOST_SPLITS)
-    """The number of splits of the training classes on which finalists validate in turn, beginning with the search's
-    own.
+    """The number of configurations of each loss that are trained again, with fresh seeds, beside the default."""
+    on: Literal["auto", "halves", "split"] = "auto"
+    """The classes that confirm: with `halves` each half of all training classes validates a model of the other half,
+    with `split` the validation classes of the search do so again; `auto` is `halves` if fewer than 20 classes validate.
+    """
+    better_by: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """The number of standard errors over classes by which a finalist must be better than the default to be chosen."""
+    seeds: int | None = Field(default=None, ge=1)
+    """The number of fresh seeds of a finalist; null: one on halves, where it trains two models, otherwise two. Example:
+    2.
     """
     from_front: str = IDEAL
     """With `search.objectives`, which configuration of the Pareto front is chosen: `ideal`, the one nearest to the best
     values of all objectives, or the best one in an objective. Example: map_at_r.
     """
-
-    @model_validator(mode="after")
-    def _a_seed_for_each_split(self) -> "SelectionSection":
-        if self.splits > self.seeds:
-            raise Mistakes(
-                f"splits is {self.splits} and seeds {self.seeds}; the trainings of a finalist validate on the splits "
-                f"in turn, so set seeds to at least {self.splits}, or splits to {self.seeds} or less."
-            )
-        return self
 
 
 TrainOn = Literal["train", "all"]

@@ -31,7 +31,7 @@ from search.driver.stages import (
     NothingToSelect,
     Outcome,
     audit_stage,
-    confirm_stages,
+    confirm_stage,
     final_stage,
     freeze,
     frozen_selection,
@@ -351,7 +351,7 @@ def stage_by_stage(
         unchosen = _undone(searches, Stage.SELECT)
         if not allow_failed:
             refuse_failed(unchosen, Stage.SEARCH)
-        yield from confirm_stages(unchosen)
+        yield side_by_side(Stage.SELECT, [confirm_stage(search) for search in unchosen])
         if not allow_failed:
             refuse_failed(unchosen, Stage.SELECT)
             refuse_unmet(unchosen)

@@ -12,7 +12,7 @@ from rich.live import Live
 
 from search.driver.progress_view import MovingLine, SlotLine, StudyLine, in_notebook, time_left, view
 from search.plan.search import OpenedSearch
-from search.plan.work import Pace, Work, confirmations_planned, planned_work, seconds_left
+from search.plan.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, Tally, TrialListener
 from search.trials import epochs_of
@@ -97,33 +97,22 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             return
         for name, work in self._works.items():
             if work.stage is stage:
-                search = self._searches[search_of(name)]
-                trials = search.trials(work.loss, stage)
-                planned = self._planned(search, stage, trials)
+                trials = self._searches[search_of(name)].trials(work.loss, stage)
+                planned = Budget(trials=len(trials))
                 self._works = {**self._works, name: replace(work, budget=planned, tally=Tally.of(trials))}
 
     def _take(self, running: RunningTrial) -> None:
-        """Replace the planned work of a study by its live tally and its current budget.
-
-        The budget grows during confirmation: its second round gives the better finalists more seeds.
-        """
-        budget, study = running.queued.budget, running.study
-        if running.stage is Stage.SELECT:
-            budget = self._planned(self._searches[search_of(study.name)], running.stage, study.trials())
+        """Replace the planned work of a study by its live tally and its current budget."""
+        study = running.study
         work = Work(
             study=study.name,
             loss=running.loss,
             stage=running.stage,
-            budget=budget,
+            budget=running.queued.budget,
             tally=study.tally,
             epochs_each=running.spec.epochs,
         )
         self._works = {**self._works, study.name: work}
-
-    def _planned(self, search: OpenedSearch, stage: Stage, trials: Sequence[FrozenTrial]) -> Budget:
-        if stage is Stage.SELECT:
-            return Budget(trials=confirmations_planned(trials, search.config.selection.seeds))
-        return Budget(trials=len(trials))
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
         """Show the epoch."""

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -25,7 +25,7 @@ from search.selection import (
     choose,
     confirmations,
     finalists,
-    rounds,
+    recommend,
     rule_in_words,
     study_digest,
     unmet_sentence,
@@ -99,47 +99,23 @@ def audit_stage(search: OpenedSearch) -> QueuedStage:
     return QueuedStage(stage=Stage.AUDIT, studies=studies)
 
 
-def confirm_stages(searches: Sequence[OpenedSearch]) -> Iterator[QueuedStage]:
-    """Yield the two rounds that confirm the finalists and the default with fresh seeds.
+def confirm_stage(search: OpenedSearch) -> QueuedStage:
+    """Return the confirmation: the finalists and the default with fresh seeds, which all losses share.
 
-    The first round trains each finalist with one seed. The second adds seeds according to ``selection.rule`` and the
-    results of the first. All losses share the same seeds; the class splits alternate from seed to seed.
+    On halves, each seed trains two models, each of which is validated by the half that it did not train on.
     """
-    for confirmed in (_first_confirmations, _all_confirmations):
-        yield side_by_side(Stage.SELECT, [confirmed(search) for search in searches])
-
-
-def _first_confirmations(search: OpenedSearch) -> QueuedStage:
-    return _confirm_stage(search, lambda loss, numbers: dict.fromkeys(numbers, 1))
-
-
-def _all_confirmations(search: OpenedSearch) -> QueuedStage:
-    selection, first_seed = search.config.selection, _shared_seed(search, Stage.SELECT, 0)
-
-    def seeds_of(loss: str, numbers: Sequence[int]) -> dict[int, int]:
-        searched, confirmed = (search.study(loss, stage).trials() for stage in (Stage.SEARCH, Stage.SELECT))
-        first = [trial for trial in confirmed if trial.user_attrs["seed"] == first_seed]
-        found = confirmations(searched, first, numbers, search.config.objective)
-        # Halving compares one metric.
-        rule = "mean" if len(search.config.goal.objectives) > 1 else selection.rule
-        return rounds(rule, list(found.values()), selection.seeds)
-
-    return _confirm_stage(search, seeds_of)
-
-
-def _confirm_stage(search: OpenedSearch, seeds_of: Callable[[str, Sequence[int]], Mapping[int, int]]) -> QueuedStage:
-    studies, selection = [], search.config.selection
+    studies, plan = [], search.plan
+    halves: Sequence[dict[str, int]] = ({"half": 1}, {"half": 2}) if plan.on_halves else ({},)
     for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
-        numbers = [trial.number for trial in finalists(trials, selection.finalists, search.config.goal)]
-        attributes = [
-            {"seed": _shared_seed(search, Stage.SELECT, index), "split": index % selection.splits}
-            for index in range(len(numbers) * selection.seeds)
-        ]
         wanted = [
-            (trials[number].params, {"source_trial": number, **attributes[index]})
-            for number, seeds in seeds_of(loss, numbers).items()
-            for index in range(seeds)
+            (
+                finalist.params,
+                {"source_trial": finalist.number, "seed": seed, **half},
+            )
+            for finalist in finalists(trials, search.config.selection.finalists, search.config.goal)
+            for seed in (_shared_seed(search, Stage.SELECT, index) for index in range(plan.confirmation_seeds))
+            for half in halves
         ]
         studies.append(_enqueued(search, loss, Stage.SELECT, wanted))
     return QueuedStage(stage=Stage.SELECT, studies=studies)
@@ -297,11 +273,10 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
     defaults: dict[str, Confirmation] = {}
     reasons: dict[str, str] = {}
     for loss in plan.config.loss_names:
-        candidates = _candidates(search, loss)
-        if choice := choose(plan.config.selection.rule, candidates, plan.config.goal):
-            chosen[loss], estimated, reasons[loss] = choice
-            default = search.study(loss, Stage.SEARCH).trial(0).params
-            defaults[loss] = next(entry for entry in estimated.values() if entry.params == default)
+        candidates, default = _candidates(search, loss), search.study(loss, Stage.SEARCH).trial(0).params
+        if choice := choose(candidates, default, plan.basis, plan.config.goal):
+            chosen[loss], reasons[loss] = choice
+            defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
     if not chosen:
         if unmet := _unmet(search):
             raise NothingToSelect("\n".join(unmet))
@@ -320,11 +295,12 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=_study_digests(search),
-        rule=rule_in_words(plan.config.selection.rule, plan.config.selection.splits, plan.config.goal),
+        rule=rule_in_words(plan.basis, plan.config.goal),
         exported=EXPORTED,
         chosen=chosen,
         defaults=defaults,
         reasons=reasons,
+        recommended=recommend(chosen, baselines.classes if baselines else {}, plan.basis),
         trained_on_opened=plan.folder.trained_on_opened_told(),
         baselines=baselines.digest if baselines else None,
     )

@@ -45,6 +45,8 @@ def untrained_spec(plan: Plan) -> UntrainedSpec:
         training=config.training,
         images=plan.images,
         divisions=tuple(split.divisions),
+        confirming=(split.half(1), split.half(2)) if plan.on_halves else tuple(split.divisions),
+        objective=config.search.objective,
         fitted_on=(*split.train, *split.validation) if on_all else split.train,
         metrics=plan.metrics,
         gpu=config.resources.gpus_per_trial > 0,

@@ -1,8 +1,9 @@
 """The plan of a search, fixed before its first trial, and the training of each of its trials."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -10,17 +11,20 @@ from search.config.search_config import SearchConfig
 from search.config.tables import SAMPLERS
 from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder
+from search.selection import FEW_CLASSES, Basis
 from search.stages import Stage, short_study_name
 from search.study import Budget
 from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
-from trainables.data.split import ClassSplit
+from trainables.data.batch_samplers import fitting_batch
+from trainables.data.split import ClassSplit, learned_sizes
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.mistakes import Mistakes
 from trainables.spec import COSTS, TrialSpec
 from trainables.storage import ask
+from trainables.training.config import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,7 @@ class Plan:
     split: ClassSplit
     spaces: Mapping[str, SearchSpace]
     further_splits: tuple[ClassSplit, ...] = ()
-    """Other splits of the same training half, for the noise stage and confirmations."""
+    """Other splits of the same training half, for the noise stage."""
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
 
@@ -82,10 +86,36 @@ class Plan:
         """The unit of :attr:`steps`."""
         return self.trial_value(Stage.SEARCH).unit
 
+    @property
+    def on_halves(self) -> bool:
+        """True if the choice is confirmed on two halves of the training classes."""
+        on = self.config.selection.on
+        return bool(self.split.halves) and (on == "halves" or (on == "auto" and self.split.validating < FEW_CLASSES))
+
+    @property
+    def confirmation_seeds(self) -> int:
+        """The number of fresh seeds of a finalist."""
+        return self.config.selection.seeds or (1 if self.on_halves else 2)
+
+    @property
+    def basis(self) -> Basis:
+        """The basis of the choice."""
+        split, folds = self.split, len(self.split.folds)
+        validating = f"{split.validating} {'training' if folds else 'validation'} {split.noun}"
+        searched = f"on the {validating} in {folds} folds" if folds else f"on the {validating}"
+        half = f"when each half of the {sum(map(len, split.halves))} training {split.noun} is validated by a model of "
+        return Basis(
+            objective=self.config.objective,
+            validation=searched,
+            confirmation=f"{half}the other half" if self.on_halves else f"{searched} with fresh seeds",
+            better_by=self.config.selection.better_by,
+        )
+
     def trial_value(self, stage: Stage) -> TrialValue:
         """Return the rule that computes a trial's value from its records, for trials of ``stage``."""
         objective = self.config.objective
-        if self.split.folds and stage is not Stage.TEST:
+        in_folds = stage is not Stage.TEST and not (stage is Stage.SELECT and self.on_halves)
+        if self.split.folds and in_folds:
             return ByFold(objective=objective, epochs=self.config.training.epochs)
         return ByEpoch(objective=objective)
 
@@ -112,12 +142,17 @@ def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget
     )
 
 
+ORIGIN = ("source_trial", "role", "half", "fold")
+"""The attributes of a trial that its checkpoints record."""
+
+
 def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> TrialSpec:
     """Return the specification of the training of ``trial``."""
     config = plan.config
     params = params_of(trial)
     settings, training = config.training_of(loss), params.training
     split = (plan.split, *plan.further_splits)[trial.user_attrs.get("split", 0)]
+    train_classes, validation_classes, folds = split.train, split.validation, split.folds
     on_all = stage is Stage.TEST and config.final.train_on == "all"
     if on_all:
         epochs = trial.user_attrs["epochs"]
@@ -127,6 +162,10 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
             training["schedule"] = replace(schedule, decay_epochs=schedule.decay_epochs or settings.epochs)
         if training.get("memory_warmup_epochs", settings.memory_warmup_epochs) >= epochs:
             training["cross_batch_memory"] = 0.0  # the best epoch was one without it
+        train_classes, validation_classes, folds = (*split.train, *split.validation), (), ()
+    if half := trial.user_attrs.get("half"):
+        (train_classes, validation_classes), folds = split.half(half), ()
+        training |= _fitting_batch(plan, settings, training, train_classes)
     spec = TrialSpec(
         loss=config.loss(loss).key,
         trainable=config.trainable,
@@ -134,15 +173,16 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         model=replace(config.model, **params.model),
         training=replace(settings, **training),
         images=plan.images,
-        train_classes=(*split.train, *split.validation) if on_all else split.train,
-        validation_classes=() if on_all else split.validation,
+        train_classes=train_classes,
+        validation_classes=validation_classes,
         merge=split.merge,
         label_noise=split.label_noise,
         noise_seed=split.seed,
-        folds=() if on_all else split.folds,
+        folds=folds,
         metrics=plan.metrics,
         objective=config.search.objective,
         costs=tuple(name for name in config.measured if name in COSTS),
+        by_class=stage is Stage.SELECT,
         gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
         seed=trial.user_attrs["seed"],
         directory=trial_directory(plan, loss, stage, trial.number),
@@ -150,12 +190,25 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
             "search": config.name,
             "study": short_study_name(loss, stage),
             "trial": trial.number,
-            **{name: trial.user_attrs[name] for name in ("source_trial", "role", "fold") if name in trial.user_attrs},
+            **{name: trial.user_attrs[name] for name in ORIGIN if name in trial.user_attrs},
             "split": split.digest,
         },
     )
     fold = trial.user_attrs.get("fold")
     return spec if fold is None else spec.of_fold(fold)
+
+
+def _fitting_batch(
+    plan: Plan, settings: TrainingConfig, training: Mapping[str, Any], train_classes: Sequence[str]
+) -> dict[str, int]:
+    """Return the batch size with which half of the classes can fill a batch; empty for an own training."""
+    if plan.config.trainable is not None:
+        return {}
+    batches = replace(settings, **training)
+    sizes = learned_sizes(plan.split, plan.config.source.classes(), train_classes)
+    fitting = fitting_batch(batches.sampler, sizes, batches.batch_size, batches.images_per_class)
+    assert fitting is not None, "halves whose classes fill no batch are refused before the start"
+    return {"batch_size": fitting}
 
 
 def trial_directory(plan: Plan, loss: str, stage: Stage, number: int) -> str:

@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from optuna.trial import FrozenTrial
-
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage, search_of, study_name
@@ -52,13 +50,14 @@ def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work
     for loss in config.loss_names:
         planned = planned_budgets(search.plan, loss)
         for stage in stages if Stage.SEARCH not in stages else (*stages, Stage.AUDIT):
+            on_halves = stage is Stage.SELECT and search.plan.on_halves
             yield Work(
                 study=study_name(search.name, loss, stage),
                 loss=loss,
                 stage=stage,
                 budget=planned[stage],
                 tally=Tally.of(search.trials(loss, stage)),
-                epochs_each=config.training.epochs if stage is Stage.TEST else whole,
+                epochs_each=config.training.epochs if stage is Stage.TEST or on_halves else whole,
             )
 
 
@@ -70,18 +69,11 @@ def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
         Stage.NOISE: Budget(trials=(config.noise.seeds + config.noise.splits) * (loss == config.noise_loss)),
         Stage.SEARCH: plan.budget(loss),
         Stage.AUDIT: Budget(trials=config.search.audit),
-        Stage.SELECT: Budget(trials=(config.selection.finalists + 1) * config.selection.seeds),
+        Stage.SELECT: Budget(
+            trials=(config.selection.finalists + 1) * plan.confirmation_seeds * (2 if plan.on_halves else 1)
+        ),
         Stage.TEST: Budget(trials=2 * final),
     }
-
-
-def confirmations_planned(trials: Sequence[FrozenTrial], seeds: int) -> int:
-    """Return the number of trials of a confirmation, from those enqueued so far.
-
-    At first there is one for each finalist; later all of their ``seeds`` are enqueued.
-    """
-    finalists = len({trial.user_attrs["source_trial"] for trial in trials})
-    return len(trials) if len(trials) > finalists else finalists * seeds
 
 
 class Pace:

@@ -63,7 +63,7 @@ def _header(comparison: Comparison, filled: FilledColumn) -> str:
 
 HEADER = (
     "search", "loss", "role", "trial", "against_search", "against_loss", "against_role", "metric", "stage", "epochs",
-    "mean", "std", "expected", "ci95_low", "ci95_high", "seeds", "p", "p_corrected",
+    "mean", "std", "ci95_low", "ci95_high", "seeds", "p", "p_corrected",
 )  # fmt: skip
 
 Record = dict[str, str | int | float | None]
@@ -99,8 +99,7 @@ def _numbers(entry: float | SeedStatistics) -> Record:
     if not isinstance(entry, SeedStatistics):
         return {"mean": entry}
     low, high = entry.ci95 or (None, None)
-    numbers: Record = {"mean": entry.mean, "std": entry.std, "ci95_low": low, "ci95_high": high, "seeds": entry.seeds}
-    return numbers if entry.estimate is None else {**numbers, "expected": entry.estimate}
+    return {"mean": entry.mean, "std": entry.std, "ci95_low": low, "ci95_high": high, "seeds": entry.seeds}
 
 
 def _pair_record(pair: Pair) -> Record:
@@ -195,8 +194,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     yield from comparison.warnings
     yield (
         "search: the value of that trial; confirmed, final (validation of the trainings for the test): mean ± sample "
-        f"deviation over seeds{' and folds' if split.folds else ''}; expected: with other fresh seeds, the confirmed "
-        "mean shrunk towards that of all finalists, as the best of several is partly luck; test: with the 95 % "
+        f"deviation over seeds{' and folds' if split.folds else ''}; confirmed is optimistic for a tuned row, the best "
+        "of its finalists, and final is not: its seeds had no part in the choice; test: with the 95 % "
         f"interval of the row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
         ", on the logit scale for metrics between 0 and 1), while rows are compared by the intervals of differences"
     )
@@ -217,7 +216,6 @@ def sentences_of(entry: LossSummary) -> list[str]:
     found = (
         *entry.incomplete_seeds,
         entry.ended_early,
-        entry.other_splits.sentence if entry.other_splits else None,
         entry.overtuned,
         entry.audit.sentence if entry.audit else None,
         *(finding.sentence for finding in entry.diagnostics),

@@ -62,24 +62,6 @@ class PruningAudit(Result):
         )
 
 
-class SplitAgreement(Result):
-    """Agreement of other splits of the training classes with the choice.
-
-    Of ``splits`` splits on which the chosen configuration and others were confirmed, it is the best on ``best``.
-    """
-
-    splits: int
-    best: int
-
-    @property
-    def sentence(self) -> str:
-        """The agreement in a sentence."""
-        return (
-            f"on {self.best} of {self.splits} splits of the training classes the chosen configuration is also the best "
-            "of those confirmed there; confirmed values exclude what a split adds to all of them"
-        )
-
-
 class Incumbent(Result):
     """An improvement of a search: after ``epochs`` epochs of all trials, trial ``trial`` reached ``value`` first.
 
@@ -126,7 +108,7 @@ class LossSummary(Result):
         default: the default configuration.
         tuned: the chosen configuration; before the choice, the best of the search.
         best: the best trial of the search.
-        other_splits: agreement of other splits with the choice, if it was confirmed on some.
+        choice: the reason of the choice, in words.
         audit: the cost of pruning.
         anytime: the search's improvements in order.
         front: the Pareto front of the complete trials that meet the constraints, and the chosen configuration; empty if
@@ -140,7 +122,7 @@ class LossSummary(Result):
     default: Row
     tuned: Row
     best: BestTrial | None
-    other_splits: SplitAgreement | None
+    choice: str | None
     audit: PruningAudit | None
     anytime: tuple[Incumbent, ...]
     front: tuple[FrontTrial, ...]
@@ -170,7 +152,7 @@ class LossSummary(Result):
             },
             "best": found.pop("best"),
             "confirmed": confirmed and {**confirmed, **{name: configured[name] for name in _OF_CHOICE}},
-            "other_splits": found.pop("other_splits"),
+            "choice": found.pop("choice"),
             **tuned,
             **found,
         }

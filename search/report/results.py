@@ -11,6 +11,7 @@ from search.plan.runs import RunFolder, refuse_renamed
 from search.report.loss_results import LossSummary, rows_from_stored
 from search.report.rows import Result, Row, SeedStatistics
 from search.report.shown import Named, Shown, frame_of
+from search.selection import FEW_CLASSES
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
 from trainables.data.units import CLASS, NOUNS
@@ -65,15 +66,6 @@ class NoiseSummary(Result):
     covers: str
 
 
-FEW_CLASSES: Final = 10
-"""With fewer validation classes the choice may be mostly luck.
-
-Among five finalists it keeps less than half of what the best of them would gain over a random one, if a configuration
-is better or worse on one class by three deviations of quality or more; by two, with fewer than five classes
-(``make bench-statistics``, ``classes``).
-"""
-
-
 class SplitSummary(Result):
     """The class split.
 
@@ -85,6 +77,7 @@ class SplitSummary(Result):
         training_half: True if half of the training images are in the gallery too.
         test_classes: number of test classes.
         folds: number of folds of a cross-validation; None without one.
+        halves: True if choices are confirmed on two halves of the training classes.
         merge: number of consecutive classes that are learned as one.
         label_noise: the part of the training images that is learned under a wrong class.
         marks: "groups", "parts", "cameras" and "targets", those that the data set has.
@@ -98,6 +91,7 @@ class SplitSummary(Result):
     training_half: bool
     test_classes: int
     folds: int | None
+    halves: bool
     merge: int
     label_noise: float
     marks: tuple[str, ...] = ()
@@ -112,11 +106,11 @@ class SplitSummary(Result):
     def luck(self) -> str | None:
         """A warning if the choice among the finalists may be mostly luck, because few classes validate."""
         classes = self.train_classes if self.folds else self.validation_classes
-        if classes >= FEW_CLASSES:
+        if self.halves or classes >= FEW_CLASSES:
             return None
         return (
-            f"only {classes} {self.noun} validate, so the choice may be mostly luck; split.folds or a "
-            "smaller split.ratio validates on more"
+            f"only {classes} {self.noun} validate, so the choice may be mostly luck; selection.on: halves confirms it "
+            "on all training classes"
         )
 
 
@@ -154,7 +148,7 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """Changes whenever the keys of the file or their meaning change."""
 
 
@@ -166,6 +160,7 @@ class Summary(Shown):
         split: its class split.
         objective: the validation metric that is maximised.
         noise: result of the noise stage; None before it.
+        recommended: the model that the search recommends, in a sentence; None before the choice.
         test_opened: number of times the test classes were opened for this search.
         test_overlap: number of test images that are training or validation images, too; None before the test.
         untrained: result of the initial network's pooled features; None if nothing was pretrained.
@@ -174,11 +169,12 @@ class Summary(Shown):
         time: durations.
     """
 
-    format: Literal[6] = FORMAT
+    format: Literal[7] = FORMAT
     name: str
     split: SplitSummary
     objective: str
     noise: NoiseSummary | None
+    recommended: str | None
     test_opened: int
     test_overlap: int | None
     untrained: Baseline | None = None

@@ -37,8 +37,6 @@ class SeedStatistics(Result):
         seeds: number of seeds; 0 for a network without training, which has one value.
         values: one number per trained model; a seed has several if folds are trained.
         ci95: 95 % interval of the mean, for test scores; None with one seed.
-        estimate: the expected value with other fresh seeds, for confirmed values: the mean shrunk towards that of all
-            finalists, since the best mean of several is partly luck. None before the choice.
     """
 
     mean: float
@@ -46,13 +44,12 @@ class SeedStatistics(Result):
     seeds: int
     values: tuple[float, ...]
     ci95: tuple[float, float] | None = None
-    estimate: float | None = None
 
     @classmethod
     def over(cls, values: Sequence[float], seeds: Sequence[int] | None = None, **given: Any) -> "SeedStatistics":
         """Return the statistics of ``values``, one per seed unless ``seeds`` has the seed of each value.
 
-        ``given`` has ``ci95`` or ``estimate``.
+        ``given`` has ``ci95``.
         """
         assert values, "no values"
         return cls(
@@ -70,7 +67,7 @@ class SeedStatistics(Result):
 
     @model_serializer(mode="wrap")
     def _given_alone(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the fields that were given: only test scores have ``ci95``, only confirmed values ``estimate``."""
+        """Return the fields that were given: only test scores have ``ci95``."""
         return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
 
 
@@ -236,14 +233,12 @@ class Column:
         return {"objective": (objective,), "test": test_metrics, "none": ("",)}[self.metrics]
 
     def text(self, entry: Entry, *, long: bool = False) -> str:
-        """Return an entry as mean ± sample deviation; if ``long``, with its interval or expected value below."""
+        """Return an entry as mean ± sample deviation; if ``long``, with its interval below."""
         if entry is None:
             return NOTHING
         if not isinstance(entry, SeedStatistics):
             return self.number(entry)
         text = self.number(entry.mean) + ("" if entry.std is None else f" ± {self.number(entry.std)}")
-        if long and entry.estimate is not None:
-            return f"{text}\nexpected {self.number(entry.estimate)}"
         if long and entry.ci95:
             low, high = map(self.number, entry.ci95)
             return f"{text}\n[{low}, {high}]"

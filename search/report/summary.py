@@ -15,12 +15,12 @@ from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
 from search.report.anytime import incumbents
 from search.report.diagnostics import diagnose, noise_summary, pruning_audit
-from search.report.loss_results import BestTrial, FrontTrial, LossSummary, SplitAgreement, TrialCounts
+from search.report.loss_results import BestTrial, FrontTrial, LossSummary, TrialCounts
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.scored import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.statistics import over_seeds
-from search.selection import Baselines, Confirmation, Ledger, Selection, best_on_splits, confirmations
+from search.selection import Baselines, Confirmation, Ledger, Selection, confirmations
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import by_params, epochs_of
 from spaces.space import Value
@@ -97,6 +97,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             training_half=config.metrics.gallery == "training_half",
             test_classes=len(split.test),
             folds=len(split.folds) or None,
+            halves=search.plan.on_halves,
             merge=split.merge,
             label_noise=split.label_noise,
             marks=tuple(name for name, _ in split.marks),
@@ -108,6 +109,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
         test_overlap=test[0].overlap if test else None,
         untrained=baselines.get(UNTRAINED),
         whitened=baselines.get(WHITENED),
+        recommended=selection.recommended.sentence if selection else None,
         losses={
             loss: _loss_summary(plan, loss, of_loss, selection, test, stored.losses.get(loss) if stored else None)
             for loss, of_loss in trials.items()
@@ -181,7 +183,7 @@ def _loss_summary(
             search_value=_search_value(searched, tuned.number) if tuned else None,
         ),
         best=best,
-        other_splits=_split_agreement(plan, searched, confirmed, chosen) if chosen else None,
+        choice=selection.reasons.get(loss) if selection else None,
         audit=pruning_audit(
             searched,
             trials[Stage.AUDIT],
@@ -251,7 +253,7 @@ def _confirmed(confirmation: Confirmation) -> SeedStatistics | None:
     """Return the objective with fresh seeds; None if no seed finished."""
     if not confirmation.values:
         return None
-    return SeedStatistics.over(confirmation.values, estimate=confirmation.estimate)
+    return SeedStatistics.over(confirmation.values)
 
 
 def _final(plan: Plan, trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
@@ -330,17 +332,6 @@ def _front(
                 [trial for trial in confirmed if trial.state == TrialState.COMPLETE and trial.params == group[0].params]
             )
             yield FrontTrial(trial=group[0].number, searched=measured[place], confirmed=fresh or None, chosen=is_chosen)
-
-
-def _split_agreement(
-    plan: Plan, searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], chosen: Confirmation
-) -> SplitAgreement | None:
-    """Return None if only the search's split confirms, or only the chosen configuration was confirmed."""
-    if plan.config.selection.splits == 1:
-        return None
-    numbers = sorted({trial.user_attrs["source_trial"] for trial in confirmed})
-    found = best_on_splits(chosen, list(confirmations(searched, confirmed, numbers, plan.config.objective).values()))
-    return SplitAgreement(splits=len(found), best=sum(found)) if found else None
 
 
 def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:

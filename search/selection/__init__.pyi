@@ -8,12 +8,15 @@ from .baselines import (
     validate_untrained as validate_untrained,
 )
 from .choice import (
+    FEW_CLASSES as FEW_CLASSES,
+    Basis as Basis,
     Confirmation as Confirmation,
-    best_on_splits as best_on_splits,
+    Difference as Difference,
+    Recommendation as Recommendation,
     choose as choose,
     confirmations as confirmations,
     finalists as finalists,
-    rounds as rounds,
+    recommend as recommend,
     rule_in_words as rule_in_words,
     unmet_sentence as unmet_sentence,
 )

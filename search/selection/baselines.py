@@ -33,6 +33,7 @@ class Baselines:
         loaded: a sentence that says what its file of weights held, if it has one.
         dimensions: the number of dimensions of the whitened features.
         validation: for each baseline its metrics on the validation classes.
+        classes: for each baseline the objective of each class that validates in the confirmation.
         whitening_sha256: the SHA-256 of the file with the whitening.
     """
 
@@ -40,6 +41,7 @@ class Baselines:
     loaded: str | None
     dimensions: int
     validation: Mapping[str, Mapping[str, float]]
+    classes: Mapping[str, Mapping[str, float]]
     whitening_sha256: str
 
     @property
@@ -58,7 +60,7 @@ class Baselines:
             return None
         with reading(path):
             content = read_json(path)
-            _ = [content["validation"][name].items() for name in (UNTRAINED, WHITENED)]
+            _ = [content[part][name].items() for part in ("validation", "classes") for name in (UNTRAINED, WHITENED)]
             return cls(**content)
 
 
@@ -70,6 +72,7 @@ def save_baselines(path: Path, whitening: Path, validated: ValidatedUntrained) -
         loaded=validated.loaded,
         dimensions=validated.dimensions,
         validation={UNTRAINED: validated.untrained, WHITENED: validated.whitened},
+        classes={UNTRAINED: validated.classes_untrained, WHITENED: validated.classes_whitened},
         whitening_sha256=hashlib.sha256(validated.whitening).hexdigest(),
     )
     write_json(path, asdict(found))

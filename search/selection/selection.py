@@ -9,7 +9,7 @@ from typing import Any
 from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
-from search.selection.choice import Confirmation
+from search.selection.choice import Confirmation, Recommendation
 from search.selection.ledger import Opening
 from search.stages import Role
 from trainables.data.dataset import Dataset
@@ -79,7 +79,8 @@ class Family:
 class Selection:
     """The frozen choice of a search, which the test stage requires.
 
-    ``id`` distinguishes it from an equal selection of another search. ``test_metrics`` are computed in the test,
+    ``id`` distinguishes it from an equal selection of another search. ``recommended`` is the one model of the search,
+    chosen on its training classes. ``test_metrics`` are computed in the test,
     ``family`` is the table of the test, and ``exported`` describes the exported model of a loss. ``trained_on_opened``
     is the warning of a search that trains on images of an opened test set, None if there were none, and ``baselines``
     the digest of the scores of the networks without training, None if the search has none.
@@ -98,6 +99,7 @@ class Selection:
     chosen: Mapping[str, Confirmation]
     defaults: Mapping[str, Confirmation]
     reasons: Mapping[str, str]
+    recommended: Recommendation
     trained_on_opened: str | None
     baselines: str | None
 
@@ -146,6 +148,7 @@ class Selection:
                         for role in ("chosen", "defaults")
                     },
                     "test_metrics": tuple(content["test_metrics"]),
+                    "recommended": Recommendation(**content["recommended"]),
                     "family": Family.from_json(content["family"]),
                 }
             )
@@ -158,9 +161,7 @@ class Selection:
 
 
 def _confirmation(entry: dict[str, Any]) -> Confirmation:
-    return Confirmation(
-        **{**entry, **{name: tuple(entry[name]) for name in ("searched", "values", "splits", "best_epochs")}}
-    )
+    return Confirmation(**{**entry, **{name: tuple(entry[name]) for name in ("searched", "values", "best_epochs")}})
 
 
 def study_digest(trials: Sequence[FrozenTrial]) -> str:

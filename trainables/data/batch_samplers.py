@@ -102,6 +102,16 @@ BATCH_SAMPLERS: "PartTable[type[BatchSampler], BatchSamplerRow]" = PartTable(
 )
 
 
+def fitting_batch(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> int | None:
+    """Return the largest batch of at most ``batch_size`` that ``sampler`` can fill; None if it can fill none.
+
+    Raises:
+        Mistakes: as for :func:`batch_problems`.
+    """
+    sizes = range(batch_size, 0, -1)
+    return next((size for size in sizes if not batch_problems(sampler, class_sizes, size, images_per_class)), None)
+
+
 def batch_problems(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
     """Return sentences on why ``sampler`` cannot fill these batches. Imports user-defined samplers only.
 

@@ -3,7 +3,8 @@
 Half of the classes train and half test, as Song et al. (2016) split, unless the data set's authors published halves. A
 tenth of the *training classes* validates: those with the lowest hashes of their names, so the split does not depend on
 a library's random generator. Cross-validation deals the training classes into folds in the same order, and each fold
-validates once.
+validates once. For the confirmation of a choice all training classes are also dealt into two halves, each of which
+validates models of the other.
 
 With ``merge``, every m consecutive training classes are learned as one class with several centres; Li et al. (PNP,
 Tables 6 and 7) merge three. Validation and test keep their own classes.
@@ -22,6 +23,7 @@ al., 2015); PNP claims to be robust to wrong annotations. Validation and test ke
 import hashlib
 import json
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
@@ -47,11 +49,11 @@ class ClassSplit:
 
     ``identity`` identifies the data set, and ``ratio`` is the part of the training half that trains at once. With
     ``folds``, ``train`` is the whole training half and ``validation`` is empty; each fold lists the classes that
-    validate while the others train. Every ``merge`` consecutive training classes are learned as one, and the part
-    ``label_noise`` of the training images under a wrong class. ``joined`` lists the classes that share groups, and
-    ``marks`` has the digests of the images' groups, official parts and cameras if the data set has them. ``images`` is
-    the digest of the images of the training half, None until they are decoded. ``by`` is what the names are: classes,
-    groups or times.
+    validate while the others train. ``halves`` are those of all training classes; none if there are too few. Every
+    ``merge`` consecutive training classes are learned as one, and the part ``label_noise`` of the training images under
+    a wrong class. ``joined`` lists the classes that share groups, and ``marks`` has the digests of the images' groups,
+    official parts and cameras if the data set has them. ``images`` is the digest of the images of the training half,
+    None until they are decoded. ``by`` is what the names are: classes, groups or times.
     """
 
     train: tuple[str, ...]
@@ -61,6 +63,7 @@ class ClassSplit:
     seed: int
     identity: str
     folds: tuple[tuple[str, ...], ...] = ()
+    halves: tuple[tuple[str, ...], ...] = ()
     merge: int = 1
     label_noise: float = 0.0
     joined: tuple[tuple[str, ...], ...] = ()
@@ -80,6 +83,16 @@ class ClassSplit:
             return [(self.train, self.validation)]
         return [(left_out(self.train, fold), fold) for fold in self.folds]
 
+    def half(self, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the training and validation classes of the half ``number``, 1 or 2, which validates."""
+        validating, training = self.halves if number == 1 else reversed(self.halves)
+        return training, validating
+
+    @property
+    def validating(self) -> int:
+        """Number of classes that validate a trial of the search, in all folds together."""
+        return sum(len(validating) for _, validating in self.divisions)
+
     @property
     def gallery(self) -> int:
         """Number of classes in a validation gallery, that of the largest fold in a cross-validation."""
@@ -94,6 +107,7 @@ class ClassSplit:
             "validation": list(self.validation),
             "test": list(self.test),
             **({"folds": [list(fold) for fold in self.folds]} if self.folds else {}),
+            **({"halves": [list(half) for half in self.halves]} if self.halves else {}),
             **({"merge": self.merge} if self.merge > 1 else {}),
             **({"label_noise": self.label_noise} if self.label_noise else {}),
             **({"joined": [list(names) for names in self.joined]} if self.joined else {}),
@@ -136,6 +150,7 @@ class ClassSplit:
                 seed=content["seed"],
                 identity=content["identity"],
                 folds=tuple(map(tuple, content.get("folds", ()))),
+                halves=tuple(map(tuple, content.get("halves", ()))),
                 merge=content.get("merge", 1),
                 label_noise=float(content.get("label_noise", 0)),
                 joined=tuple(map(tuple, content.get("joined", ()))),
@@ -247,6 +262,8 @@ def make_split(
     floor(C / 2) classes or more. The validation passes over those that it has no room for; if fewer than two classes
     fit, the smallest others join. A fold takes those whose first class falls into its range.
 
+    The halves for the confirmation are dealt like two folds; there are none if one would have fewer than two classes.
+
     Raises:
         Mistakes: a ratio outside (0, 1), fewer than two classes in a part, classes that are all joined, or joined
             classes in different ``published`` halves.
@@ -271,7 +288,10 @@ def make_split(
     position = {name: number for number, name in enumerate(half)}
     count = _validation_count(len(half), ratio)
     parts = _dealt(hashed, min(folds, len(half) + 1)) if folds else [_validating(hashed, count)]
-    in_order = tuple(tuple(sorted(part, key=position.__getitem__)) for part in parts)
+    in_order, halves = (
+        tuple(tuple(sorted(part, key=position.__getitem__)) for part in dealt)
+        for dealt in (parts, _dealt(hashed, 2) if len(hashed) > 1 else ())
+    )
     validation = () if folds else in_order[0]
     split = ClassSplit(
         train=left_out(half, validation),
@@ -281,6 +301,9 @@ def make_split(
         seed=seed,
         identity=dataset_identity,
         folds=in_order if folds else (),
+        halves=halves
+        if all(len(merged_sizes([1] * len(part), merge or 1)) >= FEWEST_CLASSES for part in halves)
+        else (),
         merge=merge or 1,
         label_noise=label_noise,
         joined=tuple(joined),
@@ -421,6 +444,19 @@ def merged_sizes(class_sizes: Sequence[int], merge: int) -> list[int]:
     [11, 15, 9]
     """
     return [sum(class_sizes[start : start + merge]) for start in range(0, len(class_sizes), merge)]
+
+
+def learned_sizes(split: ClassSplit, classes: Mapping[str, Sequence[str]], train: Sequence[str]) -> list[int]:
+    """Return the number of images in each of the classes ``train`` as it is learned: merged, with its wrong labels.
+
+    ``classes`` are the keys of the images of each class.
+    """
+    sizes = merged_sizes([len(classes[name]) for name in train], split.merge)
+    if not split.label_noise:
+        return sizes
+    labels = [label for label, size in enumerate(sizes) for _ in range(size)]
+    keys = [key for name in train for key in classes[name]]
+    return [*Counter(noisy_labels(labels, keys, rate=split.label_noise, seed=split.seed)).values()]
 
 
 def noisy_labels(labels: Sequence[int], keys: Sequence[str], *, rate: float, seed: int) -> list[int]:

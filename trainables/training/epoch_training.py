@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path, write_json
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
     from trainables.data.store.view import StoreView
     from trainables.training.scores import Scores
+    from trainables.training.validation import Validation
+
+
+class Validated(TypedDict):
+    """The part of a record that a validation gives: ``classes`` in the best epochs of a confirmation only."""
+
+    metrics: dict[str, float]
+    classes: NotRequired[dict[str, float]]
 
 
 class Diverged(ArithmeticError):
@@ -112,6 +120,14 @@ class EpochTraining(ABC):
             record["checkpoint"] = self._checkpoints.best
         self.records.append(record)
         return is_best
+
+    def _validated(
+        self, metrics: dict[str, float], validation: "Validation", embeddings_ND: "torch.Tensor"
+    ) -> Validated:
+        """Return the metrics, with the objective of each class if the spec asks for it and the epoch is the best."""
+        if not self.spec.by_class or metrics[metric_name(self.spec.objective)] <= self._best:
+            return {"metrics": metrics}
+        return {"metrics": metrics, "classes": validation.by_class(embeddings_ND, self.spec.objective)}
 
     @property
     def _progress(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, 
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath
-from trainables.training.epoch_training import Diverged, EpochTraining, origin_of
+from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
 from trainables.training.inputs import learned_labels, opened_images
 from trainables.training.scores import Scores, checked_scores
 from trainables.training.trainable import (
@@ -78,7 +78,7 @@ class OwnTraining(EpochTraining):
             raise Mistakes(f"train_epoch must return finite numbers; {bad[0]} is {numbers[bad[0]]}.")
         record = EpochRecord(
             epoch=epoch, batches=int(numbers.pop(STEP, 1)),
-            metrics=self._validate(), start=start, end=time.time(), checkpoint=None,
+            **self._validate(), start=start, end=time.time(), checkpoint=None,
         )  # fmt: skip
         if loss is not None:
             record["loss"] = loss
@@ -86,9 +86,9 @@ class OwnTraining(EpochTraining):
             record["reported"] = numbers
         return self._recorded(record)
 
-    def _validate(self) -> dict[str, float]:
+    def _validate(self) -> Validated:
         if self._validation is None:
-            return {}
+            return {"metrics": {}}
         begin, views = time.perf_counter(), self._validation.views
         found = (
             _scored(self._own, views[0])
@@ -97,7 +97,8 @@ class OwnTraining(EpochTraining):
         )
         seconds = time.perf_counter() - begin
         metrics = found.means(self.spec.metrics) if isinstance(found, Scores) else self._validation.scores(found)
-        return metrics | self._costs(seconds, sum(map(len, views)), lambda: _saved(self._own))
+        metrics |= self._costs(seconds, sum(map(len, views)), lambda: _saved(self._own))
+        return {"metrics": metrics} if isinstance(found, Scores) else self._validated(metrics, self._validation, found)
 
     def _save(self, record: EpochRecord) -> None:
         """Append ``record`` and save what the training saves, also as the model if it is the best so far."""

@@ -34,7 +34,7 @@ from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.averages import Averages, kept_tensors
 from trainables.training.chunks import ChunkedNetwork
 from trainables.training.config import OPTIMIZERS, parameter_group
-from trainables.training.epoch_training import Diverged, EpochTraining, origin_of
+from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
 from trainables.training.validation import Validation
 
@@ -312,10 +312,10 @@ class Training(EpochTraining):
 
         ``embedded`` holds the embeddings of :attr:`validated_views` if they are already computed.
         """
-        metrics = self._validate(embedded)
+        validated = self._validate(embedded)
         record = EpochRecord(
             epoch=len(self.records) + 1, loss=trained.loss, batches=trained.batches,
-            metrics=metrics, start=start, end=time.time(), checkpoint=None,
+            **validated, start=start, end=time.time(), checkpoint=None,
         )  # fmt: skip
         if trained.used:
             record["used"] = trained.used
@@ -330,9 +330,9 @@ class Training(EpochTraining):
         """Return the views that an epoch is scored on: the queries, and further gallery images if any."""
         return [] if self._validation is None else self._validation.views
 
-    def _validate(self, embedded: Sequence[Tensor] | None) -> dict[str, float]:
+    def _validate(self, embedded: Sequence[Tensor] | None) -> Validated:
         if self._validation is None:
-            return {}
+            return {"metrics": {}}
         begin = time.perf_counter()
         if embedded is None:
             embedded = [self._embed(view) for view in self.validated_views]
@@ -341,7 +341,9 @@ class Training(EpochTraining):
         seconds = time.perf_counter() - begin
         if not is_finite:
             raise Diverged("The embeddings of the validation images are not finite.")
-        return self._validation.scores(embeddings_ND) | self._costs(seconds, len(embeddings_ND), self.model.state_dict)
+        metrics = self._validation.scores(embeddings_ND)
+        metrics |= self._costs(seconds, len(embeddings_ND), self.model.state_dict)
+        return self._validated(metrics, self._validation, embeddings_ND)
 
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config

@@ -3,7 +3,7 @@
 Shapes: N images, F features, D dimensions of the whitened features.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -39,14 +39,14 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
             "training; give other weights."
         )
     plain, white = [], []
-    for train, validation in spec.divisions:
-        train_view, view = inputs.view(train), inputs.view(validation)
-        half = None if spec.gallery_seed is None else training_half(train_view, spec.gallery_seed)
-        layer = whitening(features_NF[_rows(train_view, device)], spec.model.embedding_dim)
-        scored = Validation(spec.metrics, spec.images.dataset, view, half)
-        rows_N = torch.cat([_rows(part, device) for part in scored.views])
-        plain.append(scored.scores(features_NF[rows_N]))
-        white.append(scored.scores(whitened(features_NF, layer)[rows_N]))
+    for scored, embeddings, whitened_embeddings in _validations(spec, spec.divisions, inputs, features_NF):
+        plain.append(scored.scores(embeddings))
+        white.append(scored.scores(whitened_embeddings))
+    classes_plain: dict[str, float] = {}
+    classes_white: dict[str, float] = {}
+    for scored, embeddings, whitened_embeddings in _validations(spec, spec.confirming, inputs, features_NF):
+        classes_plain |= scored.by_class(embeddings, spec.objective)
+        classes_white |= scored.by_class(whitened_embeddings, spec.objective)
     layer = whitening(features_NF[_rows(inputs.view(spec.fitted_on), device)], spec.model.embedding_dim)
     (network, loaded), dimensions = described_backbone(of_backbone(spec.model)), len(layer[BIAS])
     return ValidatedUntrained(
@@ -55,8 +55,26 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
         dimensions=dimensions,
         untrained=_means(plain),
         whitened=_means(white),
+        classes_untrained=classes_plain,
+        classes_whitened=classes_white,
         whitening=tensors_bytes(layer, _embedder(spec, network, dimensions).to_json()),
     )
+
+
+def _validations(
+    spec: UntrainedSpec,
+    divisions: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
+    inputs: Inputs,
+    features_NF: Tensor,
+) -> Iterator[tuple[Validation, Tensor, Tensor]]:
+    """Yield for each division its validation, with the features, plain and whitened, of its items."""
+    for train, validation in divisions:
+        train_view, view = inputs.view(train), inputs.view(validation)
+        half = None if spec.gallery_seed is None else training_half(train_view, spec.gallery_seed)
+        layer = whitening(features_NF[_rows(train_view, features_NF.device)], spec.model.embedding_dim)
+        scored = Validation(spec.metrics, spec.images.dataset, view, half)
+        rows_N = torch.cat([_rows(part, features_NF.device) for part in scored.views])
+        yield scored, features_NF[rows_N], whitened(features_NF, layer)[rows_N]
 
 
 def _rows(view: StoreView, device: torch.device) -> Tensor:

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.driver.looks import looks_taken, seeds_to_train
 from search.driver.sealed_test import opened_among_training
-from search.driver.stages import audit_stage, confirm_stages, final_stage, noise_stage, selection_of
+from search.driver.stages import audit_stage, confirm_stage, final_stage, noise_stage, selection_of
 from search.driver.verify.records import Check, Records, as_json, check, differing, shown
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
@@ -98,9 +98,9 @@ def check_audited_trials(records: Records) -> Iterator[Check]:
 
 
 def check_confirmations(records: Records) -> Iterator[Check]:
-    """Check that the finalists follow from the search, and that each has the seeds that the rule gives it."""
+    """Check that the finalists follow from the search, and that each has its seeds."""
     if records.search.is_done(Stage.SEARCH):
-        yield from _check_stage(records, Stage.SELECT, lambda search: confirm_stages([search]))
+        yield from _check_stage(records, Stage.SELECT, lambda search: [confirm_stage(search)])
 
 
 def stored_selection(folder: RunFolder) -> Selection | None:

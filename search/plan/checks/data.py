@@ -13,9 +13,9 @@ from search.config.sections import DatasetSection
 from search.config.validation import Findings
 from spaces.space import MODEL
 from trainables.data import Dataset
-from trainables.data.batch_samplers import batch_problems
+from trainables.data.batch_samplers import batch_problems, fitting_batch
 from trainables.data.marks import QUERY, check_galleries
-from trainables.data.split import FEWEST_IMAGES, ClassSplit, check_images, merged_sizes, noisy_labels, split_dataset
+from trainables.data.split import FEWEST_IMAGES, ClassSplit, check_images, learned_sizes, split_dataset
 from trainables.data.units import TIME
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
@@ -25,7 +25,7 @@ from trainables.metrics.table import (
     superclass_metrics,
     too_many_to_rerank,
 )
-from trainables.mistakes import Mistakes, listed, raise_if_any
+from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own
@@ -90,6 +90,13 @@ def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> No
     fewest = 1 if config.declared_metrics else FEWEST_IMAGES
     found.check(lambda: check_images(data.split, data.classes, fewest=fewest))
     found.check(lambda: check_galleries(config.source, data.split, data.classes))
+    if config.selection.on == "halves" and not data.split.halves:
+        count = len({*data.split.train, *data.split.validation})
+        sentence = (
+            f"selection.on is halves, and {counted(count, 'training class', 'training classes')} cannot be divided "
+            "into halves of two classes or more that share no groups; set it to split."
+        )
+        found.add([sentence], "selection.on")
     found.add(_batch_mistakes(config, data), *BATCH_KEYS)
     found.add(_metric_mistakes(found, config, data))
 
@@ -102,22 +109,19 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
         key = "training" if _batches(config.training_of(loss)) == _batches(config.training) else f"{BY_LOSS}.{loss}"
         keys.setdefault(_batches(config.training_of(loss)), key)
     for train, _ in data.split.divisions:
-        sizes = _learned_sizes(data, train)
+        sizes = learned_sizes(data.split, data.classes, train)
         for (sampler, batch_size, images_per_class), key in keys.items():
             yield from (
                 f"{key}: {sentence}" for sentence in batch_problems(sampler, sizes, batch_size, images_per_class)
             )
-
-
-def _learned_sizes(data: SplitClasses, train: Sequence[str]) -> list[int]:
-    """Return the number of images in each class as it is learned: merged, and with its wrong labels."""
-    split = data.split
-    sizes = merged_sizes([len(data.classes[name]) for name in train], split.merge)
-    if not split.label_noise:
-        return sizes
-    labels = [label for label, size in enumerate(sizes) for _ in range(size)]
-    keys = [key for name in train for key in data.classes[name]]
-    return [*Counter(noisy_labels(labels, keys, rate=split.label_noise, seed=split.seed)).values()]
+    for half in data.split.halves if config.selection.on != "split" else ():
+        sizes = learned_sizes(data.split, data.classes, half)
+        for (sampler, batch_size, images_per_class), key in keys.items():
+            if fitting_batch(sampler, sizes, batch_size, images_per_class) is None:
+                yield (
+                    f"{key}: {sampler} can fill no batch of at most {batch_size} from {len(half)} classes, a half of "
+                    "the training classes; set selection.on to split."
+                )
 
 
 def _batches(training: TrainingConfig) -> tuple[str, int, int]:
@@ -184,32 +188,24 @@ def _given(found: Findings, key: str, names: Sequence[str]) -> Sequence[str]:
 
 
 def check_further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
-    """Return further class splits of the same training half, for the noise stage and for confirmations."""
-    keys = (*_data_keys(config), *BATCH_KEYS, "noise.splits", "selection.splits")
+    """Return further class splits of the same training half, for the noise stage."""
+    keys = (*_data_keys(config), *BATCH_KEYS, "noise.splits")
     return found.check(lambda: _further_splits(found, config), *keys) or ()
 
 
 def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
-    of_noise, of_selection = config.noise.splits, config.selection.splits - 1
-    if of_selection and config.split.folds:
-        raise Mistakes(
-            f"selection.splits is {config.selection.splits} and split.folds {config.split.folds}; in folds every "
-            "training class validates already, so set selection.splits to 1, or split.folds to null."
-        )
     if config.split.by == TIME or config.split.test is not None:
-        if of_noise or of_selection:
-            key = "noise.splits" if of_noise else "selection.splits"
-            raise Mistakes(f"{key}: the parts of the split are given, so there is no other one; leave it out.")
+        if config.noise.splits:
+            raise Mistakes("noise.splits: the parts of the split are given, so there is no other one; leave it out.")
         return ()
     splits = []
     of_splits = Findings(found.sentences, found.left_out)
-    for further in range(1, max(of_noise, of_selection) + 1):
+    for further in range(1, config.noise.splits + 1):
         if data := of_splits.check(lambda further=further: _split(config, further)):  # type: ignore[misc]
             check_split(of_splits, config, data)
             splits.append(data.split)
     # Mistakes that the search's own split has too are reported once.
-    key = "noise.splits" if of_noise >= of_selection else "selection.splits"
-    raise_if_any([f"{key}: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
+    raise_if_any([f"noise.splits: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
     return tuple(splits)
 
 
