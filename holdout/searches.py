@@ -124,9 +124,9 @@ class Search:
     ) -> "Embedder | OwnModel":
         """Load the chosen model of ``loss``, the one that was tested.
 
-        Without ``loss``, it is the model of the loss with the highest confirmed mean on the validation classes. The
-        code of a user-defined network or training is imported with ``trust_code``, or if you started the search on this
-        machine.
+        Without ``loss``, it is the recommended model; ``untrained`` and ``whitened`` are the networks without training.
+        The code of a user-defined network or training is imported with ``trust_code``, or if you started the search on
+        this machine.
 
         Raises:
             Mistakes: the search has no such loss, its models for the test are not trained yet, or the model names code

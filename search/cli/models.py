@@ -39,9 +39,7 @@ def export(
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.")],
     loss: Annotated[
         str | None,
-        typer.Option(
-            "--loss", help="The loss; by default the one with the highest confirmed mean on validation classes."
-        ),
+        typer.Option("--loss", help="A loss, or `untrained` or `whitened`; by default the recommended one."),
     ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
@@ -223,18 +221,12 @@ def register(
             "--as", metavar="MODEL_NAME", help="The name of the registered model; by default that of the search."
         ),
     ] = None,
-    champion: Annotated[
-        bool,
-        typer.Option(
-            "--champion", help="Call the best one champion, even if it is not significantly better than the others."
-        ),
-    ] = False,
     runs: Runs = RUNS,
     trust: Trust = None,
     trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
-    """Register the chosen model of each loss in MLflow, with an alias for the best one."""
+    """Register the chosen model of each loss in MLflow, with the alias `champion` for the recommended one."""
     from search.config.names import plain_name
     from search.driver.stages import recorded_outcome
     from search.driver.start_up import hold
@@ -252,9 +244,7 @@ def register(
     plan = reopened(runs, name)
     with hold([plan]), closing(open_search(plan)) as search:
         projection = make_projection(search.plan)
-        found = register_models(recorded_outcome(search), projection, wanted, is_champion=champion)
+        found = register_models(recorded_outcome(search), projection, wanted)
     versions = ", ".join(f"{loss} is version {version}" for loss, version in found.versions.items())
-    sentence = f"models:/{found.name}@{found.alias} is the model of {found.best}. In {found.name}, {versions}."
-    if found.alias != "champion":
-        sentence += " It is not significantly better than the others; --champion calls it champion anyway."
+    sentence = f"models:/{found.name}@champion is the model of {found.best}. In {found.name}, {versions}."
     show(asdict(found), as_json, lambda: sentence)

@@ -282,7 +282,9 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
     search, folder = outcome.search, outcome.search.plan.folder
     if folder.report.exists():
         yield f"Report: open {folder.report}"
-    models = [loss for loss in search.config.loss_names if (folder.model(loss) / DESCRIPTION).exists()]
+    recommended = outcome.summary.recommended
+    names = dict.fromkeys((*([recommended.loss] if recommended else []), *search.config.loss_names))
+    models = [name for name in names if (folder.model(name) / DESCRIPTION).exists()]
     if models and search.config.trainable:
         yield f"Model: {folder.model(models[0])}"
     elif models:

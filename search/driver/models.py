@@ -39,7 +39,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
 
     Args:
         stored: a search whose final models are trained.
-        loss: the loss; None for that with the highest confirmed mean on the validation classes.
+        loss: the loss; None for the recommended model.
         folder: the folder to create.
 
     Raises:

@@ -4,7 +4,6 @@ import logging
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -26,7 +25,6 @@ from search.report.formats import (
     verdict,
 )
 from search.report.loss_results import LossSummary
-from search.report.models import champion
 from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
 from search.secrets import expand, health_page, without_password
@@ -121,10 +119,8 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
     return len(everything)
 
 
-def register(outcome: Outcome, projection: Projection, name: str, *, is_champion: bool = False) -> Registered:
-    """Update MLflow and register the chosen models of a search in it under ``name``.
-
-    The best one becomes the champion if it is significantly better than the others, or anyway if ``is_champion``.
+def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
+    """Update MLflow and register the chosen models of a search in it under ``name``; the recommended one is champion.
 
     Raises:
         Mistakes: a model is missing, or another registered model has this name.
@@ -137,7 +133,7 @@ def register(outcome: Outcome, projection: Projection, name: str, *, is_champion
         )
     with mlflow_errors():
         synchronise(outcome, projection)
-        return _register(outcome, projection, name, _log_models(outcome, projection), is_champion=is_champion)
+        return _register(outcome, projection, name, _log_models(outcome, projection))
 
 
 @contextmanager
@@ -165,11 +161,9 @@ def _register(
     projection: Projection,
     name: str,
     models: Mapping[str, tuple[str, DescribedModel]],
-    *,
-    is_champion: bool = False,
 ) -> Registered:
-    wanted = replace(registration(outcome.comparison, name), is_champion=is_champion)
-    chosen = [loss for loss, entry in outcome.summary.losses.items() if entry.chosen]
+    wanted = registration(outcome.comparison, name)
+    chosen = [wanted.best, *(loss for loss, entry in outcome.summary.losses.items() if entry.chosen)]
     if missing := [loss for loss in chosen if loss not in models]:
         search = outcome.search.name
         raise Mistakes(
@@ -386,7 +380,7 @@ def described_models(comparison: Comparison, folder: RunFolder) -> dict[str, Des
     Those of user-defined trainings, which MLflow cannot load, are left out.
     """
     (summary,) = comparison.searches
-    found = {loss: folder.model(loss) for loss in summary.losses}
+    found = {loss: folder.model(loss) for loss in (*summary.losses, *summary.baselines)}
     return {
         loss: _described(comparison, folder, loss, path)
         for loss, path in found.items()
@@ -396,8 +390,8 @@ def described_models(comparison: Comparison, folder: RunFolder) -> dict[str, Des
 
 def _described(comparison: Comparison, folder: RunFolder, loss: str, path: Path) -> DescribedModel:
     (summary,) = comparison.searches
-    entry = summary.losses[loss]
-    scores = entry.tuned.test or {}
+    entry = summary.losses.get(loss)
+    scores = (entry.tuned.test if entry else summary.baselines[loss].test) or {}
     test = {name: scores[name] for name in comparison.test_metrics if name in scores}
     return DescribedModel(
         folder=path,
@@ -411,23 +405,22 @@ def _described(comparison: Comparison, folder: RunFolder, loss: str, path: Path)
             **{f"holdout.test.{name}": _score(score) for name, score in test.items()},
         },
         metrics={f"test/{name}": score.mean for name, score in test.items()},
-        params=_chosen_params(entry),
+        params=_chosen_params(entry) if entry else {},
     )
 
 
 def registration(comparison: Comparison, name: str) -> Registration:
     """Return the registration of a search's chosen models under ``name``, from the ``comparison`` of it alone."""
     (summary,) = comparison.searches
-    best = champion(comparison)
+    if summary.recommended is None:
+        raise Mistakes(f"Nothing is chosen in {summary.name} yet; resume it by `holdout run` with its file.")
     return Registration(
         name=name,
         description=(
-            f"The chosen models of the search {summary.name}, one version per loss. The best on the test classes has "
-            "the alias `champion` if it differs significantly from those of all other losses (a single loss: from its "
-            "default) or was registered with `--champion`, else `candidate`."
+            f"The chosen models of the search {summary.name}, one version per loss. The recommended one, chosen on the "
+            f"training classes, has the alias `champion`. {summary.recommended.sentence}."
         ),
-        best=best.loss,
-        distinguishable=best.distinguishable,
+        best=summary.recommended.loss,
     )
 
 

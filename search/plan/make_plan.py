@@ -115,7 +115,7 @@ def make_plan(
         notices = check_network(found, config, spaces)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    return replace(plan, notices=notices)
+    return replace(plan, notices=(*filter(None, [plan.resolution]), *notices))
 
 
 # A search that begins.

@@ -11,7 +11,7 @@ from search.config.search_config import SearchConfig
 from search.config.tables import SAMPLERS
 from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder
-from search.selection import FEW_CLASSES, Basis
+from search.selection import FEW_CLASSES, Basis, shown_points
 from search.stages import Stage, short_study_name
 from search.study import Budget
 from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of
@@ -21,6 +21,7 @@ from trainables.data.batch_samplers import fitting_batch
 from trainables.data.split import ClassSplit, learned_sizes
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
+from trainables.metrics.table import is_bounded, metric_name
 from trainables.mistakes import Mistakes
 from trainables.spec import COSTS, TrialSpec
 from trainables.storage import ask
@@ -110,6 +111,20 @@ class Plan:
             confirmation=f"{half}the other half" if self.on_halves else f"{searched} with fresh seeds",
             better_by=self.config.selection.better_by,
         )
+
+    @property
+    def resolution(self) -> str | None:
+        """A sentence on the differences that the validation classes can show; None if they are not in points."""
+        split = self.split
+        if not is_bounded(metric_name(self.config.objective)):
+            return None
+        validating, training = split.validating, sum(map(len, split.halves))
+        text = f"{validating} {split.noun} validate: differences below about {shown_points(validating):.0f} points are "
+        text += f"noise between {split.noun}"
+        if self.on_halves:
+            points = shown_points(training)
+            text += f"; the choice is confirmed on halves of all {training} training {split.noun} ({points:.0f} points)"
+        return f"{text}."
 
     def trial_value(self, stage: Stage) -> TrialValue:
         """Return the rule that computes a trial's value from its records, for trials of ``stage``."""

@@ -9,6 +9,7 @@ from search.report.anytime import anytime_table
 from search.report.compared import Comparison, Pair
 from search.report.formats import (
     interval,
+    is_against_baseline,
     loss_label,
     noise_text,
     not_different,
@@ -21,11 +22,12 @@ from search.report.formats import (
 )
 from search.report.loss_results import LossSummary
 from search.report.pairs import method_of
-from search.report.results import SplitSummary
+from search.report.results import SplitSummary, Summary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
 from trainables.data.units import CLASS
+from trainables.mistakes import listed
 
 # The columns of the result table that an output shows.
 
@@ -127,8 +129,42 @@ def _pair_record(pair: Pair) -> Record:
 
 def text_tables(comparison: Comparison) -> list[TextTable]:
     """Return the tables of the losses, of the pairs if there are any, and of the anytime curves."""
-    tables = [_losses(comparison), _front(comparison), pairs_table(comparison), _anytime(comparison)]
+    tables = [
+        _recommended(comparison), _losses(comparison), _front(comparison), pairs_table(comparison),
+        _anytime(comparison),
+    ]  # fmt: skip
     return [table for table in tables if table.rows or table.notes]
+
+
+def recommendations(comparison: Comparison) -> Iterator[str]:
+    """Yield the recommendation of each search that has chosen, with the verdict of its test beside it."""
+    for summary in comparison.searches:
+        if summary.recommended:
+            label = "" if len(comparison.searches) == 1 else f"{summary.name}: "
+            verdict = _of_recommended(comparison, summary)
+            yield f"{label}{summary.recommended.sentence}{'; ' * bool(verdict)}{verdict}"
+
+
+def _of_recommended(comparison: Comparison, summary: Summary) -> str:
+    """Return what the test says of the recommended model of a search; empty before the test, or without a pair."""
+    recommended, pairs = summary.recommended, [pair for pair in comparison.pairs if pair.first.search == summary.name]
+    assert recommended is not None
+    tested = f"on the {summary.split.test_classes} test {summary.split.noun}"
+    if recommended.number is None:
+        above = [pair.first.loss for pair in pairs if is_against_baseline(pair) and pair.differ and pair.difference > 0]
+        return f"{tested} {listed(above) if above else 'no loss'} is significantly better" if pairs else ""
+    own = [pair for pair in pairs if pair.first == (summary.name, recommended.loss, Role.TUNED)]
+    for role, name in ((Role.BASELINE, "untrained network"), (Role.DEFAULT, "default")):
+        for pair in own:
+            if pair.second.role is role:
+                difference = f"{pair.difference:+.4f} {interval(pair.ci95)}"
+                return f"{tested} its {pair.metric} minus that of the {name} is {difference}"
+    return ""
+
+
+def _recommended(comparison: Comparison) -> TextTable:
+    notes = tuple(f"{sentence}." for sentence in recommendations(comparison))
+    return TextTable(title="", header=(), rows=(), labels=0, notes=notes)
 
 
 def _losses(comparison: Comparison) -> TextTable:
@@ -193,8 +229,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield split.luck
     yield from comparison.warnings
     yield (
-        "search: the value of that trial; confirmed, final (validation of the trainings for the test): mean ± sample "
-        f"deviation over seeds{' and folds' if split.folds else ''}; confirmed is optimistic for a tuned row, the best "
+        f"search: the value of that trial; confirmed ({_confirmed_on(split)}) and final (validation of the trainings "
+        f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is optimistic for a tuned row, the best "
         "of its finalists, and final is not: its seeds had no part in the choice; test: with the 95 % "
         f"interval of the row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
         ", on the logit scale for metrics between 0 and 1), while rows are compared by the intervals of differences"
@@ -214,6 +250,7 @@ def baselines_told(comparison: Comparison) -> Iterator[str]:
 def sentences_of(entry: LossSummary) -> list[str]:
     """Return the remarks about a loss."""
     found = (
+        entry.choice,
         *entry.incomplete_seeds,
         entry.ended_early,
         entry.overtuned,
@@ -315,12 +352,14 @@ def _anytime(comparison: Comparison) -> TextTable:
 def headline_tables(comparison: Comparison) -> list[TextTable]:
     """Return the losses with confirmed and test values, the pairs that differ, and the most important notes."""
     tables = [
-        _headline_losses(comparison), _front(comparison), _headline_pairs(comparison), _headline_notes(comparison),
+        _recommended(comparison), headline_losses(comparison), _front(comparison), _headline_pairs(comparison),
+        _headline_notes(comparison),
     ]  # fmt: skip
     return [table for table in tables if table.rows or table.notes]
 
 
-def _headline_losses(comparison: Comparison) -> TextTable:
+def headline_losses(comparison: Comparison) -> TextTable:
+    """Return the table of the losses on one screen."""
     rows = shown_rows(comparison)
     filled = filled_columns(comparison, rows, Output.HEADLINE)
     available = {entry.column.key for entry in filled if not entry.is_empty}
@@ -374,17 +413,24 @@ def _headline_pairs(comparison: Comparison) -> TextTable:
     )
 
 
+def _confirmed_on(split: SplitSummary) -> str:
+    if not split.halves:
+        return f"on the validation {split.noun}"
+    return f"on all training {split.noun}, each half by a model of the other half"
+
+
 def _headline_notes(comparison: Comparison) -> TextTable:
     split = comparison.split
     folds = " and folds" if split.folds else ""
-    notes = [f"mean ± sample deviation over seeds{folds}; confirmed: on the validation classes, with fresh seeds"]
+    notes = [f"mean ± sample deviation over seeds{folds}; confirmed: {_confirmed_on(split)}, with fresh seeds"]
     if any(row.test_small for row in comparison.rows):
         notes[0] += f"; test, {split.gallery} classes: on {split.gallery}-class galleries like validation"
     notes += [*training_sentences(comparison), *baselines_told(comparison)]
     notes += [split_sentence(comparison), *([split.luck] if split.luck else []), *comparison.warnings]
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            notes += [f"{loss_label(comparison, summary.name, loss)}: {text}" for text in entry.incomplete_seeds]
+            told = (*filter(None, [entry.choice]), *entry.incomplete_seeds)
+            notes += [f"{loss_label(comparison, summary.name, loss)}: {text}" for text in told]
     remarks = sum(len(sentences_of(entry)) for summary in comparison.searches for entry in summary.losses.values())
     more = [
         "the values of the search and of the final trainings",

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from search import __version__
+from search.config.search_config import parse_config
 from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
-from search.report.compared import Comparison, Pair
+from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.comparison_tables import baselines_told
 from search.report.formats import interval, is_against_baseline, parameters, training_sentence
 from search.report.loss_results import LossSummary
 from search.report.results import stored_summary
-from search.report.rows import Row, RowKey, SeedStatistics, mean_of
+from search.report.rows import SeedStatistics
 from search.report.scored import ScoredModel, scored_openings
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
-from search.selection import Selection, exported_trial
-from search.stages import Role, Stage, short_study_name
+from search.selection import Selection, exported_trial, frozen_baselines
+from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
 from trainables.files import as_path
 from trainables.inference.model_files import (
     DESCRIPTION,
@@ -194,54 +195,25 @@ def _cells(test: Mapping[str, SeedStatistics], name: str) -> tuple[str, str]:
     return f"{found.mean:.4f}", interval(found.ci95) if found.ci95 else NOTHING
 
 
-# The best loss of a search.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Champion:
-    """The ``loss`` with the best chosen configuration.
-
-    It is ``distinguishable`` if it differs significantly from the chosen configuration of each other loss; if there is
-    no other, from its own default.
-    """
-
-    loss: str
-    distinguishable: bool
-
-
-def champion(comparison: Comparison) -> Champion:
-    """Return the best loss of a search on the test classes, by the metric of the pairs.
-
-    Before the test it is the best one on the validation classes, which is never distinguishable.
-
-    Raises:
-        Mistakes: nothing is chosen yet.
-    """
-    metric = comparison.pairs[0].metric if comparison.pairs else comparison.objective
-    tuned = [row for row in comparison.rows if row.role is Role.TUNED and row.confirmed]
-    tested = [row for row in tuned if row.test and metric in row.test]
-    if not tuned:
-        name = comparison.searches[0].name
-        raise Mistakes(f"Nothing is chosen in {name} yet; resume it by `holdout run` with its file.")
-    best = max(tested or tuned, key=lambda row: _mean(row, metric))
-    others = [row for row in tuned if row is not best]
-    beaten = {loser for pair in comparison.pairs if (loser := _loser_to(best, pair))}
-    rivals = {row.key for row in others} or {best.key._replace(role=Role.DEFAULT)}
-    return Champion(loss=best.loss, distinguishable=rivals <= beaten)
-
-
-def _mean(row: Row, metric: str) -> float:
-    found = mean_of((row.test or {}).get(metric) or row.confirmed)
-    assert found is not None, "rows that were not chosen are left out"
-    return found
-
-
-def _loser_to(best: Row, pair: Pair) -> RowKey | None:
-    """Return the other row of ``pair`` if ``best`` is significantly better."""
-    if not pair.differ or best.key not in (pair.first, pair.second):
-        return None
-    winner, loser = (pair.first, pair.second) if pair.difference > 0 else (pair.second, pair.first)
-    return loser if winner == best.key else None
+def _baseline_card(comparison: Comparison, selection: Selection, name: str, programs: str) -> str:
+    """Return the card of a network without training."""
+    (summary,) = comparison.searches
+    tested = ", ".join(
+        f"{metric} {statistics.mean:.4f}"
+        for metric, statistics in (summary.baselines[name].test or {}).items()
+        if metric in comparison.test_metrics
+    )
+    parts = (
+        f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
+        f"# {summary.name}: {name}",
+        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in baselines_told(comparison)),
+        '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
+        programs,
+        f"{selection.recommended.sentence}. The choice is frozen as `{selection.digest}`.",
+        f"On the test {comparison.split.noun}: {tested}." if tested else "",
+        "Licence: not stated; it depends on those of the data and of the weights.",
+    )
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 # The chosen model of each loss as a folder, ``models/<loss>``, that is independent of its search.
@@ -259,6 +231,8 @@ class ChosenModel:
 
     def card(self, comparison: Comparison, programs: str = "") -> str:
         """Return its card, from the comparison of its search alone and a Markdown table of other files."""
+        if self.loss in BASELINES:
+            return _baseline_card(comparison, self.selection, self.loss, programs)
         return model_card(comparison, self.selection, self.loss, self.spec, self.scored, programs)
 
     def write(self, folder: Path, comparison: Comparison) -> None:
@@ -267,11 +241,13 @@ class ChosenModel:
 
 
 def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> ChosenModel | None:
-    """Load the chosen model of ``loss``; None if no training for the test finished.
+    """Load the chosen model of ``loss``, or a network without training; None if no training for the test finished.
 
     Raises:
-        Mistakes: its checkpoint is missing.
+        Mistakes: its checkpoint is missing, or the weights that the search began with.
     """
+    if loss in BASELINES:
+        return _baseline_model(stored, selection, loss)
     trial = exported_trial(stored.trials(loss, Stage.TEST), selection.chosen[loss])
     if trial is None:
         return None
@@ -292,6 +268,30 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
     )
 
 
+def _baseline_model(stored: StoredSearch, selection: Selection, name: str) -> ChosenModel | None:
+    """Load a network without training; None if the search has none."""
+    folder = stored.folder
+    if frozen_baselines(folder.baselines, folder.whitened, selection.baselines) is None:
+        return None
+    weights, description = network_file(folder.whitened)
+    spec = model_spec(description, str(folder.whitened))
+    assert isinstance(spec, EmbedderSpec), "a whitening is the head of a network"
+    if name == UNTRAINED:
+        from trainables.inference.model_files import tensors_bytes
+        from trainables.training.inputs import of_backbone  # imports torch
+
+        of_search = of_backbone(parse_config(dict(stored.config)).model)
+        spec, weights = replace(spec, model=replace(of_search, weights=None)), tensors_bytes({})
+    origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
+    return ChosenModel(
+        loss=name,
+        selection=selection,
+        weights=_with_backbone(weights, spec),
+        spec=replace(spec, origin=origin),
+        scored=None,
+    )
+
+
 def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
     """Return the tensors of a whole network, from those behind its frozen backbone and the backbone's file."""
     from safetensors.torch import load
@@ -304,28 +304,28 @@ def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
 
 
 def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
-    """Write the chosen model of each loss of a search; ``comparison`` is that of the search alone.
+    """Write the chosen model of each loss and the recommended one; ``comparison`` is that of the search alone.
 
     Raises:
         Mistakes: nothing is chosen yet, or a checkpoint is missing.
     """
     selection = Selection.load(stored.folder.selection)
-    for loss in selection.chosen:
+    for loss in selection.models:
         if model := chosen_model(stored, selection, loss):
             model.write(stored.folder.model(loss), comparison)
 
 
 def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
-    """Load the chosen model of ``loss``; by default, of the loss with the highest confirmed mean.
+    """Load the chosen model of ``loss``, or ``untrained`` or ``whitened``; by default, the recommended model.
 
     Raises:
         Mistakes: the search has no such loss, or no model of it is trained for the test.
     """
-    if loss is not None:
+    if loss is not None and loss not in BASELINES:
         stored.trials_of(loss)
     selection = Selection.load(stored.folder.selection)
-    name = loss or _best(selection)
-    model = chosen_model(stored, selection, name) if name in selection.chosen else None
+    name = loss or selection.recommended.loss
+    model = chosen_model(stored, selection, name) if name in (*selection.chosen, *BASELINES) else None
     if model is None:
         raise Mistakes(
             f"{stored.name} has no model of {name} that was trained for the test; `holdout run` with the search's file "
@@ -340,15 +340,10 @@ def model_folder(stored: StoredSearch, loss: str | None) -> Path:
     Raises:
         Mistakes: as :func:`model_to_hand_out`.
     """
-    folder = stored.folder.model(loss or _best(Selection.load(stored.folder.selection)))
+    folder = stored.folder.model(loss or Selection.load(stored.folder.selection).recommended.loss)
     if not (folder / DESCRIPTION).is_file():  # this file is written last
         model_to_hand_out(stored, loss).write(folder, comparison_of(stored))
     return folder
-
-
-def _best(selection: Selection) -> str:
-    """Return the loss with the highest confirmed mean on the validation classes."""
-    return max(selection.chosen, key=lambda loss: selection.chosen[loss].mean)
 
 
 def comparison_of(stored: StoredSearch) -> Comparison:

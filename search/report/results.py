@@ -11,7 +11,7 @@ from search.plan.runs import RunFolder, refuse_renamed
 from search.report.loss_results import LossSummary, rows_from_stored
 from search.report.rows import Result, Row, SeedStatistics
 from search.report.shown import Named, Shown, frame_of
-from search.selection import FEW_CLASSES
+from search.selection import FEW_CLASSES, Recommendation
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
 from trainables.data.units import CLASS, NOUNS
@@ -160,7 +160,7 @@ class Summary(Shown):
         split: its class split.
         objective: the validation metric that is maximised.
         noise: result of the noise stage; None before it.
-        recommended: the model that the search recommends, in a sentence; None before the choice.
+        recommended: the model that the search recommends; None before the choice.
         test_opened: number of times the test classes were opened for this search.
         test_overlap: number of test images that are training or validation images, too; None before the test.
         untrained: result of the initial network's pooled features; None if nothing was pretrained.
@@ -174,7 +174,7 @@ class Summary(Shown):
     split: SplitSummary
     objective: str
     noise: NoiseSummary | None
-    recommended: str | None
+    recommended: Recommendation | None
     test_opened: int
     test_overlap: int | None
     untrained: Baseline | None = None

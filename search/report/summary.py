@@ -109,7 +109,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
         test_overlap=test[0].overlap if test else None,
         untrained=baselines.get(UNTRAINED),
         whitened=baselines.get(WHITENED),
-        recommended=selection.recommended.sentence if selection else None,
+        recommended=selection.recommended if selection else None,
         losses={
             loss: _loss_summary(plan, loss, of_loss, selection, test, stored.losses.get(loss) if stored else None)
             for loss, of_loss in trials.items()

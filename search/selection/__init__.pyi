@@ -8,17 +8,20 @@ from .baselines import (
     validate_untrained as validate_untrained,
 )
 from .choice import (
-    FEW_CLASSES as FEW_CLASSES,
-    Basis as Basis,
     Confirmation as Confirmation,
-    Difference as Difference,
-    Recommendation as Recommendation,
     choose as choose,
     confirmations as confirmations,
     finalists as finalists,
-    recommend as recommend,
     rule_in_words as rule_in_words,
     unmet_sentence as unmet_sentence,
+)
+from .difference import (
+    FEW_CLASSES as FEW_CLASSES,
+    Basis as Basis,
+    Difference as Difference,
+    Recommendation as Recommendation,
+    recommend as recommend,
+    shown_points as shown_points,
 )
 from .image_set import (
     ImageSet as ImageSet,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal
+from search.selection.difference import Basis, Difference
 from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
 from spaces.space import Value
-from trainables.metrics.table import is_bounded
 from trainables.mistakes import counted
 
 # Confirmations of a search's finalists with fresh seeds.
@@ -105,9 +105,6 @@ def confirmations(
     return result
 
 
-FEW_CLASSES = 20
-"""With fewer validation classes, a choice is confirmed on halves of the training classes, or may be mostly luck."""
-
 # The rule.
 #
 # Few validation classes mislead: a difference between two configurations varies by 5 to 7 points from class to class
@@ -115,61 +112,6 @@ FEW_CLASSES = 20
 # the classes that were learned but let many unseen classes fall on each other. So the finalists are compared on all
 # training classes, and the default is kept unless a finalist is better than it on the fixed split and beyond the noise
 # between classes in the confirmation (``make bench-choice``).
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """The difference of two configurations, the first minus the second.
-
-    ``error`` is its standard error over the ``classes`` that validated; None with fewer than two, and if the objective
-    has no values by class.
-    """
-
-    mean: float
-    error: float | None
-    classes: int
-
-    @classmethod
-    def of(cls, first: Confirmation, second: Confirmation) -> "Difference":
-        """Return the difference, paired by class."""
-        return cls.by_class(first.classes, second.classes) or cls(mean=first.mean - second.mean, error=None, classes=0)
-
-    @classmethod
-    def by_class(cls, first: Mapping[str, float], second: Mapping[str, float]) -> "Difference | None":
-        """Return the difference of the values by class; None without any."""
-        pairs = [first[name] - second[name] for name in first if name in second]
-        if not pairs:
-            return None
-        error = statistics.stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else None
-        return cls(mean=statistics.fmean(pairs), error=error, classes=len(pairs))
-
-    def is_above(self, errors: float) -> bool:
-        """Return True if it is above 0 by more than this number of standard errors."""
-        return self.mean > errors * (self.error or 0.0)
-
-    def text(self, objective: str) -> str:
-        """Return it without its sign, with its standard error: ``1.2 ± 0.9 points``."""
-        if not is_bounded(objective):
-            return f"{abs(self.mean):.4g}" + ("" if self.error is None else f" ± {self.error:.2g}")
-        error = "" if self.error is None else f" ± {100 * self.error:.1f}"
-        return f"{100 * abs(self.mean):.1f}{error} points"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Basis:
-    """The basis of a choice.
-
-    Attributes:
-        objective: the metric.
-        validation: the classes that validated the search, in words: "on the 4 validation classes".
-        confirmation: the same for the confirmation.
-        better_by: the standard errors by which a configuration must be better than the default.
-    """
-
-    objective: str
-    validation: str
-    confirmation: str
-    better_by: float
 
 
 def rule_in_words(basis: Basis, goal: Goal) -> str:
@@ -249,17 +191,13 @@ def _compared(candidate: Confirmation, default: Confirmation, basis: Basis) -> s
     """Return how ``candidate`` compares with the default in the search and in the confirmation."""
     confirmed = Difference.of(candidate, default)
     if not default.searched:
-        return f"trial {candidate.number} is {_side(confirmed, basis.objective)} {basis.confirmation}"
+        return f"trial {candidate.number} is {confirmed.side(basis.objective)} {basis.confirmation}"
     searched = Difference(mean=_in_search(candidate) - _in_search(default), error=None, classes=0)
     joint = "and" if (searched.mean > 0) == confirmed.is_above(basis.better_by) else "but"
     return (
-        f"trial {candidate.number} is {_side(searched, basis.objective)} the default {basis.validation}, {joint} "
-        f"{_side(confirmed, basis.objective)} it {basis.confirmation}"
+        f"trial {candidate.number} is {searched.side(basis.objective)} the default {basis.validation}, {joint} "
+        f"{confirmed.side(basis.objective)} it {basis.confirmation}"
     )
-
-
-def _side(difference: Difference, objective: str) -> str:
-    return f"{difference.text(objective)} {'above' if difference.mean > 0 else 'below'}"
 
 
 def _from_front(allowed: Sequence[Confirmation], goal: Goal) -> tuple[Confirmation, str]:
@@ -286,54 +224,3 @@ def unmet_sentence(loss: str, candidates: Sequence[Confirmation], goal: Goal) ->
         for constraint in goal.unmet(closest.measured)
     )
     return f"No confirmed configuration of {loss} meets search.constraints; of trial {closest.number}, {lacks}."
-
-
-# The recommendation of a search.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recommendation:
-    """The model that a search recommends, from its training classes alone.
-
-    Attributes:
-        loss: the loss, or the network without training.
-        number: the number of the chosen trial; None for a network without training.
-        basis: what it rests on, in words.
-    """
-
-    loss: str
-    number: int | None
-    basis: str
-
-    @property
-    def sentence(self) -> str:
-        """The recommendation in a sentence, without a full stop."""
-        if self.number is None:
-            return f"Recommended: the {self.loss} network ({self.basis})"
-        of_trial = f"trial {self.number}" if self.number else "the default"
-        return f"Recommended: {self.loss}, {of_trial} ({self.basis})"
-
-
-def recommend(
-    chosen: Mapping[str, Confirmation], untrained: Mapping[str, Mapping[str, float]], basis: Basis
-) -> Recommendation:
-    """Return the loss with the highest confirmed mean, or a network without training that it does not beat.
-
-    Args:
-        chosen: the chosen configuration of each loss.
-        untrained: for each network without training, the objective of each class that validated in the confirmation;
-            empty if nothing was pretrained.
-        basis: what the choice rests on.
-    """
-    loss = min(chosen, key=lambda name: (chosen[name].failed, -chosen[name].mean))
-    best = chosen[loss]
-    rival = max(untrained, key=lambda name: statistics.fmean(untrained[name].values() or [0.0]), default="")
-    difference = Difference.by_class(best.classes, untrained.get(rival, {}))
-    if difference is None:
-        return Recommendation(loss=loss, number=best.number, basis=f"chosen {basis.confirmation}")
-    side = _side(difference, basis.objective)
-    if difference.is_above(basis.better_by):
-        text = f"{side} the {rival} network {basis.confirmation}"
-        return Recommendation(loss=loss, number=best.number, basis=text)
-    text = f"no training is better: {loss}, the best one, is {side} it {basis.confirmation}"
-    return Recommendation(loss=rival, number=None, basis=text)

@@ -9,7 +9,8 @@ from typing import Any
 from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
-from search.selection.choice import Confirmation, Recommendation
+from search.selection.choice import Confirmation
+from search.selection.difference import Recommendation
 from search.selection.ledger import Opening
 from search.stages import Role
 from trainables.data.dataset import Dataset
@@ -123,6 +124,11 @@ class Selection:
         """Return the configurations of ``loss`` that are tested: the chosen one, and the default if it differs."""
         entries = (self.chosen[loss], self.defaults[loss])
         return list({entry.number: entry for entry in entries}.values())
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that are written: that of each loss, and a network without training if it is recommended."""
+        return tuple(dict.fromkeys((*self.chosen, self.recommended.loss)))
 
     def role(self, loss: str, entry: Confirmation) -> Role:
         """Return the role of ``entry``; the chosen configuration is TUNED even if it is the default."""

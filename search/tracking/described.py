@@ -70,22 +70,18 @@ class DescribedModel:
 class Registration:
     """A registered model ``name`` whose versions are the chosen models of a search.
 
-    The model of the loss ``best`` has an alias: "champion" if it is significantly better than the others
-    (``distinguishable``) or the user calls it so (``is_champion``), else "candidate".
+    The model of the row ``best`` has the alias "champion".
     """
 
     name: str
     description: str
     best: str
-    distinguishable: bool
-    is_champion: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """The registered model ``name``: the version of each loss's model, and the loss whose model has the ``alias``."""
+    """The registered model ``name``: the version of each row's model, and the row whose model is the champion."""
 
     name: str
     versions: Mapping[str, str]
     best: str
-    alias: str

@@ -188,9 +188,7 @@ def _tags(wanted: DescribedModel) -> dict[str, str]:
 
 # Versions of a registered model, whose alias marks the best one.
 
-CHAMPION, CANDIDATE = "champion", "candidate"
-CALLED_CHAMPION = "holdout.champion"
-"""The tag of a registered model whose best version was called champion by a user, so that a later update keeps it."""
+CHAMPION = "champion"
 
 
 def keep_versions(
@@ -217,8 +215,9 @@ def keep_versions(
         _update_version(client, version, described)
         _link_version(client, model_id, version)
         versions[loss] = str(version.version)
-    alias = _keep_alias(client, registered, wanted, versions[wanted.best])
-    return Registered(name=wanted.name, versions=versions, best=wanted.best, alias=alias)
+    if str(registered.aliases.get(CHAMPION)) != versions[wanted.best]:
+        client.set_registered_model_alias(wanted.name, CHAMPION, versions[wanted.best])
+    return Registered(name=wanted.name, versions=versions, best=wanted.best)
 
 
 def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "RegisteredModel":
@@ -261,16 +260,3 @@ def _link_version(client: "MlflowClient", model_id: str, version: "ModelVersion"
     entry = {"name": version.name, "version": int(version.version)}
     if (entry["name"], entry["version"]) not in [(other["name"], int(other["version"])) for other in linked]:
         client.set_logged_model_tags(model_id, {VERSIONS: json.dumps([*linked, entry])})
-
-
-def _keep_alias(client: "MlflowClient", registered: "RegisteredModel", wanted: Registration, version: str) -> str:
-    """Set one of the two aliases and delete the other; aliases set by users stay."""
-    if wanted.is_champion and CALLED_CHAMPION not in registered.tags:
-        client.set_registered_model_tag(wanted.name, CALLED_CHAMPION, "true")
-    is_champion = wanted.distinguishable or wanted.is_champion or CALLED_CHAMPION in registered.tags
-    alias, other = (CHAMPION, CANDIDATE) if is_champion else (CANDIDATE, CHAMPION)
-    if str(registered.aliases.get(alias)) != version:
-        client.set_registered_model_alias(wanted.name, alias, version)
-    if other in registered.aliases:
-        client.delete_registered_model_alias(wanted.name, other)
-    return alias

@@ -269,9 +269,9 @@ class Projection:
         self._sum_up(run_id, wanted, end)
 
     def log_model(self, loss: str, wanted: DescribedModel) -> str:
-        """Log the chosen model of ``loss``, whose run exists, and return its id."""
+        """Log the model of a loss or a network without training, whose run exists, and return its id."""
         name = self._short(f"{self._search.name}/{loss}")
-        return keep_model(self._connect(), self._loss_run(loss, None), name, wanted, _now())
+        return keep_model(self._connect(), self._row_run(loss, {}, None), name, wanted, _now())
 
     def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
         """Register the model of each loss, given with its id.

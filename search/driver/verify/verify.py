@@ -163,7 +163,7 @@ def _after_the_choice(records: Records, selection: Selection, training: ImageSet
 
 def check_models(records: Records, selection: Selection) -> Iterator[Check]:
     """Check each written model folder: its description, and its weights against the checkpoint of the chosen model."""
-    for loss in selection.chosen:
+    for loss in selection.models:
         if records.plan.folder.model(loss).is_dir():
             yield check(f"models/{loss}: the exported model", _model_problems(records, selection, loss))
 

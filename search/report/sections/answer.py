@@ -7,7 +7,7 @@ from search import __version__
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.report.compared import Comparison, Pair
-from search.report.comparison_tables import baselines_told, headline_tables, protocol_sentences
+from search.report.comparison_tables import baselines_told, headline_losses, protocol_sentences, recommendations
 from search.report.drawing import Figure, Section
 from search.report.formats import interval, is_against_baseline, loss_label, the_same, training_sentences
 from search.report.overtuning import overtuning_sentence
@@ -20,8 +20,6 @@ from trainables.mistakes import counted
 
 MOST_WARNINGS = 2
 """Number of warnings above the picture; others are below it."""
-SMALL_VALIDATION = 10
-"""With fewer validation classes, the choice depends more on these classes than on the configuration."""
 
 
 def answer(comparison: Comparison, folders: Sequence[RunFolder], picture: Figure | None = None) -> Section:
@@ -38,8 +36,12 @@ def answer(comparison: Comparison, folders: Sequence[RunFolder], picture: Figure
     return Section(
         name="answer",
         title="The answer",
-        results=tuple(headline_tables(comparison)[:1]),
-        sentences=(best, *comparison.warnings[:MOST_WARNINGS]),
+        results=(headline_losses(comparison),),
+        sentences=(
+            *(f"{sentence}." for sentence in recommendations(comparison)),
+            best,
+            *comparison.warnings[:MOST_WARNINGS],
+        ),
         figures=(picture,) if picture else (),
         remarks=(
             *others,
@@ -111,7 +113,7 @@ def _of_loss(comparison: Comparison, row: Row) -> str:
             "sealed."
         )
     if row.number == 0:
-        parts = ["the search kept the default"]
+        parts = ["the default was kept"]
     else:
         parts = [_against_default(pair) for pair in comparison.pairs if _is_own(pair, row)]
     others = _others(comparison, row)
@@ -162,9 +164,8 @@ def _setting(comparison: Comparison) -> Iterator[str]:
         classes = f"{split.train_classes} {split.noun} train, {split.validation_classes} validate"
     yield f"{classes}, {split.test_classes} test (split {split.digest[:12]})."
     yield from (f"{sentence[0].upper()}{sentence[1:]}." for sentence in protocol_sentences(split))
-    if split.gallery < SMALL_VALIDATION:
-        few = counted(split.gallery, "validation class", "validation classes")
-        yield f"Only {few} at a time: the choice is largely chance."
+    if split.luck:
+        yield f"{split.luck[0].upper()}{split.luck[1:]}."
     yield f"{comparison.openings[0].upper()}{comparison.openings[1:]}."
 
 
