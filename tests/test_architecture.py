@@ -39,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "campaigns": set(),
     "cli": set(),
 }  # fmt: skip
-SHARED = {"extra", "goal", "packages", "private_parts", "secrets", "stages", "trials", "trust"}
+SHARED = {"difference", "extra", "goal", "packages", "private_parts", "secrets", "stages", "trials", "trust"}
 """Vocabulary that every room may import: modules of search/ in no room, which import none."""
 MOST_PAIRS = 24
 """Pairs of rooms that know each other, of 45; a new one needs a reason."""

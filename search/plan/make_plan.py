@@ -115,7 +115,7 @@ def make_plan(
         notices = check_network(found, config, spaces)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
-    return replace(plan, notices=(*filter(None, [plan.resolution]), *notices))
+    return replace(plan, notices=notices)
 
 
 # A search that begins.
@@ -128,7 +128,7 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     if origin := config.search.origin:
         _check_same_classes(RunFolder(folder.runs, origin), plan.split)
     _remember(plan)
-    return plan
+    return replace(plan, notices=(*filter(None, [plan.resolution]), *plan.notices))
 
 
 # A search that is resumed, that grows, or that was tested and has a successor.

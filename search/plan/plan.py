@@ -9,9 +9,9 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
 from search.config.tables import SAMPLERS
+from search.difference import FEW_CLASSES, Basis, shown_points
 from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder
-from search.selection import FEW_CLASSES, Basis, shown_points
 from search.stages import Stage, short_study_name
 from search.study import Budget
 from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from search import __version__
-from search.config.search_config import parse_config
 from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
 from search.report.compared import Comparison
@@ -277,11 +276,9 @@ def _baseline_model(stored: StoredSearch, selection: Selection, name: str) -> Ch
     spec = model_spec(description, str(folder.whitened))
     assert isinstance(spec, EmbedderSpec), "a whitening is the head of a network"
     if name == UNTRAINED:
-        from trainables.inference.model_files import tensors_bytes
-        from trainables.training.inputs import of_backbone  # imports torch
+        from trainables.inference.model_files import tensors_bytes  # imports torch
 
-        of_search = of_backbone(parse_config(dict(stored.config)).model)
-        spec, weights = replace(spec, model=replace(of_search, weights=None)), tensors_bytes({})
+        spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
     origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
     return ChosenModel(
         loss=name,

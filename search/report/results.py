@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError, field_validator
 
+from search.difference import FEW_CLASSES, Recommendation
 from search.plan.runs import RunFolder, refuse_renamed
 from search.report.loss_results import LossSummary, rows_from_stored
 from search.report.rows import Result, Row, SeedStatistics
 from search.report.shown import Named, Shown, frame_of
-from search.selection import FEW_CLASSES, Recommendation
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
 from trainables.data.units import CLASS, NOUNS

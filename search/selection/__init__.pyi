@@ -12,16 +12,9 @@ from .choice import (
     choose as choose,
     confirmations as confirmations,
     finalists as finalists,
+    recommend as recommend,
     rule_in_words as rule_in_words,
     unmet_sentence as unmet_sentence,
-)
-from .difference import (
-    FEW_CLASSES as FEW_CLASSES,
-    Basis as Basis,
-    Difference as Difference,
-    Recommendation as Recommendation,
-    recommend as recommend,
-    shown_points as shown_points,
 )
 from .image_set import (
     ImageSet as ImageSet,

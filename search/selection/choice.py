@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.difference import Basis, Difference, Recommendation
 from search.goal import Goal
-from search.selection.difference import Basis, Difference
 from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
 from spaces.space import Value
 from trainables.mistakes import counted
@@ -177,9 +177,15 @@ def _better_than_default(
     return default, f"{_compared(leading, default, basis)}; the default is kept"
 
 
+def _difference(first: Confirmation, second: Confirmation) -> Difference:
+    """Return the difference of two configurations, paired by class if the objective has values by class."""
+    paired = Difference.by_class(first.classes, second.classes)
+    return paired or Difference(mean=first.mean - second.mean, error=None, classes=0)
+
+
 def _is_better(candidate: Confirmation, default: Confirmation, basis: Basis) -> bool:
     in_search = _in_search(candidate) > _in_search(default)
-    return in_search and Difference.of(candidate, default).is_above(basis.better_by)
+    return in_search and _difference(candidate, default).is_above(basis.better_by)
 
 
 def _in_search(candidate: Confirmation) -> float:
@@ -189,7 +195,7 @@ def _in_search(candidate: Confirmation) -> float:
 
 def _compared(candidate: Confirmation, default: Confirmation, basis: Basis) -> str:
     """Return how ``candidate`` compares with the default in the search and in the confirmation."""
-    confirmed = Difference.of(candidate, default)
+    confirmed = _difference(candidate, default)
     if not default.searched:
         return f"trial {candidate.number} is {confirmed.side(basis.objective)} {basis.confirmation}"
     searched = Difference(mean=_in_search(candidate) - _in_search(default), error=None, classes=0)
@@ -224,3 +230,28 @@ def unmet_sentence(loss: str, candidates: Sequence[Confirmation], goal: Goal) ->
         for constraint in goal.unmet(closest.measured)
     )
     return f"No confirmed configuration of {loss} meets search.constraints; of trial {closest.number}, {lacks}."
+
+
+def recommend(
+    chosen: Mapping[str, Confirmation], untrained: Mapping[str, Mapping[str, float]], basis: Basis
+) -> Recommendation:
+    """Return the loss with the highest confirmed mean, or a network without training that it does not beat.
+
+    Args:
+        chosen: the chosen configuration of each loss.
+        untrained: for each network without training, the objective of each class that validated in the confirmation;
+            empty if nothing was pretrained.
+        basis: what the choice rests on.
+    """
+    loss = min(chosen, key=lambda name: (chosen[name].failed, -chosen[name].mean))
+    best = chosen[loss]
+    rival = max(untrained, key=lambda name: statistics.fmean(untrained[name].values() or [0.0]), default="")
+    difference = Difference.by_class(best.classes, untrained.get(rival, {}))
+    if difference is None:
+        return Recommendation(loss=loss, number=best.number, basis=f"chosen {basis.confirmation}")
+    side = difference.side(basis.objective)
+    if difference.is_above(basis.better_by):
+        text = f"{side} the {rival} network {basis.confirmation}"
+        return Recommendation(loss=loss, number=best.number, basis=text)
+    text = f"no training is better: {loss}, the best one, is {side} it {basis.confirmation}"
+    return Recommendation(loss=rival, number=None, basis=text)

@@ -9,8 +9,8 @@ from typing import Any
 from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
+from search.difference import Recommendation
 from search.selection.choice import Confirmation
-from search.selection.difference import Recommendation
 from search.selection.ledger import Opening
 from search.stages import Role
 from trainables.data.dataset import Dataset

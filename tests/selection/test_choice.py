@@ -1,204 +1,181 @@
-"""The rules of the choice, and shrunk means."""
+"""The choice between finalists and default, and the recommendation of a search."""
 
-import statistics
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from scipy import stats
 
-from search.selection.choice import (
-    Confirmation,
-    best_on_splits,
-    choose,
-    pooled_variance,
-    rounds,
-    shrunk_means,
-    split_effects,
+from search.difference import CLASS_POINTS, Basis, Difference, shown_points
+from search.goal import Goal
+from search.selection.choice import Confirmation, choose, recommend, rule_in_words
+
+BASIS = Basis(
+    objective="map_at_r", validation="on the 4 validation classes", confirmation="on both halves", better_by=1.0
 )
+DEFAULT = {"x": 0}
 
-GROUPS = st.lists(st.lists(st.floats(-1, 1), min_size=1, max_size=6), min_size=1, max_size=6)
 
-
-def tried(
-    number: int,
-    *values: float,
-    searched: tuple[float, ...] = (),
-    failed: int = 0,
-    splits: tuple[int, ...] | None = None,
+def confirmed(
+    number: int, classes: Sequence[float], searched: float | None = 0.5, failed: int = 0, **given: object
 ) -> Confirmation:
     return Confirmation(
         number=number,
         params={"x": number},
-        searched=searched,
-        values=values,
-        splits=(0,) * len(values) if splits is None else splits,
+        searched=() if searched is None else (searched,),
+        values=(float(np.mean(classes)),) if len(classes) else (),
+        classes={f"c{place}": value for place, value in enumerate(classes)},
         best_epochs=(),
         failed=failed,
+        **given,  # type: ignore[arg-type]
     )
 
 
-def by_number(*candidates: Confirmation) -> dict[int, Confirmation]:
-    return {candidate.number: candidate for candidate in candidates}
-
-
-def test_the_highest_mean_is_chosen_and_ties_go_to_the_lower_number() -> None:
-    found = choose("mean", by_number(tried(0, 0.5, 0.5), tried(3, 0.9, 0.2), tried(7, 0.4, 0.7)))
+def chosen(*candidates: Confirmation, basis: Basis = BASIS) -> tuple[int, str]:
+    found = choose({candidate.number: candidate for candidate in candidates}, DEFAULT, basis)
     assert found is not None
-    best, _, reason = found
-    assert best.number == 3
-    assert reason == "trial 3 has the highest confirmed mean, 0.5500, with 2 fresh seeds; next is trial 7 with 0.5500"
+    return found[0].number, found[1]
 
 
-@pytest.mark.parametrize("rule", ["mean", "halving"])
-def test_a_configuration_with_a_failed_seed_comes_last(rule: str) -> None:
-    found = choose(rule, by_number(tried(0, 0.1, 0.1), tried(3, 0.9, failed=1)))  # type: ignore[arg-type]
+def test_a_finalist_replaces_the_default_if_both_agree() -> None:
+    number, reason = chosen(confirmed(0, [0.2, 0.4]), confirmed(3, [0.3, 0.52], searched=0.6))
+    assert number == 3
+    assert reason == (
+        "trial 3 is 10.0 points above the default on the 4 validation classes, and 11.0 ± 1.0 points above it on both "
+        "halves; it is chosen"
+    )
+
+
+def test_the_default_stays_if_the_confirmation_disagrees() -> None:
+    number, reason = chosen(confirmed(0, [0.3, 0.4]), confirmed(9, [0.26, 0.42], searched=0.55))
+    assert number == 0
+    assert reason == (
+        "trial 9 is 5.0 points above the default on the 4 validation classes, but 1.0 ± 3.0 points below it on both "
+        "halves; the default is kept"
+    )
+
+
+def test_the_default_stays_if_the_search_disagrees() -> None:
+    number, reason = chosen(confirmed(0, [0.2, 0.4]), confirmed(3, [0.4, 0.6], searched=0.49))
+    assert number == 0
+    assert reason == "no trial is above the default on the 4 validation classes; the default is kept"
+
+
+def test_the_highest_mean_of_those_above_the_default_is_chosen() -> None:
+    candidates = [confirmed(0, [0.2, 0.4]), confirmed(3, [0.3, 0.5], 0.9), confirmed(5, [0.4, 0.6], 0.6)]
+    assert chosen(*candidates)[0] == 5
+    assert chosen(*candidates[:2], confirmed(5, [0.4, 0.6], 0.6, failed=1))[0] == 3, "a failed seed comes last"
+    assert chosen(candidates[0], confirmed(4, [0.3, 0.5], 0.8), candidates[1])[0] == 3, "ties go to the lower number"
+
+
+def test_without_values_of_the_default_the_highest_mean_is_chosen() -> None:
+    number, reason = chosen(confirmed(0, [], failed=1), confirmed(3, [0.1, 0.2]), confirmed(4, [0.1, 0.3]))
+    assert number == 4
+    assert "the default has none or does not meet the constraints" in reason
+    assert choose({0: confirmed(0, [], failed=1)}, DEFAULT, BASIS) is None
+
+
+def test_a_metric_without_values_by_class_is_compared_by_its_mean() -> None:
+    def of_mean(number: int, mean: float, searched: float) -> Confirmation:
+        return Confirmation(
+            number=number,
+            params={"x": number},
+            searched=(searched,),
+            values=(mean,),
+            classes={},
+            best_epochs=(),
+            failed=0,
+        )
+
+    assert chosen(of_mean(0, 0.5, 0.5), of_mean(2, 0.51, 0.6)) == (
+        2,
+        "trial 2 is 10.0 points above the default on the 4 validation classes, and 1.0 points above it on both halves; "
+        "it is chosen",
+    )
+
+
+def test_the_rule_is_told() -> None:
+    text = rule_in_words(
+        BASIS, Goal.of({"objective": "map_at_r", "objectives": None, "constraints": {}}, {"from_front": "ideal"})
+    )
+    assert "better in the search and by more than 1 standard errors over classes" in text
+
+
+classes = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=40)
+
+
+@given(pairs=classes, errors=st.floats(0, 3))
+def test_the_error_is_that_of_a_paired_t_test(pairs: list[tuple[float, float]], errors: float) -> None:
+    first, second = (confirmed(number, column) for number, column in enumerate(zip(*pairs, strict=True)))
+    found = Difference.by_class(first.classes, second.classes)
     assert found is not None
-    assert found[0].number == 0
-    assert choose(rule, by_number(tried(0, failed=2))) is None  # type: ignore[arg-type]
-    assert choose(rule, {}) is None  # type: ignore[arg-type]
+    assert found.error is not None
+    differences = np.subtract(*np.array(pairs).T)
+    assert found.mean == pytest.approx(differences.mean(), abs=1e-12)
+    assert found.error == pytest.approx(stats.sem(differences), abs=1e-12)
+    assert found.is_above(errors) == (found.mean > errors * found.error)
 
 
-def test_the_search_counts_as_one_more_seed() -> None:
-    candidates = by_number(tried(0, 0.5, 0.52, searched=(0.9,)), tried(3, 0.53, 0.51, searched=(0.1,)))
-    halving, mean = choose("halving", candidates), choose("mean", candidates)
-    assert halving is not None
-    assert mean is not None
-    assert (halving[0].number, mean[0].number) == (0, 3)
-    assert halving[1][3].estimate == mean[1][3].estimate, "what is reported comes from the fresh seeds alone"
-
-
-def test_one_lucky_seed_is_not_better_than_several_good_ones() -> None:
-    """A mean of one value is shrunk much more than a mean of five."""
-    steady = tried(2, 0.60, 0.66, 0.57, 0.69, 0.63)
-    found = choose("halving", by_number(tried(0, 0.5, 0.62, 0.52), tried(1, 0.635), steady))
-    assert found is not None
-    best, estimated, reason = found
-    assert best.number == 2
-    assert best.mean < 0.635
-    estimate = estimated[1].estimate
-    assert estimate is not None
-    assert best.mean - estimate > 0
-    assert reason.startswith("trial 2 has the highest shrunken mean of fresh seeds and search, 0.6")
-
-
-def test_halving_gives_the_better_half_what_is_left() -> None:
-    candidates = [
-        tried(number, value) for number, value in ((0, 0.1), (4, 0.5), (5, 0.3), (6, 0.4), (8, 0.2), (9, 0.6))
-    ]
-    assert rounds("halving", candidates, 3) == {0: 1, 4: 5, 5: 1, 6: 5, 8: 1, 9: 5}
-    assert rounds("mean", candidates, 3) == dict.fromkeys((0, 4, 5, 6, 8, 9), 3)
-    assert rounds("halving", candidates, 1) == dict.fromkeys((0, 4, 5, 6, 8, 9), 1)
-    assert rounds("halving", candidates[:2], 3) == {0: 3, 4: 3}
-    assert rounds("halving", [tried(1, failed=1), tried(2, 0.1), tried(3, 0.2)], 2) == {1: 1, 2: 2, 3: 2}
-
-
-@given(st.integers(1, 12), st.integers(1, 6))
-def test_halving_never_costs_more(count: int, seeds: int) -> None:
-    wanted = rounds("halving", [tried(number, number / 20) for number in range(count)], seeds)
-    assert sum(wanted.values()) <= count * seeds
-    assert min(wanted.values()) >= 1
-
-
-values = st.floats(0, 1).map(lambda value: round(value, 3))
-
-
-@given(table=st.lists(st.tuples(values, values, values), min_size=1, max_size=6))
-def test_what_a_split_adds_where_all_were_trained_on_all_is_the_difference_of_means(
-    table: list[tuple[float, float, float]],
+@given(table=st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=1, max_size=5), order=st.randoms())
+def test_the_choice_is_never_below_the_default_and_does_not_depend_on_the_order(
+    table: list[list[float]], order: object
 ) -> None:
-    trained = [(number, split, value) for number, row in enumerate(table) for split, value in enumerate(row)]
-    found = split_effects(trained)
-    means = [statistics.fmean(column) for column in zip(*table, strict=True)]
-    assert found == pytest.approx({split: mean - means[0] for split, mean in enumerate(means)}, abs=1e-9)
+    candidates = [confirmed(number, row, searched=row[0]) for number, row in enumerate(table)]
+    number, _ = chosen(*candidates)
+    assert candidates[number].mean >= candidates[0].mean
+    order.shuffle(candidates)  # type: ignore[attr-defined]
+    assert chosen(*candidates)[0] == number
 
 
-def test_a_configuration_that_was_trained_on_the_first_split_alone_has_no_say_in_what_others_add() -> None:
-    both = [(0, 0, 0.5), (0, 1, 0.3), (4, 0, 0.6), (4, 1, 0.5)]
-    assert split_effects(both) == pytest.approx({0: 0.0, 1: -0.15})
-    assert split_effects([*both, (7, 0, 0.9), (8, 0, 0.1)]) == pytest.approx({0: 0.0, 1: -0.15})
-    assert split_effects([(0, 0, 0.5), (3, 0, 0.1)]) == {0: 0.0}
-
-
-def test_a_noise_of_which_split_effects_were_taken_off_has_fewer_degrees_of_freedom() -> None:
-    """Against an analysis of variance by hand: two configurations on three splits leave two degrees of freedom."""
-    table = np.array([[0.5, 0.7, 0.4], [0.6, 0.9, 0.45]])
-    residuals = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
-    adjusted = table - (table.mean(0) - table.mean(0)[0])
-    assert pooled_variance(adjusted.tolist(), estimated=2) == pytest.approx((residuals**2).sum() / 2)
-    assert pooled_variance(adjusted[:1].tolist(), estimated=2) is None
-
-
-def test_on_how_many_splits_the_choice_is_the_best() -> None:
-    chosen = tried(3, 0.5, 0.6, 0.7, 0.3, splits=(0, 1, 2, 0))
-    others = [tried(0, 0.45, splits=(0,)), tried(5, 0.1, 0.65, 0.7, splits=(0, 1, 2))]
-    assert best_on_splits(chosen, [chosen, *others]) == [False, False, True]
-    assert best_on_splits(chosen, [chosen, others[1]]) == [True, False, True]
-    assert best_on_splits(chosen, [chosen]) == []
-
-
-def test_shrunken_means_of_equal_counts_in_closed_form() -> None:
-    groups = [[0.1, 0.3], [0.5, 0.6], [0.9, 0.7], [0.4, 0.5]]
-    noise = pooled_variance(groups)
-    assert noise == pytest.approx(statistics.fmean(map(statistics.variance, groups)))
-    means = [statistics.fmean(group) for group in groups]
-    spread = statistics.variance(means) - noise / 2
-    expected = [
-        statistics.fmean(means) + spread / (spread + noise / 2) * (mean - statistics.fmean(means)) for mean in means
-    ]
-    assert shrunk_means(groups, noise) == pytest.approx(expected)
-
-
-@given(GROUPS, st.floats(1e-3, 1.0))
-def test_shrunken_means_stay_between_the_means(groups: list[list[float]], noise: float) -> None:
-    means = [statistics.fmean(group) for group in groups]
-    found = shrunk_means(groups, noise)
-    assert all(min(means) - 1e-9 <= mean <= max(means) + 1e-9 for mean in found)
-    assert shrunk_means(groups, None) == shrunk_means(groups, 0.0) == means
-
-
-def test_without_two_values_of_anything_there_is_no_noise_to_shrink_by() -> None:
-    assert pooled_variance([[0.1], [0.2]]) is None
-    found = choose("halving", by_number(tried(0, 0.1), tried(1, 0.2)))
-    assert found is not None
-    assert found[0].estimate == found[0].mean == 0.2
-
-
-def test_at_equal_cost_halving_loses_less_and_flatters_less() -> None:
-    """Six candidates with three seeds each; the noise equals the spread of the configurations."""
+def test_a_fixed_shift_of_all_classes_is_beyond_any_noise() -> None:
     generator = np.random.default_rng(0)
-    lost = {"mean": 0.0, "halving": 0.0}
-    flatters = dict(lost)
-    for _ in range(400):
-        quality = generator.normal(size=6)
-        searched = quality + generator.normal(size=6)
-        fresh = quality[:, None] + generator.normal(size=(6, 6))
-
-        def after(seeds: dict[int, int], searched: object = searched, fresh: object = fresh) -> list[Confirmation]:
-            return [
-                tried(number, *fresh[number, :count], searched=(searched[number],))  # type: ignore[index]
-                for number, count in seeds.items()
-            ]
-
-        first = after(dict.fromkeys(range(6), 1))
-        for rule in ("mean", "halving"):
-            found = choose(rule, by_number(*after(rounds(rule, first, 3))))  # type: ignore[arg-type]
-            assert found is not None
-            best = found[0]
-            lost[rule] += quality.max() - quality[best.number]
-            reported = best.mean if rule == "mean" else best.estimate
-            assert reported is not None
-            flatters[rule] += reported - quality[best.number]
-    assert lost["halving"] < 0.9 * lost["mean"]
-    assert abs(flatters["halving"]) < flatters["mean"] / 2
+    base = generator.uniform(0.2, 0.6, 30)
+    assert chosen(confirmed(0, base), confirmed(1, base + 0.01, searched=0.6))[0] == 1
+    noisy = base + generator.normal(0, 0.06, 30)
+    difference = Difference.by_class(confirmed(1, noisy).classes, confirmed(0, base).classes)
+    assert difference is not None
+    assert difference.error is not None
+    assert (chosen(confirmed(0, base), confirmed(1, noisy, searched=0.6))[0] == 1) == (
+        difference.mean > difference.error
+    )
 
 
-@pytest.mark.parametrize("splits", [(0, 0, 0), (0, 1, 2)])
-def test_only_splits_beyond_the_first_take_a_degree_of_freedom_of_the_noise(splits: tuple[int, ...]) -> None:
-    """The estimates of the choice, against those with a noise computed by hand."""
-    table = [[0.5, 0.7, 0.4], [0.6, 0.9, 0.5], [0.2, 0.25, 0.45]]
-    found = choose("mean", by_number(*(tried(number, *row, splits=splits) for number, row in enumerate(table))))
-    assert found is not None
-    within = sum(3 * statistics.pvariance(row) for row in table)
-    freedom = 3 * (3 - 1) - (len(set(splits)) - 1)
-    expected = shrunk_means(table, within / freedom)
-    assert [found[1][number].estimate for number in range(3)] == pytest.approx(expected)
+# The recommendation.
+
+
+def recommended(untrained: Mapping[str, Sequence[float]], **losses: Sequence[float]) -> tuple[str, int | None, str]:
+    found = recommend(
+        {loss: confirmed(number, row) for number, (loss, row) in enumerate(losses.items(), start=1)},
+        {name: {f"c{place}": value for place, value in enumerate(row)} for name, row in untrained.items()},
+        BASIS,
+    )
+    return found.loss, found.number, found.sentence
+
+
+def test_the_loss_with_the_highest_confirmed_mean_is_recommended() -> None:
+    assert recommended({}, pnp=[0.1, 0.2], mpa=[0.3, 0.2]) == (
+        "mpa",
+        2,
+        "Recommended: mpa, trial 2 (chosen on both halves)",
+    )
+
+
+def test_a_loss_must_beat_the_network_without_training() -> None:
+    networks = {"untrained": [0.2, 0.3], "whitened": [0.1, 0.2]}
+    assert recommended(networks, mpa=[0.3, 0.41])[2] == (
+        "Recommended: mpa, trial 1 (10.5 ± 0.5 points above the untrained network on both halves)"
+    )
+    assert recommended(networks, pnp=[0.1, 0.2], mpa=[0.15, 0.45]) == (
+        "untrained",
+        None,
+        "Recommended: the untrained network (no training is better: mpa, the best one, is 5.0 ± 10.0 points above it "
+        "on both halves)",
+    )
+    assert recommended({**networks, "whitened": [0.9, 0.8]}, mpa=[0.3, 0.41])[0] == "whitened"
+
+
+@given(st.integers(2, 400))
+def test_more_classes_show_smaller_differences(count: int) -> None:
+    assert shown_points(count) == pytest.approx(2 * CLASS_POINTS / math.sqrt(count))

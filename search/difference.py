@@ -1,0 +1,103 @@
+"""The difference of two configurations over classes, what a choice rests on, and the recommendation of a search.
+
+Importing this module does not import Optuna.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainables.metrics.table import is_bounded
+
+FEW_CLASSES = 20
+"""With fewer validation classes, a choice is confirmed on halves of the training classes, or may be mostly luck."""
+
+
+CLASS_POINTS = 6.0
+"""The deviation, in points, of the difference of two configurations from class to class, as measured on photographs."""
+
+
+def shown_points(classes: int) -> float:
+    """Return the difference of two configurations that this number of classes can show: two standard errors."""
+    return 2 * CLASS_POINTS / math.sqrt(classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The difference of two configurations, the first minus the second.
+
+    ``error`` is its standard error over the ``classes`` that validated; None with fewer than two, and if the objective
+    has no values by class.
+    """
+
+    mean: float
+    error: float | None
+    classes: int
+
+    @classmethod
+    def by_class(cls, first: Mapping[str, float], second: Mapping[str, float]) -> "Difference | None":
+        """Return the difference of the values by class; None without any."""
+        pairs = [first[name] - second[name] for name in first if name in second]
+        if not pairs:
+            return None
+        error = statistics.stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else None
+        return cls(mean=statistics.fmean(pairs), error=error, classes=len(pairs))
+
+    def is_above(self, errors: float) -> bool:
+        """Return True if it is above 0 by more than this number of standard errors."""
+        return self.mean > errors * (self.error or 0.0)
+
+    def text(self, objective: str) -> str:
+        """Return it without its sign, with its standard error: ``1.2 ± 0.9 points``."""
+        if not is_bounded(objective):
+            return f"{abs(self.mean):.4g}" + ("" if self.error is None else f" ± {self.error:.2g}")
+        error = "" if self.error is None else f" ± {100 * self.error:.1f}"
+        return f"{100 * abs(self.mean):.1f}{error} points"
+
+    def side(self, objective: str) -> str:
+        """Return it with its sign in words: ``1.2 ± 0.9 points above``."""
+        return f"{self.text(objective)} {'above' if self.mean > 0 else 'below'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """The basis of a choice.
+
+    Attributes:
+        objective: the metric.
+        validation: the classes that validated the search, in words: "on the 4 validation classes".
+        confirmation: the same for the confirmation.
+        better_by: the standard errors by which a configuration must be better than the default.
+    """
+
+    objective: str
+    validation: str
+    confirmation: str
+    better_by: float
+
+
+# The recommendation of a search.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """The model that a search recommends, from its training classes alone.
+
+    Attributes:
+        loss: the loss, or the network without training.
+        number: the number of the chosen trial; None for a network without training.
+        basis: what it rests on, in words.
+    """
+
+    loss: str
+    number: int | None
+    basis: str
+
+    @property
+    def sentence(self) -> str:
+        """The recommendation in a sentence, without a full stop."""
+        if self.number is None:
+            return f"Recommended: the {self.loss} network ({self.basis})"
+        of_trial = f"trial {self.number}" if self.number else "the default"
+        return f"Recommended: {self.loss}, {of_trial} ({self.basis})"
