@@ -130,7 +130,9 @@ def expected_works(plan: Plan) -> list[Work]:
             if stage not in stages and not (stage is Stage.AUDIT and Stage.SEARCH in stages):
                 continue
             epochs: float = config.training.epochs
-            if stage is not Stage.TEST:
+            if stage is Stage.SELECT and plan.on_halves:
+                epochs /= 2  # of half of the classes
+            elif stage is not Stage.TEST:
                 epochs *= max(1, len(plan.split.folds))
             if stage is Stage.SEARCH:
                 budget = replace(budget, trials=max(0, budget.trials - _copied(plan, loss)))

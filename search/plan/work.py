@@ -49,15 +49,17 @@ def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work
     whole = config.training.epochs * max(1, len(search.plan.split.folds))
     for loss in config.loss_names:
         planned = planned_budgets(search.plan, loss)
+        epochs_each = dict.fromkeys(Stage, float(whole)) | {Stage.TEST: float(config.training.epochs)}
+        if search.plan.on_halves:  # an epoch of half of the classes takes half of the time
+            epochs_each[Stage.SELECT] = config.training.epochs / 2
         for stage in stages if Stage.SEARCH not in stages else (*stages, Stage.AUDIT):
-            on_halves = stage is Stage.SELECT and search.plan.on_halves
             yield Work(
                 study=study_name(search.name, loss, stage),
                 loss=loss,
                 stage=stage,
                 budget=planned[stage],
                 tally=Tally.of(search.trials(loss, stage)),
-                epochs_each=config.training.epochs if stage is Stage.TEST or on_halves else whole,
+                epochs_each=epochs_each[stage],
             )
 
 

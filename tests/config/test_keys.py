@@ -133,7 +133,7 @@ def test_comments_keep_text_of_every_kind() -> None:
         ("model.weights=imagnet", "imagenet"),
         ("training.augment=crop_flp", "crop_flip"),
         ("metrics.gallery=training_hal", "training_half"),
-        ("selection.rule=halvin", "halving"),
+        ("selection.on=halve", "halves"),
         ("dataset={name: features, file: texts.npy}", ".npz"),
         ("space.mpa.scal=3", "scale"),
         ("space.model.poolin=[avg]", "pooling"),

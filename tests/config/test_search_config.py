@@ -32,7 +32,7 @@ search: {from: null, trials: 16, epochs: null, sampler: tpe, pruner: asha, objec
          max_concurrent: null, storage: null}
 metrics: {validation: [recall_at_1, map_at_r], test: all, gallery: validation}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
-selection: {finalists: 3, seeds: 2, splits: 1}
+selection: {finalists: 3, on: auto, better_by: 1, seeds: null}
 final: {seeds: 3, train_on: train}
 noise: {loss: null, configuration: default, seeds: 5, splits: 0}
 checkpoints: {storage_path: null, max_gb: null}

@@ -14,7 +14,7 @@ from support.driving import record, train
 
 from search.driver.progress import Progress
 from search.driver.progress_view import NOTHING, SlotLine, StudyLine, phase, sparkline, time_left, view
-from search.driver.stages import confirm_stages, search_stage
+from search.driver.stages import confirm_stage, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.stages import Stage
@@ -48,7 +48,7 @@ def progress_of(
 
 def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
     yield search_stage(search)
-    yield from confirm_stages([search])
+    yield confirm_stage(search)
 
 
 def by_number(job: RunningTrial, epoch: int) -> float:

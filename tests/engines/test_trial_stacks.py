@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import drive, only, record
 
-from search.driver.stages import confirm_stages, search_stage
+from search.driver.stages import confirm_stage, search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.queued import RunningTrial, TrialListener
@@ -262,7 +262,7 @@ def test_the_seeds_of_one_configuration_are_one_stack(opened: Callable[..., Open
         space={"mpa": {"proxies_per_class": [1, 2, 4]}},
     )  # fmt: skip
     drive(search, lambda job, epoch: job.number / 10)
-    workers = Workers(confirm_stages([search]), workers=1, size=3)
+    workers = Workers(iter([confirm_stage(search)]), workers=1, size=3)
     trained: list[list[tuple[int, int]]] = []
     while not workers.queue.done:
         workers.step(0)

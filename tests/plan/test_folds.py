@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from support.driving import only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-from search.driver.stages import confirm_stages, final_stage, freeze, recorded_outcome, search_stage
+from search.driver.stages import confirm_stage, final_stage, freeze, recorded_outcome, search_stage
 from search.driver.synchronise import make_projection, synchronise
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
@@ -137,7 +137,7 @@ def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_o
     """Every fold's model is trained for the test; or one on all classes, for the folds' median best epoch."""
     search = opened(**FOLDED, search={"trials": 1}, final={"seeds": 2, "train_on": train_on})
     drive(search, search_stage(search))
-    for stage in confirm_stages([search]):
+    for stage in [confirm_stage(search)]:
         drive(search, stage)
     assert len(search.study("pnp", Stage.SELECT).trials()) == 2
     selection = freeze(search)

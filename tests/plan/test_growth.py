@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 from support.driving import train
 
 from search.config.search_config import parse_config
-from search.driver.stages import confirm_stages, final_stage, freeze, search_stage
+from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
 from search.plan.growth import growth
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
@@ -52,7 +52,7 @@ def go_on(plan: Plan, *, tested: bool = False) -> OpenedSearch:
 
 def _until_the_choice(search: OpenedSearch) -> Iterator[QueuedStage]:
     yield search_stage(search)
-    yield from confirm_stages([search])
+    yield confirm_stage(search)
 
 
 def _train(search: OpenedSearch, stages: Iterator[QueuedStage]) -> None:

@@ -70,7 +70,8 @@ def test_exactly_the_asked_number_of_trials_is_finished(runs: Path) -> None:
                 assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))
                 assert [entry["epoch"] for entry in epochs_of(trial)] == list(range(1, EPOCHS + 1))
         confirmed = [
-            (t.user_attrs["source_trial"], t.user_attrs["seed"]) for t in stored(runs, "small", f"{loss}@confirm")
+            (t.user_attrs["source_trial"], t.user_attrs["seed"], t.user_attrs["half"])
+            for t in stored(runs, "small", f"{loss}@confirm")
         ]
         assert len(set(confirmed)) == len(confirmed)
 

@@ -14,7 +14,7 @@ import pytest
 from support.driving import record
 from support.made_search import made_search
 
-from search.driver.stages import confirm_stages, freeze, search_stage
+from search.driver.stages import confirm_stage, freeze, search_stage
 from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
@@ -68,7 +68,7 @@ def left(job: RunningTrial) -> int:
 
 def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
     yield search_stage(search)
-    yield from confirm_stages([search])
+    yield confirm_stage(search)
 
 
 @pytest.mark.parametrize("draw", range(3))

@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import drive, only, record, train
 
-from search.driver.stages import confirm_stages, final_stage, freeze
+from search.driver.stages import confirm_stage, final_stage, freeze
 from search.plan.search import OpenedSearch
 from search.report.comparison import compare
 from search.report.comparison_tables import headline_tables, text_tables
@@ -57,7 +57,7 @@ def test_tables_and_summary_and_report_say_which(opened: Callable[..., OpenedSea
     """Of the chosen configuration one final seed diverges and one is never trained; the default's are all there."""
     search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 3}, losses=["pnp"])
     drive(search, lambda job, epoch: job.number / 10 + epoch / 100)
-    queue = TrialQueue(confirm_stages([search]))
+    queue = TrialQueue(iter([confirm_stage(search)]))
     while job := queue.next_trial():
         train(queue, job, lambda job, epoch: job.study.trial(job.number).user_attrs["source_trial"] / 10)
     selection = freeze(search)

@@ -12,7 +12,7 @@ from support.small_search import small_search
 from support.summaries import made_loss, made_summary
 
 from search.config.search_config import parse_config
-from search.driver.stages import confirm_stages, final_stage, freeze, noise_stage, search_stage
+from search.driver.stages import confirm_stage, final_stage, freeze, noise_stage, search_stage
 from search.driver.synchronise import loss_run, search_run
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
@@ -138,7 +138,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
     def stages() -> Iterator[QueuedStage]:
         yield noise_stage(search)
         yield search_stage(search)
-        yield from confirm_stages([search])
+        yield confirm_stage(search)
         yield final_stage(search, freeze(search))
 
     queue = TrialQueue(stages())

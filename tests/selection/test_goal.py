@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
+from search.difference import Basis
 from search.goal import IDEAL, Constraint, Goal, Objective, bound_text, dominates
 from search.selection.choice import Confirmation, choose, unmet_sentence
 from trainables.mistakes import Mistakes
@@ -94,9 +95,12 @@ def test_equal_points_do_not_dominate_each_other() -> None:
     assert not dominates((1.0, 2.0), (1.0, 2.0))
 
 
+BASIS = Basis(objective="map_at_r", validation="in the search", confirmation="on halves", better_by=1.0)
+
+
 def confirmed(number: int, value: float, ms: float, failed: int = 0) -> Confirmation:
     return Confirmation(
-        number=number, params={"margin": number}, searched=(value,), values=(value, value), splits=(0, 0),
+        number=number, params={"margin": number}, searched=(value,), values=(value, value), classes={},
         best_epochs=(1, 1), failed=failed, measured=measured(value, ms),
     )  # fmt: skip
 
@@ -107,31 +111,31 @@ def by_number(*entries: Confirmation) -> dict[int, Confirmation]:
 
 def test_the_choice_is_the_best_that_meets_the_constraints() -> None:
     candidates = by_number(confirmed(0, 0.9, 9.0), confirmed(3, 0.5, 4.0), confirmed(7, 0.6, 4.5))
-    found = choose("mean", candidates, goal("< 5", objectives=TWO[:1]))
+    found = choose(candidates, {"margin": 0}, BASIS, goal("< 5", objectives=TWO[:1]))
     assert found is not None
     assert found[0].number == 7
-    assert found[2].endswith("; 1 of 3 finalists do not meet the constraints")
+    assert found[1].endswith("; 1 of 3 finalists do not meet the constraints")
 
 
 def test_the_choice_between_objectives_says_where_it_comes_from() -> None:
     candidates = by_number(
         confirmed(0, 0.9, 9.0), confirmed(3, 0.1, 1.0), confirmed(7, 0.8, 2.0), confirmed(8, 0.7, 3.0)
     )
-    found = choose("halving", candidates, goal())
+    found = choose(candidates, {"margin": 0}, BASIS, goal())
     assert found is not None
     assert found[0].number == 7
-    assert found[2].startswith(
+    assert found[1].startswith(
         "trial 7 is one of 3 on the Pareto front of 4 confirmed configurations, with map_at_r 0.8, embed_ms 2 and 2 "
         "fresh seeds"
     )
     failed = {**candidates, 7: confirmed(7, 0.8, 2.0, failed=1)}
-    assert choose("halving", failed, goal())[0].number != 7  # type: ignore[index]
+    assert choose(failed, {"margin": 0}, BASIS, goal())[0].number != 7  # type: ignore[index]
 
 
 def test_nothing_is_chosen_beyond_the_constraints() -> None:
     candidates = by_number(confirmed(0, 0.9, 9.0), confirmed(3, 0.5, 7.0))
     one = goal("< 5", objectives=TWO[:1])
-    assert choose("mean", candidates, one) is None
+    assert choose(candidates, {"margin": 0}, BASIS, one) is None
     assert unmet_sentence("mpa", list(candidates.values()), one) == (
         "No confirmed configuration of mpa meets search.constraints; of trial 0, embed_ms is 9, which must be < 5."
     )

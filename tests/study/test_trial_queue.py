@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import OperationalError
 from support.driving import drive, only, record, train
 
-from search.driver.stages import NothingToSelect, confirm_stages, final_stage, freeze, search_stage
+from search.driver.stages import NothingToSelect, confirm_stage, final_stage, freeze, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
 from search.stages import Stage
@@ -206,7 +206,7 @@ def test_stages_follow_each_other_and_wait(opened: Opened) -> None:
     def stages() -> Iterator[QueuedStage]:
         yield search_stage(search)
         order.append("between")
-        yield from confirm_stages([search])
+        yield confirm_stage(search)
         order.append("after")
 
     queue = TrialQueue(stages())
@@ -226,11 +226,11 @@ def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) ->
     search = opened(search={"trials": 3, "pruner": "none"}, selection={"finalists": 2, "seeds": 2})
     values = count(1)
     drive(search, lambda job, epoch: next(values) / 1000)
-    queue = TrialQueue(confirm_stages([search]))
+    queue = TrialQueue(iter([confirm_stage(search)]))
     while job := queue.next_trial():
         configuration = job.study.trial(job.number).user_attrs["source_trial"]
         train(queue, job, lambda job, epoch, better=configuration: better / 10)
-    assert not list(iter(TrialQueue(confirm_stages([search])).next_trial, None)), "a second driver doubles nothing"
+    assert not list(iter(TrialQueue(iter([confirm_stage(search)])).next_trial, None)), "a second driver doubles nothing"
     seeds = {}
     for loss in search.config.loss_names:
         rows = [trial.user_attrs for trial in search.study(loss, Stage.SELECT).trials()]
@@ -250,7 +250,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
     """The chosen configuration and the default are trained again, on 90 % or on all training classes."""
     search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 2, "train_on": train_on}, losses=["pnp"])
     drive(search, lambda job, epoch: job.number / 10 if epoch == 2 else 0.0)
-    queue = TrialQueue(confirm_stages([search]))
+    queue = TrialQueue(iter([confirm_stage(search)]))
     while job := queue.next_trial():
         chosen = search.study("pnp", Stage.SELECT).trial(job.number).user_attrs["source_trial"]
         train(queue, job, lambda job, epoch, chosen=chosen: chosen / 10 if epoch == 2 else 0.0)

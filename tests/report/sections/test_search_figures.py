@@ -23,7 +23,7 @@ from support.driving import only, record
 from support.summaries import made_loss, made_row
 
 from search.config.tables import PRUNERS
-from search.driver.stages import confirm_stages, freeze, search_stage
+from search.driver.stages import confirm_stage, freeze, search_stage
 from search.goal import Constraint, Goal, Objective
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
@@ -94,7 +94,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Ope
     search.begin_session(0.0, 2)
     clock = count(1)
     train(search_stage(search), goodness, FAILURES, clock)
-    for stage in confirm_stages([search]):
+    for stage in [confirm_stage(search)]:
         train(stage, lambda job, epoch: goodness(job, epoch) - 0.02, {}, clock)
     freeze(search)
     return search
