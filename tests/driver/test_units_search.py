@@ -188,7 +188,6 @@ def test_an_unknown_scorer_is_a_sentence_before_anything_runs(file: Path) -> Non
         ),
         ({"split": {"until": 3}}, ["split: until is 3, which a split by class does not use; remove it."]),
         ({"split": {"by": "day"}}, ["split.by: "]),
-        ({"selection": {"splits": 2, "seeds": 2}}, ["selection.splits: the parts of the split are given"]),
         ({"split": {**TIMES, "until": "2024-04-01"}}, ["split.until is 2024-04-01 and test_from 2024-03-01"]),
     ],
 )
