@@ -235,9 +235,9 @@ def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     ("change", "expected"),
     [
         (lambda text: text[: len(text) // 2], "is damaged"),
-        (lambda text: "[]", "its format is null and this version reads 6"),
-        (lambda text: text.replace('"format": 6,', ""), "its format is null and this version reads 6"),
-        (lambda text: text.replace('"format": 6', '"format": 1'), "its format is 1 and this version reads 6"),
+        (lambda text: "[]", "its format is null and this version reads 7"),
+        (lambda text: text.replace('"format": 7,', ""), "its format is null and this version reads 7"),
+        (lambda text: text.replace('"format": 7', '"format": 1'), "its format is 1 and this version reads 7"),
         (lambda text: text.replace('"epochs": 0', '"epochs": "none"'), "is damaged (losses.mpa.epochs: "),
         (lambda text: text.replace('"merge"', '"merged"'), "is damaged (split.merge: "),
     ],

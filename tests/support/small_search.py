@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from trainables.data.sets.glyphs import Glyphs
+
 GLYPHS: dict[str, Any] = {
     "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
     "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
@@ -27,6 +29,17 @@ def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20)
         for image in range(images):
             pixels = np.clip(colour + generator.normal(0, 40, (size, size, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / f"{image:02d}.png")
+    return root
+
+
+def draw_glyphs(root: Path) -> Path:
+    """Write sixteen classes of ten drawn signs as image files."""
+    glyphs = Glyphs(num_classes=16, images_per_class=10, centres=2, size=20)
+    for name, keys in glyphs.classes().items():
+        for number, key in enumerate(keys):
+            path = root / name / f"{number:02d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(glyphs.read(key)).save(path)
     return root
 
 
