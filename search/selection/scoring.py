@@ -140,7 +140,8 @@ def in_small_galleries(
     of_images_N = labels_N.cpu().numpy()
     known = np.unique(of_images_N if protocol is None else of_images_N[protocol.queries_N.numpy()])
     if classes >= len(known):
-        return evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N, protocol=protocol)[metric]
+        found = evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N, protocol=protocol)
+        return found[metric_name(metric)]
     generator = np.random.default_rng(0)
     values = []
     for _ in range(DRAWS):
@@ -152,7 +153,7 @@ def in_small_galleries(
             superclasses_N=None if superclasses_N is None else superclasses_N[chosen],
             protocol=None if protocol is None else protocol[chosen],
         )
-        values.append(drawn[metric])
+        values.append(drawn[metric_name(metric)])
     return float(np.mean(values))
 
 
