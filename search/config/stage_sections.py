@@ -216,8 +216,8 @@ class FinalSection(ConfigSection):
     best epochs.
     """
     within: float | None = Field(default=None, gt=0)
-    """The margin of equivalence, in points of the metric, or in the unit of a metric of your own: two rows whose
-    difference has an interval within it are the same. It is frozen with the choice; null: no rows are. Example: 1.0.
+    """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
+    same. It is frozen with the choice; null: no rows are. Example: 1.0.
     """
 
     @property

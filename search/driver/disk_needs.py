@@ -151,10 +151,10 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
         expected=max(0, round(expected) - written),
         least=max(0, round(least) - written),
     )
-    if config.has_baselines and Stage.TEST in config.stages:
+    if config.model.is_pretrained and Stage.TEST in config.stages:
         trained += len(BASELINES)
     held_out = plan.split.test if Stage.TEST in config.stages else ()
-    classes = config.source.classes()
+    classes = config.dataset.source.classes()
     rows = (
         OF_SEARCH
         + trials * (OF_TRIAL + OF_EPOCH * config.training.epochs)
@@ -234,8 +234,6 @@ def numbers_of(config: SearchConfig) -> int:
 def _result_bytes(config: SearchConfig, images: int) -> int:
     """Return the bytes of one tested model's results on ``images`` test images."""
     metrics = len(config.test_metrics)
-    if config.declared_metrics:  # and no ranking
-        return images * (OF_TEST_IMAGE + OF_METRIC * metrics)
     return OF_CURVES + images * (OF_TEST_IMAGE + OF_METRIC * metrics) + min(images, MOST_NEIGHBOURS) * OF_NEIGHBOURS
 
 

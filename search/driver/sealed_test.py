@@ -75,7 +75,9 @@ class _Candidate:
 
 def sealed(plan: Plan) -> SealedTest:
     """Return the sealed test classes of ``plan``."""
-    return SealedTest(dataset=plan.config.source, split=plan.split, short_side=plan.short_side, cache=plan.cache)
+    return SealedTest(
+        dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
+    )
 
 
 def score_test(
@@ -188,7 +190,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             openings[selection.search] = opening
         else:
             # Two data sets may use the same names for different images, which shows only when the images are read.
-            dataset = candidate.search.config.source
+            dataset = candidate.search.config.dataset.source
             unopened.setdefault((selection.test_digest, dataset), []).append(candidate)
     for (test_digest, _), sharing in unopened.items():
         opening = ledger.open(
@@ -243,7 +245,7 @@ def _score_held(
             checkpoint=checkpoint,
             images=images,
             metrics=candidate.selection.test_metrics,
-            gallery=None if plan.config.declared_metrics else test_gallery(plan),
+            gallery=test_gallery(plan),
             per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             gpu=plan.config.resources.gpus_per_trial > 0,
         )
@@ -253,9 +255,7 @@ def _score_held(
     scored, baselines = results[: len(scorings)], [*chain.from_iterable(results[len(scorings) :])]
     from search.selection import NAME, thumbnails_of
 
-    pictures: dict[str, bytes] = {}
-    if not plan.config.declared_metrics:  # otherwise there is no ranking
-        pictures[NAME] = thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()
+    pictures = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     folder = plan.folder.path / "test" / opening.id
     written = [*(files for _, files in (*scored, *baselines)), pictures]
     for name, content in chain.from_iterable(files.items() for files in written):
@@ -266,7 +266,7 @@ def _score_held(
         "overlap": overlap,
         "scores": [scores for scores, _ in scored],
         **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
-        **({"thumbnails_sha256": hashlib.sha256(pictures[NAME]).hexdigest()} if pictures else {}),
+        "thumbnails_sha256": hashlib.sha256(pictures[NAME]).hexdigest(),
     }
     record["digest"] = scores_digest(record)
     ended = read_json(plan.folder.test).get(ENDED) if plan.folder.test.exists() else None
@@ -392,7 +392,7 @@ class SealedImagesCheck:
         self._thread.join(CHECK_S)
 
     def _run(self) -> None:
-        first = {(plan.config.source, plan.split.test): plan for plan in reversed(self._plans)}
+        first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(self._plans)}
         for plan in reversed(first.values()):
             try:
                 sentence = sealed(plan).damage(CHECK_S)

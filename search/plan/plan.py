@@ -40,7 +40,7 @@ class Plan:
     def images(self) -> StoreSpec:
         """The images of the training half only."""
         half = {*self.split.train, *self.split.validation}
-        dataset = self.config.source
+        dataset = self.config.dataset.source
         return StoreSpec(
             dataset=dataset,
             class_names=tuple(name for name in dataset.classes() if name in half),

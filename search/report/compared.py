@@ -24,7 +24,6 @@ class Pair(Result):
         p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1; with ``final.seeds: auto`` divided by the
             look's share of the error.
         differ: True if ``p_corrected`` is at most 5 %.
-        of_classes: False if the metric is a single number, so that ``ci95`` and ``p`` are of other seeds alone.
         within: the margin of equivalence, in the unit of the metric; None without one.
         same: True if ``ci95`` lies between -``within`` and ``within``: two one-sided tests, corrected for all pairs.
             Rows may be the same within a margin and ``differ`` nevertheless.
@@ -40,7 +39,6 @@ class Pair(Result):
     p: float
     p_corrected: float
     differ: bool
-    of_classes: bool = True
     within: float | None = None
     same: bool = False
     is_open: bool = False

@@ -275,7 +275,7 @@ def _detectable(values: Sequence[float], plan: Plan) -> Detectable:
     network. It is proportional to the deviation of the noise, and so are the ends of its interval.
     """
     losses, seeds = len(plan.config.loss_names), plan.config.final.looks[-1]
-    pairs = losses * (1 + plan.config.has_baselines) + losses * (losses - 1) // 2
+    pairs = losses * (1 + plan.config.model.is_pretrained) + losses * (losses - 1) // 2
     if len(values) < MIN_NOISE_SEEDS:
         return Detectable(seeds=seeds, pairs=pairs, difference=None)
     std = statistics.stdev(values)

@@ -25,7 +25,6 @@ class ScoredModel(_Stored):
         metrics: value of each metric.
         in_small_galleries: objective on test galleries with as many classes as a validation gallery.
         per_image: name of the file with the per-image results.
-        per_item: the metrics that have a value per item, of a training that scores its items itself; None for others.
     """
 
     loss: str
@@ -35,7 +34,6 @@ class ScoredModel(_Stored):
     metrics: Mapping[str, float]
     in_small_galleries: float | None
     per_image: str
-    per_item: tuple[str, ...] | None = None
 
 
 class ScoredBaseline(_Stored):

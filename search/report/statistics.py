@@ -95,19 +95,16 @@ class ScoredRows(Generic[Key]):
     A network without training has one value per class: other seeds would not change it, other classes would. It adds
     nothing to the variances that the trained rows lend each other, so their differences do not depend on it.
 
-    Scores without values per class are those of a single class. Then nothing is known of other test items: the variance
-    of a contrast is that of the seeds alone.
-
     Args:
         sums: for each row, the sum of the query scores of each test class, [S, C].
-        counts_C: number of queries of each test class, of which there are at least ``MIN_CLASSES``, or one.
+        counts_C: number of queries of each test class, of which there are at least ``MIN_CLASSES``.
         fixed: the sums of rows without training, [C].
     """
 
     def __init__(
         self, sums: Mapping[Key, Floats], counts_C: NDArray[np.int64], fixed: Mapping[Key, Floats] | None = None
     ) -> None:
-        assert len(counts_C) == 1 or len(counts_C) >= MIN_CLASSES
+        assert len(counts_C) >= MIN_CLASSES
         assert all(len(of_row) > 1 for of_row in sums.values())
         self._share_C = counts_C / counts_C.sum()
         self._unbias, self._class_freedom = _of_weighted_classes(self._share_C)
@@ -203,11 +200,8 @@ def shrunk(
 def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:
     """Return the factor that makes Σ w²(x − Σwx)² unbiased for the variance of Σwx, and its degrees of freedom.
 
-    They are those of a quadratic form in classes of equal variance: C / (C − 1) and C − 1 if all have equal size. A
-    single class has no variance.
+    They are those of a quadratic form in classes of equal variance: C / (C − 1) and C − 1 if all have equal size.
     """
-    if len(share_C) == 1:
-        return 0.0, 1.0
     two, three, four, five = (float((share_C**power).sum()) for power in (2, 3, 4, 5))
     trace = two - 2 * three + two**2  # of the form's matrix, and below of its square
     of_square = four - 4 * five + 4 * two * four + 2 * three**2 - 4 * two**2 * three + two**4

@@ -100,7 +100,6 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             merge=split.merge,
             label_noise=split.label_noise,
             marks=tuple(name for name, _ in split.marks),
-            by=split.by,
         ),
         objective=config.objective,
         noise=noise_summary(search.plan, trials[config.noise_loss][Stage.NOISE]),
