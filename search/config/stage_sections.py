@@ -32,13 +32,11 @@ LearnFrom = Annotated[
 
 
 class SearchSection(ConfigSection):
-    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``, ``hours`` or ``gpu_hours``.
+    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs`` or ``hours``.
 
-    Hours are those of its trials, one after the other; GPU hours are as many times ``resources.gpus_per_trial``. With
-    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``. The limit
-    ``patience_epochs`` counts the epochs of these trials.
+    Hours are those of its trials, one after the other.
 
-    The trials of another search (``from``, here :attr:`origin`) count as its own. The selection ignores audited ones.
+    The trials of another search (``from``, here :attr:`origin`) count as its own.
     """
 
     origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
@@ -54,18 +52,8 @@ class SearchSection(ConfigSection):
     """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
     hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
-    gpu_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """The budget of each loss in GPU hours: hours times `resources.gpus_per_trial`; null: unlimited. Example: 24."""
     budget: Literal["each", "together"] = "each"
-    """What `epochs`, `hours` and `gpu_hours` are for: each loss, or all losses together, which get equal shares."""
-    patience: int | None = Field(default=None, ge=1)
-    """The number of trials without an improvement by more than `min_gain` after which a loss ends; null: none. Example:
-    8.
-    """
-    patience_epochs: int | None = Field(default=None, ge=1)
-    """The number of epochs of trials without such an improvement after which a loss ends; null: none. Example: 60."""
-    min_gain: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """The smallest improvement of the objective that `patience` and `patience_epochs` count."""
+    """What `epochs` and `hours` are for: each loss, or all losses together, which get equal shares."""
     sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
     """The method that proposes trials."""
     pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
@@ -78,8 +66,6 @@ class SearchSection(ConfigSection):
     """
     constraints: Constraints = Field(default_factory=dict)
     """What a chosen configuration must meet: bounds of metrics, `embed_ms` or `size_mb`. Example: {embed_ms: "< 5"}."""
-    audit: int = Field(default=0, ge=0)
-    """The number of pruned trials of each loss that are trained to their end, to measure the effect of pruning."""
     seed: int = 0
     """The seed of all trials and proposals."""
     max_concurrent: int | None = Field(default=None, ge=1)
@@ -152,19 +138,8 @@ class SearchSection(ConfigSection):
 
     @model_validator(mode="after")
     def _budget_to_share(self) -> "SearchSection":
-        if self.budget == "together" and (self.epochs, self.hours, self.gpu_hours) == (None, None, None):
-            raise Mistakes(
-                "budget is together and there is none to share; set epochs, hours or gpu_hours, or leave it out."
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _gain_of_patience(self) -> "SearchSection":
-        if self.min_gain and self.patience is None and self.patience_epochs is None:
-            raise Mistakes(
-                f"min_gain is {self.min_gain:g} and patience null, which it belongs to, as is patience_epochs; set one "
-                "of them, or leave it out."
-            )
+        if self.budget == "together" and (self.epochs, self.hours) == (None, None):
+            raise Mistakes("budget is together and there is none to share; set epochs or hours, or leave it out.")
         return self
 
 
@@ -197,20 +172,14 @@ class SelectionSection(ConfigSection):
 
 
 TrainOn = Literal["train", "all"]
-LOOKS = (3, 5, 8)
-"""The numbers of seeds after which ``seeds: auto`` compares on the test classes."""
 """The classes that train: those that do not validate, or all training classes."""
 
 
 class FinalSection(ConfigSection):
     """The trainings of the chosen configurations before the test."""
 
-    seeds: Annotated[int, Field(ge=1)] | Literal["auto"] = 3
-    """The number of final trainings of each configuration, whose models are tested; `auto`: 3, 5 and 8 in turn, until
-    each pair of the test table is decided or more seeds could not decide it. Example: auto.
-    """
-    at_most: int = Field(default=8, ge=LOOKS[0])
-    """The largest number of `seeds: auto`."""
+    seeds: int = Field(default=3, ge=1)
+    """The number of final trainings of each configuration, whose models are tested."""
     train_on: TrainOn = "train"
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
@@ -219,13 +188,6 @@ class FinalSection(ConfigSection):
     """The margin of equivalence, in points of the metric, or in the unit of a metric of your own: two rows whose
     difference has an interval within it are the same. It is frozen with the choice; null: no rows are. Example: 1.0.
     """
-
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """The numbers of seeds after which the test is looked at; a single one unless ``seeds`` is auto."""
-        if self.seeds != "auto":
-            return (self.seeds,)
-        return (*(seeds for seeds in LOOKS if seeds < self.at_most), self.at_most)
 
 
 class NoiseSection(ConfigSection):

@@ -127,7 +127,7 @@ def expected_works(plan: Plan) -> list[Work]:
     works = []
     for loss in config.loss_names:
         for stage, budget in planned_budgets(plan, loss).items():
-            if stage not in stages and not (stage is Stage.AUDIT and Stage.SEARCH in stages):
+            if stage not in stages:
                 continue
             epochs: float = config.training.epochs
             if stage is not Stage.TEST:

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENDED = "ended"
-"""The key of ``test.json`` for after which look the test ended, and why; a test without looks lacks it."""
-
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -91,14 +88,6 @@ class RunFolder:
     def test(self) -> Path:
         """The test results."""
         return self.path / "test.json"
-
-    @property
-    def is_tested(self) -> bool:
-        """True if the test has its results; with ``final.seeds: auto`` also those of its last look."""
-        if not self.test.exists():
-            return False
-        content = read_json(self.test)
-        return content["openings"][0].get("look") is None or ENDED in content
 
     @property
     def summary(self) -> Path:

@@ -20,7 +20,7 @@ from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
 from search.secrets import expand
 from search.stages import Stage, study_name
-from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage, to_audit
+from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
 from trainables.files import write_json, write_text
@@ -181,21 +181,12 @@ def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[F
     if stage is Stage.SELECT:
         return plan.folder.selection.exists()
     if stage is Stage.TEST:
-        return plan.folder.is_tested
+        return plan.folder.test.exists()
     if stage is Stage.NOISE:
         noise = plan.config.noise
         ended = sum(trial.state.is_finished() for trial in trials(plan.config.noise_loss, Stage.NOISE))
         return ended >= noise.seeds + noise.splits
-    return all(_is_searched(plan, loss, trials) for loss in plan.config.loss_names)
-
-
-def _is_searched(plan: Plan, loss: str, trials: Callable[[str, Stage], Sequence[FrozenTrial]]) -> bool:
-    searched, search = trials(loss, Stage.SEARCH), plan.config.search
-    if not plan.budget(loss).done(searched) or not search.audit:
-        return plan.budget(loss).done(searched)
-    wanted = {trial.number for trial in to_audit(searched, search.audit, seed=search.seed, loss=loss)}
-    audited = [trial for trial in trials(loss, Stage.AUDIT) if trial.state.is_finished()]
-    return wanted <= {trial.user_attrs["source_trial"] for trial in audited}
+    return all(plan.budget(loss).done(trials(loss, Stage.SEARCH)) for loss in plan.config.loss_names)
 
 
 # Trials copied from another search (``search.from``).

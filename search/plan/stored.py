@@ -324,7 +324,7 @@ def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally, *
 
 def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
     stages = {row.stage for row in studies}
-    if search.folder.is_tested:
+    if search.folder.test.exists():
         return "tested"
     if Stage.TEST in stages:
         return "training for the test"
@@ -335,8 +335,6 @@ def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
     left = [row.stage for row in studies if row.complete + row.pruned + row.failed < row.planned]
     if not left and sum(row.stage is Stage.SEARCH for row in studies) == len(search.losses):
         return "searched"
-    if Stage.AUDIT in stages:
-        return "auditing the pruning"
     if stages == {Stage.NOISE}:
         return "measuring the noise" if left else "noise measured"
     return "searching"
