@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from search.config.names import allowed_measure, allowed_objective, known_name, plain_name
+from search.config.names import allowed_measure, allowed_objective, known_name
 from search.config.sections import MOST_SPLITS, Address, ConfigSection, Metric
 from search.config.tables import PRUNERS, SAMPLERS
 from search.goal import IDEAL, bound_text
@@ -18,34 +18,12 @@ Objectives = Annotated[tuple[Annotated[str, AfterValidator(allowed_objective)], 
 Constraints = dict[Annotated[str, AfterValidator(allowed_measure)], Annotated[str, AfterValidator(bound_text)]]
 
 
-def _names_or_word(value: Any) -> Any:
-    """Return a list of names as a tuple, and null as `none`."""
-    if value is None:
-        return "none"
-    return tuple(value) if isinstance(value, list) else value
-
-
-LearnFrom = Annotated[
-    Literal["none", "auto"] | tuple[Annotated[str, AfterValidator(plain_name)], ...], BeforeValidator(_names_or_word)
-]
-"""The earlier searches that a search learns from."""
-
-
 class SearchSection(ConfigSection):
     """The search of each loss: at most ``trials`` trials, within a budget of ``epochs`` or ``hours``.
 
     Hours are those of its trials, one after the other.
-
-    The trials of another search (``from``, here :attr:`origin`) count as its own.
     """
 
-    origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
-    """The name of another search in the runs folder whose trials this one begins with. Example: birds."""
-    learn_from: LearnFrom = "none"
-    """The earlier searches in the runs folder whose choices are the first trials of the same losses, on whatever data:
-    `auto` for all, or their names; at most a quarter of the trials. Their test values are not read, and searches that
-    know classes of this test set are left out. Example: auto.
-    """
     trials: int = Field(default=16, ge=1)
     """The number of trials of each loss, the default among them. May be raised at any time."""
     epochs: int | None = Field(default=None, ge=1)
@@ -74,20 +52,6 @@ class SearchSection(ConfigSection):
     """The database of the studies; null: a file in the search's folder. Example:
     "postgresql+psycopg://user:${DATABASE_PASSWORD}@host/optuna".
     """
-
-    @model_validator(mode="after")
-    def _first_trials(self) -> "SearchSection":
-        if self.origin is not None and self.learn_from != "none":
-            raise Mistakes(
-                f"learn_from adds first trials, and the search begins with those of {self.origin} (from); leave one of "
-                "them out."
-            )
-        if SAMPLERS[self.sampler].tries_a_list and self.learn_from != "none":
-            raise Mistakes(
-                f"sampler {self.sampler} tries a fixed list of trials, to which learn_from adds none; use another one, "
-                "such as tpe, or leave learn_from out."
-            )
-        return self
 
     @model_validator(mode="after")
     def _sampler_fits(self) -> "SearchSection":

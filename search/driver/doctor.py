@@ -146,10 +146,10 @@ def expected_works(plan: Plan) -> list[Work]:
 
 
 def _copied(plan: Plan, loss: str) -> int:
-    """Return the number of trials copied from another search."""
-    if plan.config.search.origin is None:
+    """Return the number of trials that a successor begins with."""
+    if plan.predecessor is None:
         return 0
-    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.config.search.origin))) as source:
+    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.predecessor))) as source:
         return sum(trial.state.is_finished() for trial in source.trials(loss))
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.config.tables import PRUNERS
@@ -49,7 +49,7 @@ from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
-from search.plan.stored import LEARNED_FROM, StoredSearch
+from search.plan.stored import StoredSearch
 from search.report.formats import noise_text
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
@@ -58,7 +58,7 @@ from search.stages import Stage, search_of
 from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, without_model
 from search.tracking import Projection, Tracker
 from trainables.inference.model_files import DESCRIPTION
-from trainables.mistakes import Mistakes, counted, listed
+from trainables.mistakes import Mistakes, counted
 from trainables.storage import DiskFull, full_disk_errors
 
 logger = logging.getLogger(__name__)
@@ -323,9 +323,7 @@ def stage_by_stage(
             if noise := write_summary(search).noise:
                 console.print(noise_text(noise, search.config.objective), highlight=False)
     if Stage.SEARCH in left:
-        queued = [search_stage(search) for search in searches]
-        _print_learned(searches, console)
-        yield side_by_side(Stage.SEARCH, queued)
+        yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
         _print_early_ends(searches, console)
     if Stage.SELECT in left:
@@ -387,17 +385,6 @@ def _print_without_model(searches: Sequence[OpenedSearch], console: Console, slo
     for text in dict.fromkeys(without_model(name, sampler, slots, len(new)) for name, sampler in new):
         if text:
             console.print(text, style="dim", highlight=False)
-
-
-def _print_learned(searches: Sequence[OpenedSearch], console: Console) -> None:
-    """Print what each new study begins with of earlier searches."""
-    for search in searches:
-        for loss in search.config.loss_names:
-            trials = search.trials(loss, Stage.SEARCH)
-            learned = [trial.user_attrs[LEARNED_FROM] for trial in trials if LEARNED_FROM in trial.user_attrs]
-            if learned and all(trial.state == TrialState.WAITING for trial in trials):
-                origins = listed([f"{origin['search']} (trial {origin['number']})" for origin in learned])
-                console.print(f"{loss} begins with what {origins} chose.", style="dim", highlight=False)
 
 
 def _print_early_ends(searches: Sequence[OpenedSearch], console: Console) -> None:

@@ -19,7 +19,7 @@ from search.driver.progress_view import StoreProgress
 from search.driver.stages import frozen_selection
 from search.driver.untrained import baseline_scorings, test_gallery
 from search.plan.plan import Plan, best_checkpoint, training_of
-from search.plan.runs import RunFolder, stored_split
+from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.selection import (
     BaselineScoring,
@@ -322,15 +322,13 @@ def with_training_images(plan: Plan) -> Plan:
     """Return ``plan`` with the digest of its decoded training images in its split.
 
     Raises:
-        Mistakes: the images differ from those that the search, or the search it copies trials from, started with.
+        Mistakes: the images differ from those that the search, or its predecessor, started with.
     """
     from trainables.data.store.contents import named_digest
 
     digest = named_digest(_by_class(plan))
-    name, begun = plan.config.name, plan.split.images
-    if origin := plan.config.search.origin:
-        name, begun = origin, begun or stored_split(RunFolder(plan.folder.runs, origin)).images
-    if begun not in (None, digest):
+    if plan.split.images not in (None, digest):
+        name = plan.predecessor or plan.config.name
         raise Mistakes(
             f"The training images differ from those that {name} started with, although their names are the same; "
             "restore them, or give the search a new name."

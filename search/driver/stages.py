@@ -9,10 +9,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.learning import earlier_choices
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
-from search.plan.stored import LEARNED_FROM
 from search.report.comparison import Comparison, compare, family_of
 from search.report.rows import Row, shown_metrics
 from search.report.summary import Summary, write_summary
@@ -67,23 +65,11 @@ def search_stage(search: OpenedSearch) -> QueuedStage:
 
 
 def begin_studies(search: OpenedSearch) -> None:
-    """Enqueue the first trials of each study of the search stage that has none: the default, and those learned.
-
-    They are enqueued in one transaction, so that a search that goes on after a kill has the same ones.
-    """
-    studies = {loss: search.study(loss, Stage.SEARCH) for loss in search.config.loss_names}
-    new = [loss for loss, study in studies.items() if not study.trials()]
-    learned = earlier_choices(search.plan) if new else {}
-    for loss in new:
-        studies[loss].enqueue(
-            [
-                (search.plan.spaces[loss].default, {"default": True}),
-                *(
-                    (choice.params, {LEARNED_FROM: {"search": choice.search, "number": choice.number}})
-                    for choice in learned[loss]
-                ),
-            ]
-        )
+    """Enqueue the default as the first trial of each study of the search stage that has none."""
+    for loss in search.config.loss_names:
+        study = search.study(loss, Stage.SEARCH)
+        if not study.trials():
+            study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
 
 
 def confirm_stages(searches: Sequence[OpenedSearch]) -> Iterator[QueuedStage]:

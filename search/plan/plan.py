@@ -33,6 +33,8 @@ class Plan:
     spaces: Mapping[str, SearchSpace]
     further_splits: tuple[ClassSplit, ...] = ()
     """Other splits of the same training half, for the noise stage and confirmations."""
+    predecessor: str | None = None
+    """The search whose trials a successor begins with; None for other searches."""
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
 

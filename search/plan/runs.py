@@ -133,6 +133,25 @@ class RunFolder:
             return None if told is None else str(told)
 
     @property
+    def predecessor(self) -> Path:
+        """The record of the search whose trials a successor begins with; missing for other searches."""
+        return self.path / "predecessor.json"
+
+    def predecessor_name(self) -> str | None:
+        """Read the name in :attr:`predecessor`; None if the search is no successor.
+
+        Raises:
+            Mistakes: it is damaged.
+        """
+        if not self.predecessor.exists():
+            return None
+        with reading(self.predecessor):
+            name = read_json(self.predecessor)["search"]
+            if not is_plain_name(name):
+                raise ValueError(f"{name!r} is no search")
+            return str(name)
+
+    @property
     def tracking(self) -> str:
         """The default address of MLflow's database."""
         return f"sqlite:///{self.runs.resolve() / 'mlflow.db'}"

@@ -120,8 +120,6 @@ NAMES = [
     ("name: true", "name: must be text; it is True."),
     ("name: ~", "name: must be text; it is None."),
     ("name: [a]", "name: must be text; it is ['a']."),
-    ("search: {from: ../x}", "search.from: a search's name names a folder"),
-    ("search: {from: other}", "search.from: There is no search 'other' in"),
 ]
 
 PARTS = [
