@@ -206,7 +206,7 @@ def search_axes(campaign: Campaign) -> list[str]:
 
 def _way(search: SearchSection) -> tuple[str | float | None, ...]:
     """Return the settings that define a way to search."""
-    return search.sampler, search.pruner, search.trials, search.epochs, search.hours, search.gpu_hours, search.budget
+    return search.sampler, search.pruner, search.trials, search.epochs, search.hours, search.budget
 
 
 def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[CampaignCurve]:

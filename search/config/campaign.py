@@ -375,11 +375,6 @@ def _clashes(campaign: Campaign) -> list[str]:
     ]
     if len({config.search.max_concurrent for config in configs}) > 1:
         sentences.append("vary: search.max_concurrent must be the same in all searches; set it in base.")
-    if any(config.final.seeds == "auto" for config in configs):
-        sentences.append(
-            "base.final.seeds is auto, which ends the test of one search; the searches of a campaign share a table, so "
-            "give a number, such as 5."
-        )
     names = [config.name for config in configs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         sentences.append(f"vary: several searches would be called {', '.join(repeated)}; choose other labels.")

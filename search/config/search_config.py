@@ -82,7 +82,7 @@ class SearchConfig(ConfigSection):
     training: {lr: [1e-4, 1e-3]}}.
     """
     search: SearchSection = SearchSection()
-    """The trials of each loss. The section may change when a search is resumed only in `trials` and `audit`."""
+    """The trials of each loss. The section may change when a search is resumed only in `trials`."""
     metrics: MetricsSection = MetricsSection()
     """The metrics of validation and test."""
     resources: ResourcesSection = ResourcesSection()
@@ -302,10 +302,9 @@ def parse_stored(content: Mapping[str, Any], path: Path) -> SearchConfig:
 MAY_CHANGE = ("resources", "tracking", "stages", "ship")
 """Sections that may change."""
 
-MAY_CHANGE_WITHIN = {"search": ("trials", "audit"), "split": ("allow_overlap",)}
-"""Keys of other sections that may change: more trials, an audit of the pruning at any time, and the number of test
-images that may be training images, too, which shows when the test is opened. For further losses and wider ranges see
-:mod:`search.plan.growth`."""
+MAY_CHANGE_WITHIN = {"search": ("trials",), "split": ("allow_overlap",)}
+"""Keys of other sections that may change: more trials, and the number of test images that may be training images, too,
+which shows when the test is opened. For further losses and wider ranges see :mod:`search.plan.growth`."""
 
 
 def may_change(key: str) -> bool:

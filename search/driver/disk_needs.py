@@ -185,16 +185,13 @@ class _Range:
 
 def _models(plan: Plan, loss: str) -> Mapping[Stage, _Range]:
     """Return the number of models that each requested stage leaves: one per trial, or one per fold."""
-    config = plan.config
-    stages = {*config.stages, *([Stage.AUDIT] if Stage.SEARCH in config.stages else [])}
-    folds = max(1, len(plan.split.folds))
+    stages, folds = plan.config.stages, max(1, len(plan.split.folds))
     found = {}
     for stage, budget in planned_budgets(plan, loss).items():
         each = 1 if stage is Stage.TEST else folds  # a trial of the test trains one fold
         sure = {
             Stage.NOISE: budget.most,
             Stage.SEARCH: 0 if budget.may_end_early else budget.most,
-            Stage.AUDIT: 0,
             Stage.SELECT: 1,
             Stage.TEST: budget.most // 2,  # the best configuration may be the default
         }

@@ -127,7 +127,7 @@ def expected_works(plan: Plan) -> list[Work]:
     works = []
     for loss in config.loss_names:
         for stage, budget in planned_budgets(plan, loss).items():
-            if stage not in stages and not (stage is Stage.AUDIT and Stage.SEARCH in stages):
+            if stage not in stages:
                 continue
             epochs: float = config.training.epochs
             if stage is not Stage.TEST:
@@ -146,10 +146,10 @@ def expected_works(plan: Plan) -> list[Work]:
 
 
 def _copied(plan: Plan, loss: str) -> int:
-    """Return the number of trials copied from another search."""
-    if plan.config.search.origin is None:
+    """Return the number of trials that a successor begins with."""
+    if plan.predecessor is None:
         return 0
-    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.config.search.origin))) as source:
+    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.predecessor))) as source:
         return sum(trial.state.is_finished() for trial in source.trials(loss))
 
 

@@ -33,6 +33,8 @@ class Plan:
     spaces: Mapping[str, SearchSpace]
     further_splits: tuple[ClassSplit, ...] = ()
     """Other splits of the same training half, for the noise stage and confirmations."""
+    predecessor: str | None = None
+    """The search whose trials a successor begins with; None for other searches."""
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
 
@@ -96,18 +98,13 @@ class Plan:
 
 def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget:
     """Return the search budget of ``loss`` in ``space``; a trial under cross-validation trains all folds."""
-    search, gpus = config.search, config.resources.gpus_per_trial
-    of_gpus = None if search.gpu_hours is None or not gpus else search.gpu_hours / gpus
+    search = config.search
     shares = len(config.losses) if search.budget == "together" else 1
-    hours = [hours / shares for hours in (search.hours, of_gpus) if hours is not None]
     return Budget(
         trials=search.trials,
         epochs=None if search.epochs is None else search.epochs // shares,
         epochs_each=config.training.epochs * (config.split.folds or 1),
-        hours=min(hours, default=None),
-        patience=search.patience,
-        patience_epochs=search.patience_epochs,
-        min_gain=search.min_gain,
+        hours=None if search.hours is None else search.hours / shares,
         sampler=SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials),
     )
 

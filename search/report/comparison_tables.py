@@ -218,7 +218,6 @@ def sentences_of(entry: LossSummary) -> list[str]:
         entry.ended_early,
         entry.other_splits.sentence if entry.other_splits else None,
         entry.overtuned,
-        entry.audit.sentence if entry.audit else None,
         *(finding.sentence for finding in entry.diagnostics),
     )
     return [sentence for sentence in found if sentence]

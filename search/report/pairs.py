@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from search.plan.runs import RunFolder
 from search.report.compared import Pair
 from search.report.rows import Row, RowKey
-from search.report.scored import Look, ScoredBaseline, ScoredModel, ScoredOpening, scored_openings, share_of
-from search.report.statistics import MIN_CLASSES, Estimate, ScoredRows
+from search.report.scored import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
+from search.report.statistics import MIN_CLASSES, ScoredRows
 from search.stages import UNTRAINED, Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
@@ -200,21 +200,14 @@ METHOD = (
 )
 
 
-def pairs_of(
-    tested: Comparable,
-    wanted: Sequence[tuple[RowKey, RowKey]],
-    within: float | None = None,
-    look: Look | None = None,
-) -> list[Pair]:
+def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]], within: float | None = None) -> list[Pair]:
     """Return the differences of the ``wanted`` pairs whose rows were tested, corrected for their number.
 
-    ``within`` is the margin of equivalence as a search file has it, in points. ``look`` is
-    that of the test, whose share of the error its pairs have; None for a fixed number of seeds.
+    ``within`` is the margin of equivalence as a search file has it, in points.
     """
     margin = None if within is None else within / 100
     pairs = [pair for pair in wanted if tested.seeds.keys() >= set(pair)]
-    tests = len(pairs) / (look.share if look else 1.0)
-    estimates = [tested.rows.contrast({first: 1.0, second: -1.0}, tests) for first, second in pairs]
+    estimates = [tested.rows.contrast({first: 1.0, second: -1.0}, len(pairs)) for first, second in pairs]
     return [
         Pair(
             first=first,
@@ -228,18 +221,9 @@ def pairs_of(
             differ=estimate.differs,
             within=margin,
             same=margin is not None and estimate.is_within(margin),
-            is_open=look is not None and is_open(estimate, look, len(pairs), margin),
         )
         for (first, second), estimate in zip(pairs, estimates, strict=True)
     ]
-
-
-def is_open(estimate: Estimate, look: Look, pairs: int, margin: float | None) -> bool:
-    """Return True if a pair is undecided after ``look``, and a later look could decide it."""
-    if look.is_last or estimate.differs or (margin is not None and estimate.is_within(margin)):
-        return False
-    last = look.of[-1]
-    return estimate.is_in_reach(last / look.seeds, pairs / share_of(last, look.of), margin)
 
 
 def comparable_halves(pairs: Sequence[Pair]) -> dict[RowKey, float] | None:

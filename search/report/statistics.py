@@ -46,17 +46,13 @@ class Estimate:
 
     The interval and ``p_corrected`` have the same correction (Bonferroni's, for intervals by Dunn 1961: "Multiple
     comparisons among means"), so the interval excludes 0 exactly if the contrast ``differs``. All intervals of a table
-    contain their true values at once with a probability of 95 %. ``p`` is that of the contrast alone. ``variance`` is
-    that of the value, of which ``of_seeds`` falls with the number of seeds. ``tests`` may be a fraction: a test with a
-    share of the error counts as several.
+    contain their true values at once with a probability of 95 %. ``p`` is that of the contrast alone.
     """
 
     value: float
     ci95: tuple[float, float]
     p: float
-    tests: float
-    variance: float
-    of_seeds: float
+    tests: int
 
     @property
     def p_corrected(self) -> float:
@@ -76,17 +72,6 @@ class Estimate:
         """
         low, high = self.ci95
         return -margin < low and high < margin
-
-    def is_in_reach(self, factor: float, tests: float, margin: float | None) -> bool:
-        """Return True if ``factor`` times as many seeds could show that the value is not 0, or is within ``margin``.
-
-        The variance of the seeds is then divided by ``factor``, and the value may have moved by its deviation.
-        """
-        from scipy.special import ndtri  # slow to import
-
-        half = -float(ndtri(LEVEL / (2 * tests))) * (self.variance - self.of_seeds + self.of_seeds / factor) ** 0.5
-        moved = self.of_seeds**0.5
-        return abs(self.value) + moved > half or (margin is not None and abs(self.value) - moved + half < margin)
 
 
 class ScoredRows(Generic[Key]):
@@ -142,7 +127,7 @@ class ScoredRows(Generic[Key]):
             self._seed_variance[row] = float(variance) / seeds[row]
             self._seed_freedom[row] = min(float(freedom), self._total_freedom)
 
-    def contrast(self, weights: Mapping[Key, float], tests: float = 1) -> Estimate:
+    def contrast(self, weights: Mapping[Key, float], tests: int = 1) -> Estimate:
         """Return the sum of ``weights`` times the rows' mean scores, one of ``tests`` contrasts; the weights sum to 0.
 
         Its variance is that of the classes plus that of the seeds, minus the part that both contain (the models' noise
@@ -158,9 +143,7 @@ class ScoredRows(Generic[Key]):
         both = sum(weight**2 * self._residual[row] for row, weight in trained.items())
         variance = max(classes, seeds, classes + seeds - both)
         if variance == 0:
-            return Estimate(
-                value=value, ci95=(value, value), p=float(value == 0), tests=tests, variance=0.0, of_seeds=0.0
-            )
+            return Estimate(value=value, ci95=(value, value), p=float(value == 0), tests=tests)
         seed_parts = sum(part**2 / self._seed_freedom[row] for row, part in by_row.items())
         seed_freedom = min(seeds**2 / seed_parts, self._total_freedom) if seeds else 1.0
         if self._trained > 1:
@@ -169,9 +152,7 @@ class ScoredRows(Generic[Key]):
             freedom = (classes + seeds) / (classes / class_freedom + seeds / seed_freedom)
         half = float(stdtrit(freedom, 1 - LEVEL / (2 * tests))) * variance**0.5
         p = float(2 * stdtr(freedom, -abs(value) / variance**0.5))
-        return Estimate(
-            value=value, ci95=(value - half, value + half), p=p, tests=tests, variance=variance, of_seeds=seeds
-        )
+        return Estimate(value=value, ci95=(value - half, value + half), p=p, tests=tests)
 
     def _of_classes(self, weights: Mapping[Key, float]) -> tuple[float, float]:
         """Return the variance of a contrast over other classes, and its degrees of freedom."""

@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from search.driver.looks import end_of, looks_taken
 from search.driver.sealed_test import scores_digest, sealed, trained_digests
-from search.driver.stages import final_seeds
 from search.driver.verify.records import Check, Records, as_json, check, differing
 from search.driver.verify.stages import decoded_anew
 from search.plan.plan import best_checkpoint, training_of
-from search.plan.runs import ENDED, RunFolder
-from search.report.summary import summarise
+from search.plan.runs import RunFolder
 from search.selection import Baselines, ImageSet, Ledger, Opening, Selection, baseline_entry, images_in
 from search.stages import BASELINES, Stage, short_study_name
 from trainables.arrays import read_arrays
@@ -132,23 +129,6 @@ def check_scores(records: Records, selection: Selection, training: ImageSet) -> 
         yield check(f"{what}: its digest", _digest_problems(what, record))
 
 
-def check_looks(records: Records) -> Iterator[Check]:
-    """Check the looks at a test whose number of seeds is not fixed: that they follow the plan, and when they ended."""
-    if taken := looks_taken(records.plan.folder):
-        seeds = ", ".join(str(look["seeds"]) for look in taken)
-        yield check(f"test.json: the looks after {seeds} seeds, and their end", _look_problems(records, taken))
-
-
-def _look_problems(records: Records, taken: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    folder, of = records.plan.folder, taken[0]["of"]
-    planned = [{"seeds": seeds, "of": of} for seeds in of[: len(taken)]]
-    yield from differing("test.json looks", taken, planned)
-    yield from differing("test.json looks, as search.yaml plans them,", of, list(records.plan.config.final.looks))
-    if folder.is_tested:
-        end = end_of(folder, summarise(records.search))
-        yield from differing("test.json ended", json.loads(folder.test.read_text())[ENDED], end)
-
-
 def _image_problems(
     ledger: Ledger, opening: Opening, images: StoreSpec, training: ImageSet, record: Mapping[str, Any]
 ) -> Iterator[str]:
@@ -165,20 +145,10 @@ def _image_problems(
     yield from differing(f"test.json opening {opening.id} overlap with the training images", record["overlap"], overlap)
 
 
-def _seeds(records: Records, record: Mapping[str, Any]) -> list[int] | None:
-    """Return the seeds of the look that an opening was; None if the seeds of the test are fixed."""
-    return final_seeds(records.search, record["look"]["seeds"]) if record.get("look") else None
-
-
-def _trained(records: Records, loss: str, seeds: list[int] | None) -> list[FrozenTrial]:
-    trials = records.search.trials(loss, Stage.TEST)
-    return [trial for trial in trials if seeds is None or trial.user_attrs["seed"] in seeds]
-
-
-def _finals(records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield, for each complete final training of an opening, its entry in ``test.json`` and its checkpoint's path."""
+def _finals(records: Records, selection: Selection) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield, for each complete final training, its entry in ``test.json`` and its checkpoint's path."""
     for loss in selection.chosen:
-        for trial in _trained(records, loss, _seeds(records, record)):
+        for trial in records.search.trials(loss, Stage.TEST):
             if trial.state == TrialState.COMPLETE:
                 name = {
                     "loss": loss,
@@ -192,22 +162,21 @@ def _finals(records: Records, selection: Selection, record: Mapping[str, Any]) -
 
 def _training_problems(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
     """Check that exactly the complete final trainings were scored, and that they are unchanged."""
-    seeds = _seeds(records, record)
     for loss in selection.chosen:
-        for trial in _trained(records, loss, seeds):
+        for trial in records.search.trials(loss, Stage.TEST):
             if not trial.state.is_finished():
                 name = records.name_of(loss, Stage.TEST)
                 yield f"{name} trial {trial.number}: it is {trial.state.name}, but it was scored."
-    names = [name for name, _ in _finals(records, selection, record)]
+    names = [name for name, _ in _finals(records, selection)]
     stored = [{key: model.get(key) for key in names[0]} for model in record["scores"]]
     yield from differing(f"{what} scores", stored, names)
-    trained = trained_digests(records.search, selection, seeds)
+    trained = trained_digests(records.search, selection)
     yield from differing(f"{what} studies", {name: record["studies"].get(name) for name in trained}, trained)
 
 
 def _model_problems(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
     """Compare the digests of the checkpoints with those of the scored models."""
-    for (name, checkpoint), model in zip(_finals(records, selection, record), record["scores"], strict=True):
+    for (name, checkpoint), model in zip(_finals(records, selection), record["scores"], strict=True):
         path = as_path(checkpoint)
         if not path.is_file():
             yield f"{what}: the scored model {path} is missing."
