@@ -132,7 +132,6 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.importances
 	$(BIN)/python -m benchmarks.statistics.samplers
 	$(BIN)/python -m benchmarks.statistics.rungs
-	$(BIN)/python -m benchmarks.statistics.looks
 
 # Searches replayed from tables of real trainings: hours per 100 runs, most of them for the Gaussian process. RUNS and SEARCH
 # shorten it, as in SEARCH='--slots 2 --trials 16 --processes 8'. PEERS=1 installs other libraries and compares them, too.

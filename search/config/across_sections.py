@@ -60,8 +60,6 @@ def trainable_mistakes(config: "SearchConfig") -> Iterator[str]:
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
     if config.tracking.register_models:
         yield "tracking.register: MLflow cannot serve the model of a training of your own; set it to false."
-    if config.declared_metrics and config.metrics.gallery != "validation":
-        yield f"metrics.gallery: {path} declares its metrics and ranks nothing; remove the gallery."
     for key in changed:
         yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."
     if resources.stack > 1 or resources.gpus_per_trial > 1:

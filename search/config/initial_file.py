@@ -228,7 +228,6 @@ losses: [proxy_anchor, mpa, pnp]
 # The search: the number of trials of each loss, and the metric on the validation classes that ranks them.
 search:
   trials: 16
-  # learn_from: auto     # begin with what earlier searches in this runs folder chose for these losses
   sampler: tpe
   pruner: asha          # ends bad trials early; with none, all of them train to the end
   objective: map_at_r

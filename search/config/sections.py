@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -16,14 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from search.config.names import allowed_metric
+from search.config.names import known_metric
 from search.config.parts import build_dataset
 from search.config.tables import AUTO, known_engine
 from search.packages import PACKAGES
 from search.secrets import is_reference, without_a_password
 from trainables.data import Dataset
-from trainables.data.units import CLASS, GROUP, TIME, UnitDataset
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes
 
 
 class ConfigSection(BaseModel):
@@ -38,7 +36,7 @@ class ConfigSection(BaseModel):
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)]
 """An address whose password, if it has one, is a reference such as ``${DATABASE_PASSWORD}``."""
-Metric = Annotated[str, AfterValidator(allowed_metric)]
+Metric = Annotated[str, AfterValidator(known_metric)]
 Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
 
 MOST_SPLITS = 100
@@ -85,28 +83,9 @@ class DatasetSection(ConfigSection):
         return build_dataset(self.name, options)
 
 
-OF_CLASS, OF_GROUP, OF_TIME = ("merge", "label_noise"), ("validation", "test"), ("until", "test_from")
-"""Keys of a split by class, by group, and by time."""
-
-
 class SplitSection(ConfigSection):
-    """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn.
+    """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn."""
 
-    In a split by group or time, groups or periods take the place of classes (:mod:`trainables.data.units`).
-    """
-
-    by: Literal["class", "group", "time"] = "class"
-    """The unit that is divided and sealed: classes; or, for [tasks with the same classes
-    everywhere](own_training.md#a-split-by-group-or-time), the groups of the items, or their times.
-    """
-    until: str | int | float | None = None
-    """For a split by time: the date or number at which validation begins. Example: "2024-03-01"."""
-    test_from: str | int | float | None = None
-    """For a split by time: the date or number at which the test begins. Example: "2024-06-01"."""
-    validation: Names | None = None
-    """For a split by group: the groups that validate; null: a share of the training groups. Example: [user-07]."""
-    test: Names | None = None
-    """For a split by group: the groups that test; null: the second half of all groups. Example: [user-08, user-09]."""
     ratio: float = Field(default=0.9, gt=0, lt=1)
     """The share of the training classes that train; the others validate."""
     seed: int = 0
@@ -124,30 +103,6 @@ class SplitSection(ConfigSection):
     """The number of test images that may be training images, too. May change when a search is resumed."""
 
     @model_validator(mode="after")
-    def _keys_of_its_unit(self) -> "SplitSection":
-        raise_if_any(list(self._other_keys()))
-        return self
-
-    def _other_keys(self) -> Iterator[str]:
-        """Yield the keys that do not belong to a split by this unit, and those that are missing."""
-        default = SplitSection.model_fields
-        changed = [name for name in default if getattr(self, name) != default[name].default]
-        rule = ("ratio", "folds")
-        wrong = {CLASS: OF_TIME + OF_GROUP, GROUP: OF_TIME + OF_CLASS, TIME: OF_GROUP + OF_CLASS + rule}[self.by]
-        for name in changed:
-            if name in wrong:
-                yield f"{name} is {getattr(self, name)!r}, which a split by {self.by} does not use; remove it."
-        given = self.by == GROUP and not {*OF_GROUP}.isdisjoint(changed)
-        needed = OF_TIME if self.by == TIME else OF_GROUP if given else ()
-        for name in needed:
-            if getattr(self, name) is None:
-                yield f"{name} is missing; a split by {self.by} needs {' and '.join(needed)}."
-        if self.by == GROUP and self.test is not None:
-            for name in changed:
-                if name in rule:
-                    yield f"{name} is {getattr(self, name)!r}, and the groups of each part are named; remove one."
-
-    @model_validator(mode="after")
     def _one_protocol(self) -> "SplitSection":
         if self.folds is not None and self.ratio != SplitSection.model_fields["ratio"].default:
             raise Mistakes(
@@ -156,19 +111,6 @@ class SplitSection(ConfigSection):
             )
         return self
 
-    def divided(self, dataset: Dataset) -> Dataset:
-        """Return ``dataset``, with its groups or periods in the place of classes if these are divided."""
-        if self.by == CLASS:
-            return dataset
-        return UnitDataset(
-            source=dataset,
-            by=self.by,
-            until=self.until,
-            test_from=self.test_from,
-            validation=self.validation or (),
-            test=self.test or (),
-        )
-
 
 # The metrics.
 
@@ -176,8 +118,7 @@ class SplitSection(ConfigSection):
 class MetricsSection(ConfigSection):
     """The metrics of each epoch's validation and of the sealed test.
 
-    :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed. A
-    user-defined training that declares metrics has these instead, by default all; :func:`validate_config` adds them.
+    :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed.
     """
 
     validation: Metrics = ("recall_at_1", "map_at_r")

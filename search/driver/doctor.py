@@ -77,7 +77,7 @@ def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
 
 def _first_classes(plan: Plan) -> tuple[str, ...]:
     """Return enough classes for two batches, by images and by classes."""
-    training, classes = plan.config.training, plan.config.source.classes()
+    training, classes = plan.config.training, plan.config.dataset.source.classes()
     wanted = 2 * ceil(training.batch_size / training.images_per_class) * plan.split.merge
     images = accumulate(len(classes[name]) for name in plan.split.train)
     enough = next((number for number, count in enumerate(images, 1) if count >= 2 * training.batch_size), wanted)
@@ -106,7 +106,7 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
 
 def images_of(plan: Plan) -> Images:
     """Return the numbers of images of one training; for a cross-validation, those of the first fold."""
-    classes = plan.config.source.classes()
+    classes = plan.config.dataset.source.classes()
     validation = plan.split.folds[0] if plan.split.folds else plan.split.validation
     held_out = set(validation)
     train = tuple(len(classes[name]) for name in plan.split.train if name not in held_out)
@@ -127,7 +127,7 @@ def expected_works(plan: Plan) -> list[Work]:
     works = []
     for loss in config.loss_names:
         for stage, budget in planned_budgets(plan, loss).items():
-            if stage not in stages and not (stage is Stage.AUDIT and Stage.SEARCH in stages):
+            if stage not in stages:
                 continue
             epochs: float = config.training.epochs
             if stage is Stage.SELECT and plan.on_halves:
@@ -148,10 +148,10 @@ def expected_works(plan: Plan) -> list[Work]:
 
 
 def _copied(plan: Plan, loss: str) -> int:
-    """Return the number of trials copied from another search."""
-    if plan.config.search.origin is None:
+    """Return the number of trials that a successor begins with."""
+    if plan.predecessor is None:
         return 0
-    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.config.search.origin))) as source:
+    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.predecessor))) as source:
         return sum(trial.state.is_finished() for trial in source.trials(loss))
 
 
@@ -215,13 +215,13 @@ MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
     split = plan.split
-    found = f"{len(split.train)} {split.noun} train, {len(split.validation)} validate, {len(split.test)} test"
+    found = f"{len(split.train)} classes train, {len(split.validation)} validate, {len(split.test)} test"
     yield CheckResult(check="data", state="ok", found=f"{plan.config.dataset.name}: {found}")
 
 
 def _images(plan: Plan) -> Iterator[CheckResult]:
     """Check image files without decoding them, which would take too long here."""
-    source = plan.config.source
+    source = plan.config.dataset.source
     classes = source.classes()
     parts = {
         "training": (plan.images.class_names, "Replace them; a search refuses to begin with what it cannot decode."),

@@ -28,7 +28,7 @@ training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, i
            weight_decay: 1.0e-4, schedule: {step: null, milestones: [], gamma: 0.5}, warmup_epochs: 0, clip_grad: 10,
            precision: auto}
 losses: [proxy_anchor, mpa, pnp]
-search: {from: null, trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0,
+search: {trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0,
          max_concurrent: null, storage: null}
 metrics: {validation: [recall_at_1, map_at_r], test: all, gallery: validation}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
@@ -251,7 +251,6 @@ def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
     [
         ({1: 2}, "1: no such section; remove it."),
         ({"training": {1: 2}}, "training.1: no such key; remove it."),
-        ({"search": {"origin": "other"}}, "search.origin: no such key"),
         ({"training": [1]}, "training: must be keys and values; it is [1]."),
         ({"metrics": {"test": 3}}, "metrics.test: must be 'all' or must be a list; it is 3."),
         (

@@ -50,15 +50,15 @@ def receiving(status: int = 200) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def test_a_run_posts_the_end_of_each_stage_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = [Stage.SEARCH, Stage.AUDIT, Stage.SELECT, Stage.SELECT, Stage.TEST]  # halving confirms in steps
+    stages = [Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.SELECT, Stage.TEST]  # halving confirms in steps
     with receiving() as (address, posted):
         monkeypatch.setenv("WEBHOOK", address)
         with Notifications("birds", ["${WEBHOOK}"] * 3) as notifications:
             list(notifications.told(QueuedStage(stage=stage, studies=()) for stage in stages))
             notifications.ended(Stage.TEST)
-    assert [line["stage"] for line in posted] == ["search", "audit", "select", "test"]
+    assert [line["stage"] for line in posted] == ["noise", "search", "select", "test"]
     assert {(line["search"], line["event"]) for line in posted} == {("birds", "stage_ended")}
-    assert posted[0]["text"] == "birds: the stage search ended"
+    assert posted[0]["text"] == "birds: the stage noise ended"
 
 
 @pytest.mark.parametrize(

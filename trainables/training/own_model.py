@@ -70,11 +70,6 @@ class OwnModel:
         """Return the SHA-256 of the saved files as a file ``model.safetensors``, regardless of their source."""
         return hashlib.sha256(self._content).hexdigest()
 
-    def predict(self, items: Any) -> Any:
-        """Return what the training's predictor returns for ``items``, without gradients."""
-        with torch.no_grad():
-            return self._predict(items)
-
     def embed(self, items: Any) -> NDArray[np.float32]:
         """Compute embeddings of length 1, [N, D], of several items, in their order.
 
@@ -86,11 +81,13 @@ class OwnModel:
         """
         if not len(items):
             raise Mistakes("There is no item to embed: give at least one.")
-        embeddings_ND = checked_embeddings(self.predict(items), len(items), method="predictor")
+        with torch.no_grad():
+            found = self._predict(items)
+        embeddings_ND = checked_embeddings(found, len(items), method="predictor")
         if not torch.isfinite(embeddings_ND).all():
             raise Mistakes(f"The embeddings of {self.spec.trainable} are not finite; correct or remove these items.")
-        found: NDArray[np.float32] = normalize(embeddings_ND).cpu().numpy()
-        return found
+        unit_ND: NDArray[np.float32] = normalize(embeddings_ND).cpu().numpy()
+        return unit_ND
 
     def index(self, items: Any, names: Sequence[str] | None = None, *, kind: str | None = None) -> "ImageIndex":
         """Build an index of items for similarity search.

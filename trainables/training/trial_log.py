@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from trainables.data.units import source_of
 from trainables.files import as_path, remove_drafts, write_whole
 from trainables.parts import OURS, is_own
 from trainables.spec import EpochRecord, TrialSpec
@@ -148,7 +147,7 @@ def _now() -> datetime:
 def _logged_modules(spec: TrialSpec) -> set[str]:
     """Return the packages whose messages are captured: ours, and those of user-defined parts."""
     parts = (spec.loss, spec.model.backbone, spec.training.sampler, *spec.metrics)
-    dataset = type(source_of(spec.images.dataset)).__module__
+    dataset = type(spec.images.dataset).__module__
     own = [*filter(is_own, parts), *([] if dataset.startswith(OURS) else [dataset])]
     return {OURS.removesuffix("."), *(name.split(":")[0].split(".")[0] for name in own)}
 

@@ -209,31 +209,20 @@ def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
 def _check_budget(found: Findings, config: SearchConfig, loss: str, space: SearchSpace) -> None:
     """Check that the sampler can search the space, and that the budget is enough for one training."""
     budget = search_budget(config, loss, space)
-    of_sampler = replace(budget, epochs=None, patience=None, patience_epochs=None)
+    of_sampler = replace(budget, epochs=None)
     of_limits = replace(budget, sampler=None)
     found.add(of_sampler.problems(), "search.sampler", "search.trials", "space")
-    found.add(
-        of_limits.problems(),
-        *(f"search.{name}" for name in ("epochs", "patience", "patience_epochs", "trials")),
-        "training.epochs",
-        "split.folds",
-    )
-    found.add(_hours_that_are_not_known(config), "search.hours", "search.gpu_hours", "resources")
+    found.add(of_limits.problems(), "search.epochs", "training.epochs", "split.folds")
+    found.add(_hours_that_are_not_known(config), "search.hours", "resources")
 
 
 def _hours_that_are_not_known(config: SearchConfig) -> Iterator[str]:
     search, resources = config.search, config.resources
-    if search.gpu_hours is not None and not resources.gpus_per_trial:
+    if search.hours is not None and resources.stack > 1:
         yield (
-            f"search.gpu_hours is {search.gpu_hours:g} and resources.gpus_per_trial 0, so no trial uses a GPU; set "
-            "search.hours instead."
+            f"search.hours is {search.hours:g} and resources.stack {resources.stack}: trials of a stack share their "
+            "time, so that it cannot be counted for each; set search.epochs instead, or stack to 1."
         )
-    for name in ("hours", "gpu_hours"):
-        if (hours := getattr(search, name)) is not None and resources.stack > 1:
-            yield (
-                f"search.{name} is {hours:g} and resources.stack {resources.stack}: trials of a stack share "
-                "their time, so that it cannot be counted for each; set search.epochs instead, or stack to 1."
-            )
 
 
 # The noise stage.
