@@ -198,7 +198,7 @@ name: {_quoted(name_for(facts.root))}
 
 # The training and validation classes. The other {_test_classes(facts)} not used before the test.
 split:
-  ratio: 0.9{seed if facts.split_seed else ""}
+  ratio: {facts.ratio:g}{seed if facts.split_seed else ""}
 
 {_model_text(sizes)}
 

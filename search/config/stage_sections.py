@@ -140,6 +140,8 @@ class FinalSection(ConfigSection):
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
     """
+    test: Literal["always", "if_better"] = "always"
+    """When the test is opened: `if_better` leaves it sealed if no loss is better than a network without training."""
     within: float | None = Field(default=None, gt=0)
     """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
     same. It is frozen with the choice; null: no rows are. Example: 1.0.

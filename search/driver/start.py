@@ -1,6 +1,8 @@
 """The entry points of ``holdout run`` and the library: from a search's file to its outcome."""
 
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from search.driver.progress_view import phase
 from search.driver.stages import Outcome
 from search.plan.make_plan import read_plan
 from search.plan.runs import refuse_member
+from search.stages import Stage
 from search.study import RunningTrial, TrialListener
 from trainables.spec import EpochRecord
 
@@ -34,6 +37,7 @@ def run_search(
     started: float,
     allow_failed: bool = False,
     on_epoch: OnEpoch | None = None,
+    opens: Callable[[str], bool] = lambda doubt: False,
 ) -> Outcome:
     """Start, resume or extend the search of the file ``content`` in the folder ``runs``.
 
@@ -44,6 +48,8 @@ def run_search(
         started: when the command began, in seconds since 1970.
         allow_failed: continue without the losses that failed in every trial.
         on_epoch: called after every epoch of every trial.
+        opens: asked before the test is opened if the choice may be luck, with a sentence on why; not asked if the file
+            names its stages.
 
     Raises:
         Mistakes: every mistake in the file; nothing is created.
@@ -57,13 +63,13 @@ def run_search(
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first
 
     listeners = [_EpochCallback(on_epoch)] if on_epoch else []
-    (outcome,) = run_stages(
-        [plan],
-        console,
-        plan.config.stages,
-        started=started,
-        opener=plan.config.name,
-        allow_failed=allow_failed,
-        listeners=listeners,
-    )
+    run = partial(
+        run_stages, [plan], console, opener=plan.config.name, allow_failed=allow_failed, listeners=listeners
+    )  # fmt: skip
+    if (doubt := plan.doubt) and Stage.TEST in plan.config.stages and "stages" not in content:
+        (outcome,) = run([stage for stage in plan.config.stages if stage is not Stage.TEST], started=started)
+        if plan.folder.test.exists() or not opens(doubt):
+            return outcome
+        started = time.time()
+    (outcome,) = run(plan.config.stages, started=started)
     return outcome

@@ -128,6 +128,16 @@ class Plan:
             text += f"; the choice is confirmed on halves of all {training} training classes ({points:.0f} points)"
         return f"{text}."
 
+    @property
+    def doubt(self) -> str | None:
+        """A sentence if the choice rests on too few classes to open the test for it; None otherwise."""
+        if self.on_halves or self.split.validating >= FEW_CLASSES:
+            return None
+        return (
+            f"The choice of {self.config.name} rests on {self.split.validating} validation classes alone and may be "
+            "mostly luck, and a test set is opened once."
+        )
+
     def trial_value(self, stage: Stage) -> TrialValue:
         """Return the rule that computes a trial's value from its records, for trials of ``stage``."""
         objective = self.config.objective

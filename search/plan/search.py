@@ -1,7 +1,7 @@
 """An opened search: its plan and its studies."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from search.stages import Stage, study_name
 from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
-from trainables.files import write_json, write_text
+from trainables.files import read_json, reading, write_json, write_text
 from trainables.mistakes import Mistakes
 
 
@@ -179,11 +179,30 @@ def is_finished(plan: Plan) -> bool:
         return all(_is_done(plan, stage, stored.trials) for stage in reversed(plan.config.stages))
 
 
+def stays_sealed(plan: Plan) -> str | None:
+    """Return a sentence if the test of a search that has chosen stays sealed; None if it is to be opened, or was."""
+    folder = plan.folder
+    if folder.test.exists() or not folder.selection.exists():
+        return None
+    with reading(folder.selection):
+        content = read_json(folder.selection)
+        if plan.config.final.test == "if_better" and content["recommended"]["number"] is None:
+            return "No loss is better than the network without training, so the test stays sealed (final.test)."
+        earlier = RunFolder(folder.runs, plan.predecessor).selection if plan.predecessor else None
+        if earlier and earlier.exists() and _chosen(read_json(earlier)) == _chosen(content):
+            return f"The choice is that of {plan.predecessor}, whose test stands; {folder.name} opens none."
+    return None
+
+
+def _chosen(selection: Mapping[str, Any]) -> dict[str, Any]:
+    return {loss: entry["params"] for loss, entry in selection["chosen"].items()}
+
+
 def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[FrozenTrial]]) -> bool:
     if stage is Stage.SELECT:
         return plan.folder.selection.exists()
     if stage is Stage.TEST:
-        return plan.folder.test.exists()
+        return plan.folder.test.exists() or stays_sealed(plan) is not None
     if stage is Stage.NOISE:
         noise = plan.config.noise
         ended = sum(trial.state.is_finished() for trial in trials(plan.config.noise_loss, Stage.NOISE))
