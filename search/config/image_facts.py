@@ -83,15 +83,15 @@ class ImageFacts:
         """Return the facts as sentences."""
         sizes, side = self.class_sizes, self.short_side
         item = "image" if self.features is None else "embedding"
+        half = self.train_classes + self.validation_classes
         numbers = "" if self.features is None else f" of {counted(self.features, 'number')}"
         each = ranged(sizes.least, sizes.most, item)
         found = [
             f"{counted(self.images, item)}{numbers}, of {self.classes:,} classes; those that train have {each} each.",
             f"{counted(self.train_classes, 'class', 'classes')} train, {self.validation_classes:,} validate, "
             f"{self.test_classes:,} are held out for the test.",
-            f"A choice confirmed on all {self.train_classes + self.validation_classes:,} of them, each half by models of "
-            f"the other, shows differences of about {shown_points(self.train_classes + self.validation_classes):.0f} "
-            f"points; {CLASSES_FOR_TWO} classes show 2.",
+            f"A choice confirmed on all {half:,} of them, each half by models of the other, shows differences of about "
+            f"{shown_points(half):.0f} points; {CLASSES_FOR_TWO} classes show 2.",
         ]
         if side is not None:
             found.append(
