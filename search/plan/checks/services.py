@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from search.config.search_config import SearchConfig
-from search.config.tables import engine_name
+from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
 from search.secrets import expand, health_page, resolved, without_password
@@ -174,17 +174,18 @@ def _check_webhook(reference: str) -> None:
 def check_machine(found: Findings, config: SearchConfig) -> None:
     """Check that this machine has the resources of a trial or, with ``RAY_ADDRESS``, that the cluster answers.
 
-    A cluster's resources are checked on connection, before anything is created.
+    Ray must be able to start this Python. A cluster's resources are checked on connection, before anything is created.
     """
     lacking: list[str] = []
     address = os.environ.get("RAY_ADDRESS")
-    if address and engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray":
-        found.add(_cluster_mistakes(address))
+    is_ray = engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray"
+    if address and is_ray:
+        found.add(_cluster_mistakes(address) or ray_mistakes())
     else:
         for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
             if not found.left_out.touched(f"resources.{key}"):
                 lacking += _lacking(key, getattr(config.resources, key), there)
-        found.add(lacking)
+        found.add(lacking or (ray_mistakes() if is_ray else ()))
     if not lacking:
         found.check(lambda: raise_if_any(_empty_shares(config)), "resources.gpus_per_trial", *BATCH_KEYS)
 
