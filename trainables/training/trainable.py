@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.metrics.table import METRICS, is_retrieval, split_refinement
+from trainables.metrics.table import METRICS, is_retrieval
 from trainables.mistakes import Mistakes, counted, raise_if_any
 from trainables.parts import OURS, load_part
 from trainables.spec import derived_seed
@@ -215,7 +215,7 @@ def _score_problems(found: type[Trainable]) -> Iterator[str]:
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
             yield f"has the metric {name!r:.60}; name it with letters, digits and underscores, as in `{OF_METRICS}`."
-        elif name in (*METRICS, *STORED) or is_retrieval(name) or split_refinement(name)[1]:
+        elif name in (*METRICS, *STORED) or is_retrieval(name):
             yield f"has the metric {name}, a name that Holdout uses for something else; rename it, as in my_{name}."
         elif list(names).count(name) > 1:
             yield f"has the metric {name} more than once; keep one."
