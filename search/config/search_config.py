@@ -100,7 +100,7 @@ class SearchConfig(ConfigSection):
     checkpoints: CheckpointsSection = CheckpointsSection()
     """The storage of the trials' models."""
     tracking: TrackingSection = TrackingSection()
-    """MLflow and notifications. May change when a search is resumed."""
+    """MLflow. May change when a search is resumed."""
     stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
     """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example: [noise,
     search, select, test].

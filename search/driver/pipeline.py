@@ -15,7 +15,6 @@ from search.config.tables import PRUNERS
 from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
 from search.driver.looks import end_or_go_on, seeds_to_train
-from search.driver.notify import Notifications
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed_test import (
@@ -161,8 +160,7 @@ def run_stages(
         workers = searches[0].config.resources.workers(concurrent)
         phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
         look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
-        with Notifications(opener, filter(None, (plan.config.tracking.webhook for plan in plans))) as notifications:
-            outcomes = _carry_out(searches, left, engine, concurrent, request, notifications, console)
+        outcomes = _carry_out(searches, left, engine, concurrent, request, console)
         look.wait()
         return outcomes
 
@@ -192,7 +190,6 @@ def _carry_out(
     engine: Engine,
     concurrent: int,
     request: _Request,
-    notifications: Notifications,
     console: Console,
 ) -> list[Outcome]:
     if missing := without_baselines(searches):
@@ -219,14 +216,13 @@ def _carry_out(
         queued = stage_by_stage(
             searches, left, console, request.reason, request.family, allow_failed=request.allow_failed
         )
-        train(searches, left, notifications.told(queued))
+        train(searches, left, queued)
         if Stage.TEST in left and (waiting := _to_test(searches, request.reason)):
             score_all = partial(_score_on_workers, engine)
             score_test(waiting, console, opener=request.opener, reason=request.reason, score_all=score_all)
             while further := _undecided(waiting, console):
                 train(further, [Stage.TEST], stage_by_stage(further, [Stage.TEST], console, None))
                 score_test(further, console, opener=request.opener, reason=None, score_all=score_all)
-            notifications.ended(Stage.TEST)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:
