@@ -58,8 +58,6 @@ def trainable_mistakes(config: "SearchConfig") -> Iterator[str]:
     changed += [f"model.{key}" for key, value in asdict(config.model).items() if value != network[key]]
     changed += ["training_by_loss"] if config.training_by_loss else []
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
-    if config.tracking.register_models:
-        yield "tracking.register: MLflow cannot serve the model of a training of your own; set it to false."
     if config.declared_metrics and config.metrics.gallery != "validation":
         yield f"metrics.gallery: {path} declares its metrics and ranks nothing; remove the gallery."
     for key in changed:

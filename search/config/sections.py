@@ -267,8 +267,6 @@ class TrackingSection(ConfigSection):
     """The MLflow server or database; null: `<runs>/mlflow.db`. Example: http://127.0.0.1:5000."""
     experiment: Annotated[str, Field(min_length=1)] | None = None
     """The experiment in MLflow; null: the search's name. Example: birds."""
-    register_models: bool = Field(default=False, alias="register")
-    """True registers the chosen models in MLflow, under the search's name."""
 
 
 # The user's packages that ``holdout submit`` copies to a cluster.
