@@ -52,7 +52,6 @@ BESIDE = {
     "selection.from_front": FRONT,
     "model.weights": RESNET,
     "model.freeze": PRETRAINED,
-    "model.lora_rank": PRETRAINED,
     **dict.fromkeys(("split.until", "split.test_from"), TIMES),
     **dict.fromkeys(("split.validation", "split.test"), GROUPS),
 }

@@ -26,7 +26,6 @@ from trainables.losses.memory import Memory, PairLoss
 from trainables.losses.mining import most_pairs
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
-from trainables.models.lora import merged
 from trainables.models.stages import Stage, stages
 from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -357,8 +356,6 @@ class Training(EpochTraining):
         best, description = None, None
         if self._is_best(record):
             best = kept_tensors(weights["model"], weights["loss"]) if self.averages is None else self.averages.tensors
-            if self.spec.model.lora_rank:
-                best = merged(best)
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {
@@ -422,9 +419,8 @@ def raise_if_diverged(loss: float, epoch: int) -> None:
 def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
     """Return the description, stored in the checkpoint, of the network that ``spec`` has trained after ``epoch``."""
     return EmbedderSpec(
-        # The initial weights are overwritten by training, and LoRA is merged with them; a frozen backbone's are in
-        # ``origin``.
-        model=replace(spec.model, weights=None, freeze=None, lora_rank=0),
+        # The initial weights are overwritten by training; a frozen backbone's are in ``origin``.
+        model=replace(spec.model, weights=None, freeze=None),
         decoded_side=spec.images.short_side,
         frame=spec.training.frame,
         batch_size=spec.training.embedding_batch,

@@ -281,12 +281,12 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
         return ()
     model = config.model
     chunks = [config.training_of(loss).gradient_chunk for loss in config.loss_names]
-    if any(chunks) and not (model.freeze_bn or model.is_frozen or model.lora_rank):
+    if any(chunks) and not (model.freeze_bn or model.is_frozen):
         of_model = ("model.backbone", "model.weights", "model.freeze_bn")
         found.check(lambda: _chunks(model, max(filter(None, chunks))), *of_model, "training", "training_by_loss")
     if model.backbone == "convnet" and model.weights is None and config.training.image_size >= SMALLEST:
         return ()
-    if config.resources.gpus_per_trial > 1 and not (model.freeze_bn or model.lora_rank):
+    if config.resources.gpus_per_trial > 1 and not model.freeze_bn:
         keys = ("model.backbone", "model.weights", "model.freeze_bn", "resources.gpus_per_trial")
         found.check(lambda: _common_statistics(model), *keys)
     if found.left_out.touched("training.image_size"):
