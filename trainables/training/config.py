@@ -126,10 +126,7 @@ class TrainingConfig:
 
     ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of a user-defined class, imported when it is used.
 
-    During ``warmup_epochs`` only the head and the proxies are trained. Then the stages of the backbone
-    (:func:`trainables.models.stages.stages`) begin to learn from the top, a further one every ``unfreeze_epochs`` (0:
-    all at once), which is the gradual unfreezing of ULMFiT (Howard and Ruder, ACL 2018, section 3.3). The k-th stage
-    from the top has ``layer_decay``^k times the rate ``lr``, as in BEiT's code (Bao et al., ICLR 2022).
+    During ``warmup_epochs`` only the head and the proxies are trained.
 
     With a ``gradient_chunk`` a batch is embedded in chunks of that many images, with the gradients of the whole batch
     (:mod:`trainables.training.chunks`). With ``ema`` > 0 the network that is validated and kept has exponential moving
@@ -179,14 +176,6 @@ class TrainingConfig:
     warmup_epochs: int = 0
     """The first epochs, which train only the embedding layer and the proxies; the schedule counts them. Range: at least
     0, at most epochs.
-    """
-    layer_decay: float = 1.0
-    """The factor of the learning rate from one stage of the backbone to the one below it. Range: more than 0, at most
-    1. Example: 0.75.
-    """
-    unfreeze_epochs: int = 0
-    """The epochs after which a further stage of the backbone learns, from the top; 0: all learn at once. Range: at
-    least 0. Example: 1.
     """
     ema: float = 0.0
     """The decay of exponential moving averages of the weights, with which the network is validated and kept; 0: none.
@@ -245,12 +234,6 @@ class TrainingConfig:
             mistakes.append(f"weight_decay must be at least 0 and finite; it is {self.weight_decay}.")
         if not 0 <= self.warmup_epochs <= self.epochs:
             mistakes.append(f"warmup_epochs must be between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
-        if not 0 < self.layer_decay <= 1:
-            mistakes.append(f"layer_decay must be in (0, 1], where 1 is none; it is {self.layer_decay}.")
-        if self.unfreeze_epochs < 0:
-            mistakes.append(
-                f"unfreeze_epochs must be at least 0, where 0 is all stages at once; it is {self.unfreeze_epochs}."
-            )
         if self.gradient_chunk is not None and self.gradient_chunk < 1:
             mistakes.append(
                 f"gradient_chunk must be at least 1 image, or null for whole batches; it is {self.gradient_chunk}."
@@ -259,11 +242,6 @@ class TrainingConfig:
             mistakes.append(
                 f"compile must be null or one of {', '.join(COMPILE_MODES)}; it is {self.compile!r}"
                 f"{suggestion(self.compile, COMPILE_MODES)}."
-            )
-        if self.compile is not None and self.unfreeze_epochs:
-            mistakes.append(
-                f"compile is {self.compile} and unfreeze_epochs {self.unfreeze_epochs}, and each stage that begins to "
-                "learn would compile the network again; set one of them to null or 0."
             )
         if not 0 <= self.ema < 1:
             mistakes.append(f"ema must be a decay in [0, 1), such as 0.999, or 0 for no averages; it is {self.ema}.")
@@ -286,11 +264,6 @@ class TrainingConfig:
                 f"used; it is {self.memory_warmup_epochs}."
             )
         raise_if_any(mistakes)
-
-    @property
-    def by_stage(self) -> bool:
-        """Return True if the stages of the backbone differ in their rates or in when they begin to learn."""
-        return self.layer_decay < 1 or self.unfreeze_epochs > 0
 
     @property
     def embedding_batch(self) -> int:
