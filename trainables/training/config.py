@@ -128,9 +128,8 @@ class TrainingConfig:
 
     During ``warmup_epochs`` only the head and the proxies are trained.
 
-    With a ``gradient_chunk`` a batch is embedded in chunks of that many images, with the gradients of the whole batch
-    (:mod:`trainables.training.chunks`). With ``ema`` > 0 the network that is validated and kept has exponential moving
-    averages of the weights, with this decay (:mod:`trainables.training.averages`).
+    With ``ema`` > 0 the network that is validated and kept has exponential moving averages of the weights, with this
+    decay (:mod:`trainables.training.averages`).
 
     Evaluation resizes images as training does, and takes the centre crop.
     """
@@ -181,10 +180,6 @@ class TrainingConfig:
     """The decay of exponential moving averages of the weights, with which the network is validated and kept; 0: none.
     Range: at least 0, less than 1. Example: 0.99.
     """
-    gradient_chunk: int | None = None
-    """The images that are embedded at once, with the gradients of the whole batch; null: the whole batch. Range: at
-    least 1. Example: 64.
-    """
     compile: str | None = None
     """The mode of `torch.compile` for the network's training steps, compiled in the first epoch of a process;
     `reduce-overhead` also records CUDA graphs on a GPU. null: not compiled. Example: default.
@@ -234,10 +229,6 @@ class TrainingConfig:
             mistakes.append(f"weight_decay must be at least 0 and finite; it is {self.weight_decay}.")
         if not 0 <= self.warmup_epochs <= self.epochs:
             mistakes.append(f"warmup_epochs must be between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
-        if self.gradient_chunk is not None and self.gradient_chunk < 1:
-            mistakes.append(
-                f"gradient_chunk must be at least 1 image, or null for whole batches; it is {self.gradient_chunk}."
-            )
         if self.compile is not None and self.compile not in COMPILE_MODES:
             mistakes.append(
                 f"compile must be null or one of {', '.join(COMPILE_MODES)}; it is {self.compile!r}"

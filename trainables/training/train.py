@@ -30,7 +30,6 @@ from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.averages import Averages, kept_tensors
-from trainables.training.chunks import ChunkedNetwork
 from trainables.training.config import OPTIMIZERS, parameter_group
 from trainables.training.epoch_training import Diverged, EpochTraining, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
@@ -103,18 +102,15 @@ class Training(EpochTraining):
         self._resume()
 
     def _learning_network(self) -> nn.Module:
-        """Return the model as the training steps call it, compiled or in chunks with these settings.
+        """Return the model as the training steps call it, compiled if the settings say so.
 
         Validation calls the model itself, whose parameters are the same.
         """
-        network: nn.Module = self.model
-        if self._config.compile:
-            # A program for each size of batch: one for all sizes would depend on which of them came first, and a
-            # resumed training would compute other last bits.
-            network = cast(nn.Module, torch.compile(network, mode=self._config.compile, dynamic=False))
-        if self._config.gradient_chunk:
-            network = ChunkedNetwork(network, self._config.gradient_chunk)
-        return network
+        if not self._config.compile:
+            return self.model
+        # A program for each size of batch: one for all sizes would depend on which of them came first, and a resumed
+        # training would compute other last bits.
+        return cast(nn.Module, torch.compile(self.model, mode=self._config.compile, dynamic=False))
 
     def _make_loss(self) -> Loss:
         loss = LOSSES[self.spec.loss](

@@ -35,12 +35,6 @@ def test_whole_trainings_are_the_same(images: StoreSpec, tmp_path: Path) -> None
     assert_same(compiled, plain)
 
 
-def test_chunks_of_a_compiled_network(images: StoreSpec, tmp_path: Path) -> None:
-    settings = {"training": {"gradient_chunk": 10}, "model": ModelConfig(embedding_dim=8, freeze_bn=True)}
-    plain, compiled = (alone(spec_of(images, tmp_path, way, **settings), 1) for way in (False, True))
-    assert_same(compiled, plain)
-
-
 def test_a_resumed_training_has_the_same_bits(images: StoreSpec, tmp_path: Path) -> None:
     """The second process meets the batches of epoch 3 first, so nothing it compiles may depend on earlier ones."""
     whole = alone(spec_of(images, tmp_path / "whole", True), 3)

@@ -39,8 +39,6 @@ def why_not_stacked(*, loss: str, model: ModelConfig, training: TrainingConfig, 
             return f"the {kind} {name!r} is not among those tested in stacks ({', '.join(table)})"
     if model.head_dropout:
         return f"model.head_dropout is {model.head_dropout:g}, which draws random numbers in the network"
-    if chunk := training.gradient_chunk:
-        return f"training.gradient_chunk is {chunk}, which is for networks that fill the memory alone"
     if training.compile:
         return f"training.compile is {training.compile}, which is for the steps of a single training"
     if folds:
