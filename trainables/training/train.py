@@ -204,7 +204,7 @@ class Training(EpochTraining):
 
     def learning_rates(self, epoch: int, step: int, steps: int) -> list[float]:
         """Return the rate of each optimizer group in a step, counted from 0, of the ``steps`` of ``epoch``."""
-        rate, epochs = self._config.schedule.rate, self._config.epochs
+        rate, epochs = self._config.schedule.rate, self.spec.schedule_epochs or self._config.epochs
         return [rate(lr, epoch=epoch, step=step, steps=steps, epochs=epochs) for lr in self._base_rates]
 
     def set_learning_rates(self, epoch: int, step: int, steps: int) -> None:
