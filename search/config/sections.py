@@ -210,10 +210,6 @@ class ResourcesSection(ConfigSection):
     """
     stack: int = Field(default=1, ge=1, le=64)
     """The number of trials that one worker trains together, in the resources of one."""
-    silent_epochs: float = Field(default=10, ge=2, allow_inf_nan=False)
-    """A worker that is silent for this many times its slowest epoch, and at least ten minutes, counts as dead."""
-    first_epoch_minutes: float = Field(default=120, gt=0, allow_inf_nan=False)
-    """The limit of silence before a worker's first epoch."""
 
     @field_validator("engine")
     @classmethod
