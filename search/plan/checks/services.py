@@ -13,7 +13,7 @@ from search.config.search_config import SearchConfig
 from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
-from search.secrets import expand, health_page, resolved, without_password
+from search.secrets import expand, health_page, without_password
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
 from trainables.mistakes import Mistakes, raise_if_any
@@ -33,8 +33,6 @@ def check_addresses(found: Findings, config: SearchConfig) -> None:
         found.check(lambda: _check_database("search.storage", storage, STORAGE_SCHEMES, "studies"))
     if uri := config.tracking.uri:
         found.check(lambda: check_tracking(uri))
-    if webhook := config.tracking.webhook:
-        found.check(lambda: _check_webhook(webhook))
     if path := config.checkpoints.storage_path:
         found.check(lambda: _check_store(path))
     if cache := config.dataset.cache:
@@ -148,23 +146,6 @@ def check_tracking(address: str) -> None:
         raise Mistakes(
             f"tracking.uri: the MLflow server at {shown} denies access ({refusal}); put user and password into "
             "~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
-        )
-
-
-def _check_webhook(reference: str) -> None:
-    """Raise :class:`Mistakes` if the variable is not set or holds no address; nothing is posted."""
-    try:
-        address = resolved(reference)
-    except Mistakes as error:
-        raise Mistakes(f"tracking.webhook: {error}") from error
-    try:
-        parts = urlsplit(address)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable()
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise Mistakes(
-            f"tracking.webhook: {reference} holds no address that begins with https:// or http://; export one."
         )
 
 
