@@ -63,6 +63,7 @@ class TrialSpec:
             nothing; None for the training of a network of images or features with a loss.
         loss: a row of ``LOSSES``, or the import path of a user-defined loss or training. Import paths, here and in
             ``model``, ``training`` and ``metrics``, are imported by the worker that trains.
+        schedule_epochs: the epochs over which the learning rates decay; None for those of ``training``.
         images: the images of the training half.
         train_classes: the classes to learn from, every ``merge`` consecutive ones as one.
         label_noise: the part of their images that is learned under a wrong class, drawn with ``noise_seed``.
@@ -97,6 +98,7 @@ class TrialSpec:
     trainable: str | None = None
     costs: tuple[str, ...] = ()
     by_class: bool = False
+    schedule_epochs: int | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
         """Return itself: it is immutable, and Ray Tune copies a trial's arguments, with all classes, several times."""

@@ -58,8 +58,6 @@ def trainable_mistakes(config: "SearchConfig") -> Iterator[str]:
     changed += [f"model.{key}" for key, value in asdict(config.model).items() if value != network[key]]
     changed += ["training_by_loss"] if config.training_by_loss else []
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
-    if config.tracking.register_models:
-        yield "tracking.register: MLflow cannot serve the model of a training of your own; set it to false."
     for key in changed:
         yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."
     if resources.stack > 1 or resources.gpus_per_trial > 1:

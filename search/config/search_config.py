@@ -29,14 +29,14 @@ from search.config.stage_sections import FinalSection, NoiseSection, SearchSecti
 from search.config.validation import Validation, validate
 from search.goal import Goal
 from search.stages import Stage
-from spaces.space import TRAINING, Value
+from spaces.space import Value
 from trainables.data.dataset import ItemDataset
 from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
-from trainables.models.backbones import FEATURES, backbone, is_of_timm, on_features
+from trainables.models.backbones import FEATURES, backbone, is_of_timm
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own, plain_name
 from trainables.spec import COSTS
@@ -96,7 +96,7 @@ class SearchConfig(ConfigSection):
     checkpoints: CheckpointsSection = CheckpointsSection()
     """The storage of the trials' models."""
     tracking: TrackingSection = TrackingSection()
-    """MLflow and notifications. May change when a search is resumed."""
+    """MLflow. May change when a search is resumed."""
     stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
     """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example: [noise,
     search, select, test].
@@ -181,22 +181,6 @@ class SearchConfig(ConfigSection):
             raise Mistakes(
                 f"training.views is {self.training.views}, and model.freeze is not backbone: only a frozen backbone's "
                 "features have fixed views; set views to 1, or freeze to backbone."
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _stages_that_learn(self) -> "SearchConfig":
-        if not (self.model.is_frozen or on_features(self.model.backbone)):
-            return self
-        searched = [wishes.get(TRAINING) for wishes in ({TRAINING: self.space.get(TRAINING)}, *self.space.values())]
-        settings = [self.training, *map(self.training_of, self.training_by_loss)]
-        names = ("layer_decay", "unfreeze_epochs")
-        if any(training.by_stage for training in settings) or any(
-            name in wishes for name in names for wishes in searched if isinstance(wishes, Mapping)
-        ):
-            raise Mistakes(
-                "training.layer_decay and training.unfreeze_epochs concern the stages of a backbone that learns, and "
-                f"here none does (model.backbone is {self.model.backbone}, freeze {self.model.freeze}); leave both out."
             )
         return self
 

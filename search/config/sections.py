@@ -19,7 +19,7 @@ from search.config.names import known_metric
 from search.config.parts import build_dataset
 from search.config.tables import AUTO, known_engine
 from search.packages import PACKAGES
-from search.secrets import is_reference, without_a_password
+from search.secrets import without_a_password
 from trainables.data import Dataset
 from trainables.mistakes import Mistakes
 
@@ -151,10 +151,6 @@ class ResourcesSection(ConfigSection):
     """
     stack: int = Field(default=1, ge=1, le=64)
     """The number of trials that one worker trains together, in the resources of one."""
-    silent_epochs: float = Field(default=10, ge=2, allow_inf_nan=False)
-    """A worker that is silent for this many times its slowest epoch, and at least ten minutes, counts as dead."""
-    first_epoch_minutes: float = Field(default=120, gt=0, allow_inf_nan=False)
-    """The limit of silence before a worker's first epoch."""
 
     @field_validator("engine")
     @classmethod
@@ -202,28 +198,12 @@ class CheckpointsSection(ConfigSection):
 
 
 class TrackingSection(ConfigSection):
-    """The MLflow server and experiment, and notifications."""
+    """The MLflow server and experiment."""
 
     uri: Address | None = None
     """The MLflow server or database; null: `<runs>/mlflow.db`. Example: http://127.0.0.1:5000."""
     experiment: Annotated[str, Field(min_length=1)] | None = None
     """The experiment in MLflow; null: the search's name. Example: birds."""
-    register_models: bool = Field(default=False, alias="register")
-    """True registers the chosen models in MLflow, under the search's name."""
-    webhook: str | None = None
-    """The variable with an address to which one line of JSON is posted when a stage ends or the search stops with a
-    fault. Range: a reference. Example: "${WEBHOOK}".
-    """
-
-    @field_validator("webhook")
-    @classmethod
-    def _by_reference(cls, webhook: str | None) -> str | None:
-        if webhook is not None and not is_reference(webhook):
-            raise Mistakes(
-                "it must be a reference such as ${WEBHOOK}: whoever knows the address of a webhook can post to it, so "
-                "export the address in that variable."
-            )
-        return webhook
 
 
 # The user's packages that ``holdout submit`` copies to a cluster.

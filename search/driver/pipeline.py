@@ -14,7 +14,6 @@ from rich.console import Console
 from search.config.tables import PRUNERS
 from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
-from search.driver.notify import Notifications
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed_test import (
@@ -158,8 +157,7 @@ def run_stages(
         workers = searches[0].config.resources.workers(concurrent)
         phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
         look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
-        with Notifications(opener, filter(None, (plan.config.tracking.webhook for plan in plans))) as notifications:
-            outcomes = _carry_out(searches, left, engine, concurrent, request, notifications, console)
+        outcomes = _carry_out(searches, left, engine, concurrent, request, console)
         look.wait()
         return outcomes
 
@@ -189,7 +187,6 @@ def _carry_out(
     engine: Engine,
     concurrent: int,
     request: _Request,
-    notifications: Notifications,
     console: Console,
 ) -> list[Outcome]:
     if missing := without_baselines(searches):
@@ -213,11 +210,10 @@ def _carry_out(
                 GpuMemoryCheck(engine.resources),
                 *request.listeners,
             ]
-            engine.run(TrialQueue(notifications.told(queued), listeners=listeners), concurrent)
+            engine.run(TrialQueue(queued, listeners=listeners), concurrent)
         if Stage.TEST in left and (waiting := _to_test(searches, request.reason)):
             score_all = partial(_score_on_workers, engine)
             score_test(waiting, console, opener=request.opener, reason=request.reason, score_all=score_all)
-            notifications.ended(Stage.TEST)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:

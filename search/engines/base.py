@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from search.config.sections import ResourcesSection
 from search.config.tables import ENGINES, engine_name
-from search.engines.waiting import FLOOR_S, Silences
+from search.engines.waiting import FLOOR_S
 from trainables.data.store.spec import StoreSpec
 from trainables.spec import TrialSpec
 from trainables.training.attempt import Worker
@@ -129,14 +129,6 @@ class Engine(ABC):
         Raises:
             Exception: the first that ``function`` raised; ``Failure`` and ``Mistakes`` arrive unchanged.
         """
-
-    def silences(self) -> Silences:
-        """Return a new record of the workers' silence, with the limits of ``resources``."""
-        return Silences(
-            epochs=self.resources.silent_epochs,
-            first_epoch_s=60 * self.resources.first_epoch_minutes,
-            floor_s=self.floor_s,
-        )
 
 
 def make_engine(resources: ResourcesSection, max_concurrent: int | None = None) -> Engine:

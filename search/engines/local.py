@@ -19,7 +19,7 @@ from search.config.sections import ResourcesSection
 from search.engines.base import Engine, Queue, Stack
 from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call
-from search.engines.waiting import Patience
+from search.engines.waiting import Patience, Silences
 from trainables.mistakes import Failure
 
 LOOK_S = 0.2
@@ -68,7 +68,7 @@ class Local(Engine):
     def run(self, queue: Queue, concurrent: int) -> None:
         """Train everything in ``queue``, at most ``concurrent`` trials at once."""
         workers = self.resources.workers(concurrent)
-        silences = self.silences()
+        silences = Silences(floor_s=self.floor_s)
         stacks: dict[_Process, Stack] = {}
         ended: dict[_Process, tuple[str, ...]] = {}  # directories that a worker has still to drop
         try:
@@ -115,7 +115,7 @@ class Local(Engine):
         running: dict[_Process, int] = {}
         results: dict[int, Any] = {}
         deaths: Counter[int] = Counter()
-        patience = Patience(len(arguments), self.resources.first_epoch_minutes)
+        patience = Patience(len(arguments))
         workers = min(len(arguments), self.resources.workers(self.slots()))
         try:
             while waiting or running:

@@ -317,9 +317,7 @@ def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: Resour
     """Return ``function`` of each argument, computed by tasks with a trial's CPUs and at most one GPU."""
     gpus = min(resources.gpus_per_trial, 1)
     task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=gpus, max_retries=2)(function)
-    return _results(
-        [task.remote(argument) for argument in arguments], Patience(len(arguments), resources.first_epoch_minutes)
-    )
+    return _results([task.remote(argument) for argument in arguments], Patience(len(arguments)))
 
 
 def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
@@ -329,7 +327,7 @@ def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
     task = ray.remote(num_cpus=0, max_retries=2)(function)
     strategies = [NodeAffinitySchedulingStrategy(node_id=node, soft=True) for node in nodes]
     calls = [task.options(scheduling_strategy=strategy).remote(*arguments) for strategy in strategies]
-    return _results(calls, Patience(len(calls), DAY_MINUTES, "a day, which decoding may take"))
+    return _results(calls, Patience(len(calls), DAY_MINUTES))
 
 
 def _results(calls: Sequence[Any], patience: Patience) -> list[Any]:

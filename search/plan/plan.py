@@ -180,8 +180,6 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         epochs = trial.user_attrs["epochs"]
         warmup = training.get("warmup_epochs", settings.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
-        if (schedule := settings.schedule).decay:  # the rates of the trainings whose best epoch it was
-            training["schedule"] = replace(schedule, decay_epochs=schedule.decay_epochs or settings.epochs)
         if training.get("memory_warmup_epochs", settings.memory_warmup_epochs) >= epochs:
             training["cross_batch_memory"] = 0.0  # the best epoch was one without it
         train_classes, validation_classes, folds = (*split.train, *split.validation), (), ()
@@ -194,6 +192,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         hyperparameters=params.loss,
         model=replace(config.model, **params.model),
         training=replace(settings, **training),
+        schedule_epochs=settings.epochs if on_all else None,  # the rates of the trainings whose best epoch it was
         images=plan.images,
         train_classes=train_classes,
         validation_classes=validation_classes,

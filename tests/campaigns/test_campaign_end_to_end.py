@@ -13,11 +13,13 @@ import pytest
 from optuna.trial import TrialState
 from support.commands import holdout, holdout_here, kill_when, plain, stored, summary, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.services import needs_ray
 from support.small_search import draw_folder, small_search
 
 from search.trials import best_epochs, epochs_of
 
-pytestmark = pytest.mark.cluster  # minutes long, as what breaks a cluster; a stopped campaign is in test_cluster too
+# Minutes long, as what breaks a cluster; a stopped campaign is in test_cluster too.
+pytestmark = [pytest.mark.cluster, needs_ray]
 
 GP, CMAES = NAMES = ("lot-gp", "lot-cmaes")
 LOSS = "proxy_anchor"

@@ -49,7 +49,6 @@ BESIDE = {
     "selection.from_front": FRONT,
     "model.weights": RESNET,
     "model.freeze": PRETRAINED,
-    "model.lora_rank": PRETRAINED,
 }
 """What an example needs beside itself."""
 

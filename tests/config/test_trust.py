@@ -105,16 +105,6 @@ def test_no_command_contacts_the_checkpoints_that_a_stranger_names(
         assert "checkpoints.storage_path of small is ftp://127.0.0.1" in plain(done.stdout + done.stderr)
 
 
-@pytest.mark.parametrize("command", [("select", "small"), ("test", "small")], ids=" ".join)
-def test_no_command_posts_to_the_webhook_that_a_stranger_names(
-    command: tuple[str, ...], stranger: Path, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEBHOOK", f"http://127.0.0.1:{port}/for-no-eye")
-    rewrite(stranger, tracking__webhook="${WEBHOOK}")
-    said = plain(holdout_here(*command, "--runs", stranger, code=2).stderr)
-    assert "tracking.webhook of small is ${WEBHOOK}, which is not contacted" in said
-
-
 @pytest.mark.parametrize("address", ["nope://x", "ftp://[::1/x", "simplecache::ftp://h/x", 3, "a\0b"])
 def test_an_address_that_is_none_leaves_the_disk_commands_usable(address: object, stranger: Path) -> None:
     rewrite(stranger, checkpoints__storage_path=address)

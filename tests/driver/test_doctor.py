@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.commands import holdout, write_search
-from support.services import ray_nodes
+from support.services import needs_ray, ray_nodes
 from support.small_search import draw_folder, small_search
 
 from search.config.search_config import SearchConfig, parse_config
@@ -37,6 +37,7 @@ def found(findings: list[CheckResult], check: str) -> CheckResult:
     return finding
 
 
+@needs_ray
 def test_a_machine_and_a_search_are_examined(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     file = write_search(tmp_path / "x.yaml", search_file(search={"storage": "postgresql://nobody@127.0.0.1:9/x"}))
     # a process of its own: Ray keeps the first token it saw

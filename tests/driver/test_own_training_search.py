@@ -210,7 +210,6 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
         ),
         ({"space": {"languages": {"rate": 1}}}, ["space.languages.rate: there is no such hyperparameter to search"]),
         ({"trainable": None, "losses": ["mpa"]}, ["whose items are neither images nor embeddings"]),
-        ({"tracking": {"register": True}}, ["tracking.register: MLflow cannot serve"]),
     ],
 )
 def test_a_mistake_in_the_file_is_a_sentence(tmp_path: Path, changes: dict[str, Any], sentences: list[str]) -> None:

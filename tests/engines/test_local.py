@@ -25,7 +25,7 @@ from trainables.mistakes import Failure
 from trainables.spec import EpochRecord
 
 LOSS = "pnp"
-HALF = ResourcesSection(cpus_per_trial=0.5, silent_epochs=2)
+HALF = ResourcesSection(cpus_per_trial=0.5)
 """Two trials at once, even on a machine with one CPU."""
 
 Run = Callable[..., list[FrozenTrial]]

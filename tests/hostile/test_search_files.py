@@ -214,7 +214,6 @@ ADDRESSES = [
     ("tracking: {uri: 'http://[::1'}", "tracking.uri is not a valid address (Invalid IPv6 URL); it is 'http://[::1'."),
     ("tracking: {uri: 'http://127.0.0.1:abc'}", "tracking.uri is not a valid address (Port could not be cast to integer value as 'abc')"),
     ("tracking: {uri: 'http://127.0.0.1:99999'}", "tracking.uri is not a valid address (Port out of range 0-65535)"),
-    ("tracking: {register: 1}", "tracking.register: must be true or false; it is 1."),
     ("checkpoints: {storage_path: rel/path}", "checkpoints.storage_path: must be an absolute path, or a URL such as s3://bucket/folder; it is 'rel/path'."),
     ("checkpoints: {storage_path: 'nope://x'}", "checkpoints.storage_path: fsspec has no nope://"),
     ("checkpoints: {storage_path: 's3://user:not-for-every-eye@host/x'}", "checkpoints.storage_path: it names a user; leave that out"),

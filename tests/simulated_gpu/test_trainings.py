@@ -93,7 +93,7 @@ def test_every_pooling_of_maps(images: StoreSpec, tmp_path: Path, pooling: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{"gradient_chunk": 5}, {"ema": 0.9}, {"cross_batch_memory": 0.5}])
+@pytest.mark.parametrize("settings", [{"ema": 0.9}, {"cross_batch_memory": 0.5}])
 def test_other_ways_to_train(images: StoreSpec, tmp_path: Path, settings: dict[str, Any]) -> None:
     loss = "contrastive" if "cross_batch_memory" in settings else "mpa"
     model = ModelConfig(embedding_dim=8, freeze_bn=True)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from trainables.inference.embedder import available_device
+from trainables.inference.index import ImageIndex
 from trainables.inference.model_files import (
     ModelFiles,
     TrainableSpec,
@@ -28,9 +29,6 @@ from trainables.inference.model_files import (
 )
 from trainables.mistakes import Mistakes
 from trainables.training.trainable import checked_embeddings, has_predictor, trainable_class
-
-if TYPE_CHECKING:
-    from trainables.inference.index.image_index import ImageIndex
 
 
 class OwnModel:
@@ -89,22 +87,19 @@ class OwnModel:
         unit_ND: NDArray[np.float32] = normalize(embeddings_ND).cpu().numpy()
         return unit_ND
 
-    def index(self, items: Any, names: Sequence[str] | None = None, *, kind: str | None = None) -> "ImageIndex":
+    def index(self, items: Any, names: Sequence[str] | None = None) -> ImageIndex:
         """Build an index of items for similarity search.
 
         Args:
             items: as for :meth:`embed`.
             names: what they are called in results; ``item 0`` and so on by default.
-            kind: as for :meth:`holdout.Embedder.index`.
 
         Raises:
             Mistakes: the items cannot be embedded, or there are more or fewer names.
         """
-        from trainables.inference.index.image_index import ImageIndex  # imports faiss
-
         embeddings_ND = self.embed(items)
         called = [f"item {row}" for row in range(len(embeddings_ND))] if names is None else names
-        return ImageIndex.of(embeddings_ND, called, self, kind=kind)
+        return ImageIndex.of(embeddings_ND, called, self)
 
 
 def own_model_of(files: ModelFiles, *, device: str | torch.device | None = None, trust_code: bool = False) -> OwnModel:

@@ -26,13 +26,10 @@ from trainables.losses.memory import Memory, PairLoss
 from trainables.losses.mining import most_pairs
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
-from trainables.models.lora import merged
-from trainables.models.stages import Stage, stages
 from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.averages import Averages, kept_tensors
-from trainables.training.chunks import ChunkedNetwork
 from trainables.training.config import OPTIMIZERS, parameter_group
 from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
@@ -66,16 +63,6 @@ class Trained:
     together: int = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class LearningStage:
-    """Parameters of the backbone that learn at the rate ``lr`` from the epoch ``begins`` on."""
-
-    name: str
-    parameters: list[nn.Parameter]
-    lr: float
-    begins: int
-
-
 class Training(EpochTraining):
     """The training of a network of images or features with a loss.
 
@@ -98,7 +85,8 @@ class Training(EpochTraining):
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
         self.learning_network = self._learning_network()
-        self.stages = self._learning_stages()
+        # Before a warm-up freezes them: parameters that are frozen by the model's settings never learn.
+        self._backbone = [parameter for parameter in self.model.backbone.parameters() if parameter.requires_grad]
         self.loss = self._make_loss().to(device)
         self.sampler = BATCH_SAMPLERS[self._config.sampler](
             self.labels_N,
@@ -114,18 +102,15 @@ class Training(EpochTraining):
         self._resume()
 
     def _learning_network(self) -> nn.Module:
-        """Return the model as the training steps call it, compiled or in chunks with these settings.
+        """Return the model as the training steps call it, compiled if the settings say so.
 
         Validation calls the model itself, whose parameters are the same.
         """
-        network: nn.Module = self.model
-        if self._config.compile:
-            # A program for each size of batch: one for all sizes would depend on which of them came first, and a
-            # resumed training would compute other last bits.
-            network = cast(nn.Module, torch.compile(network, mode=self._config.compile, dynamic=False))
-        if self._config.gradient_chunk:
-            network = ChunkedNetwork(network, self._config.gradient_chunk)
-        return network
+        if not self._config.compile:
+            return self.model
+        # A program for each size of batch: one for all sizes would depend on which of them came first, and a resumed
+        # training would compute other last bits.
+        return cast(nn.Module, torch.compile(self.model, mode=self._config.compile, dynamic=False))
 
     def _make_loss(self) -> Loss:
         loss = LOSSES[self.spec.loss](
@@ -145,28 +130,10 @@ class Training(EpochTraining):
         """The loss's memory of earlier batches, if it has one."""
         return self.loss.memory if isinstance(self.loss, PairLoss) else None
 
-    def _learning_stages(self) -> list[LearningStage]:
-        """Return the stages of the backbone that learn, from the top; one stage if they do not differ.
-
-        Called before a warm-up freezes parameters: those that are frozen by the model's settings never learn.
-        """
-        config, backbone = self._config, self.model.backbone
-        whole = Stage(name="backbone", parameters=tuple(backbone.parameters()))
-        found: list[LearningStage] = []
-        for depth, stage in enumerate(reversed(stages(backbone) if config.by_stage else [whole]), start=1):
-            if learning := [parameter for parameter in stage.parameters if parameter.requires_grad]:
-                lr = config.lr * config.layer_decay**depth
-                begins = config.warmup_epochs + len(found) * config.unfreeze_epochs + 1
-                found.append(LearningStage(name=stage.name, parameters=learning, lr=lr, begins=begins))
-        if config.by_stage and found:
-            shown = ", ".join(f"{stage.name} ({stage.lr:.3g}, epoch {stage.begins})" for stage in found)
-            logger.info("The stages of the backbone, with their rates and first epochs: %s.", shown)
-        return found
-
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self._config
         groups = [
-            *(parameter_group(stage.parameters, stage.lr) for stage in self.stages),
+            parameter_group(self._backbone, config.lr),
             parameter_group(self.model.head_parameters(), config.head_lr or config.lr),
             *self.loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]
@@ -204,16 +171,16 @@ class Training(EpochTraining):
     # The steps of an epoch. In a stack, steps of several trainings at once replace `_train`.
 
     @property
-    def phase(self) -> tuple[int, bool]:
-        """Return the number of stages that wait in the next epoch, and True if the memory waits too."""
+    def phase(self) -> tuple[bool, bool]:
+        """Return True if the backbone waits in the next epoch, and True if the memory waits."""
         epoch = len(self.records) + 1
         waits = self._memory is not None and epoch <= self._config.memory_warmup_epochs
-        return sum(epoch < stage.begins for stage in self.stages), waits
+        return bool(self._backbone) and epoch <= self._config.warmup_epochs, waits
 
     @property
     def first_whole_epoch(self) -> int:
-        """Return the first epoch in which all stages learn and the memory is used."""
-        return max(1, self._config.memory_warmup_epochs + 1, *(stage.begins for stage in self.stages))
+        """Return the first epoch in which the backbone learns and the memory is used."""
+        return 1 + max(self._config.memory_warmup_epochs, self._config.warmup_epochs)
 
     def begin_epoch(self) -> int:
         """Prepare the network and the loss for the next epoch's steps, and return its number."""
@@ -225,20 +192,19 @@ class Training(EpochTraining):
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.
 
-        The stages of the backbone learn, and the loss has a memory, after their warm-up epochs only. A stage that waits
-        normalises by the statistics of the batch and updates the running ones, unless ``model.freeze_bn`` freezes them.
+        The backbone learns, and the loss has a memory, after their warm-up epochs only. A waiting backbone normalises
+        by the statistics of the batch and updates the running ones, unless ``model.freeze_bn`` freezes them.
         """
         self.model.train()
         self.loss.train()
         if self._memory is not None:
             self._memory.active = epoch > self._config.memory_warmup_epochs
-        for stage in self.stages:
-            for parameter in stage.parameters:
-                parameter.requires_grad_(epoch >= stage.begins)
+        for parameter in self._backbone:
+            parameter.requires_grad_(epoch > self._config.warmup_epochs)
 
     def learning_rates(self, epoch: int, step: int, steps: int) -> list[float]:
         """Return the rate of each optimizer group in a step, counted from 0, of the ``steps`` of ``epoch``."""
-        rate, epochs = self._config.schedule.rate, self._config.epochs
+        rate, epochs = self._config.schedule.rate, self.spec.schedule_epochs or self._config.epochs
         return [rate(lr, epoch=epoch, step=step, steps=steps, epochs=epochs) for lr in self._base_rates]
 
     def set_learning_rates(self, epoch: int, step: int, steps: int) -> None:
@@ -359,8 +325,6 @@ class Training(EpochTraining):
         best, description = None, None
         if self._is_best(record):
             best = kept_tensors(weights["model"], weights["loss"]) if self.averages is None else self.averages.tensors
-            if self.spec.model.lora_rank:
-                best = merged(best)
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {
@@ -424,9 +388,8 @@ def raise_if_diverged(loss: float, epoch: int) -> None:
 def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
     """Return the description, stored in the checkpoint, of the network that ``spec`` has trained after ``epoch``."""
     return EmbedderSpec(
-        # The initial weights are overwritten by training, and LoRA is merged with them; a frozen backbone's are in
-        # ``origin``.
-        model=replace(spec.model, weights=None, freeze=None, lora_rank=0),
+        # The initial weights are overwritten by training; a frozen backbone's are in ``origin``.
+        model=replace(spec.model, weights=None, freeze=None),
         decoded_side=spec.images.short_side,
         frame=spec.training.frame,
         batch_size=spec.training.embedding_batch,

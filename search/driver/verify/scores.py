@@ -26,7 +26,7 @@ from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.metrics import metric_name
-from trainables.metrics.table import is_retrieval, refinement_of, superclass_metrics
+from trainables.metrics.table import is_retrieval, superclass_metrics
 
 if TYPE_CHECKING:
     from trainables.metrics.protocol import RetrievalProtocol
@@ -377,8 +377,6 @@ def _ranking_problems(
         positives_Q=torch.from_numpy(positives_Q.clip(max=ranks)),  # queries with more positives are not compared
     )
     for name in filter(is_retrieval, per_image):
-        if refinement_of(name):
-            continue  # is not by these neighbours
         if name in AT_R:
             row, k, known_Q = name, ranks, positives_Q <= ranks
         elif (at_k := split_at_k(name)) and at_k[1] <= ranks:

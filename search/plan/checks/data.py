@@ -19,10 +19,8 @@ from trainables.data.split import ClassSplit, check_images, learned_sizes, split
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
     is_retrieval,
-    refinement_of,
     split_subset,
     superclass_metrics,
-    too_many_to_rerank,
 )
 from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 from trainables.models import ModelConfig
@@ -137,11 +135,6 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
             f"metrics: {', '.join(of_subset)} is computed on a part of the test classes, which the validation does not "
             "have; name such metrics in metrics.test only."
         )
-    if refinements := [name for name in dict.fromkeys(during) if refinement_of(name)]:
-        yield (
-            f"metrics: {', '.join(refinements)} ranks in a second way, which is for the test; name such metrics in "
-            "metrics.test only, and the plain one here."
-        )
     subsets, parts = source.test_subsets(), source.parts()
     if unknown := [name for name in test if split_subset(name)[1] not in (None, *subsets)]:
         yield (
@@ -171,8 +164,6 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
                 f"metrics: k = {k} needs a gallery of {k} images and that of the {len(names)} {part} classes has "
                 f"{images - queries}; name a smaller k."
             )
-        if "reranked" in map(refinement_of, metrics) and (sentence := too_many_to_rerank(images)):
-            yield f"metrics.test: {sentence}"
 
 
 def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:

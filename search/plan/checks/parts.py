@@ -86,7 +86,6 @@ def check_stack(found: Findings, config: SearchConfig) -> None:
         "losses",
         "model.backbone",
         "training.sampler",
-        "training.gradient_chunk",
         "training.compile",
         "training_by_loss",
         "split.folds",
@@ -269,13 +268,9 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
     if config.trainable is not None:
         return ()
     model = config.model
-    chunks = [config.training_of(loss).gradient_chunk for loss in config.loss_names]
-    if any(chunks) and not (model.freeze_bn or model.is_frozen or model.lora_rank):
-        of_model = ("model.backbone", "model.weights", "model.freeze_bn")
-        found.check(lambda: _chunks(model, max(filter(None, chunks))), *of_model, "training", "training_by_loss")
     if model.backbone == "convnet" and model.weights is None and config.training.image_size >= SMALLEST:
         return ()
-    if config.resources.gpus_per_trial > 1 and not (model.freeze_bn or model.lora_rank):
+    if config.resources.gpus_per_trial > 1 and not model.freeze_bn:
         keys = ("model.backbone", "model.weights", "model.freeze_bn", "resources.gpus_per_trial")
         found.check(lambda: _common_statistics(model), *keys)
     if found.left_out.touched("training.image_size"):
@@ -318,17 +313,6 @@ def _weights(model: ModelConfig) -> None:
     from trainables.models.weights import weights_file
 
     weights_file(model)
-
-
-def _chunks(model: ModelConfig, size: int) -> None:
-    """Raise if the network cannot embed a batch in chunks."""
-    import torch
-
-    from trainables.models.embedding import EmbeddingModel
-    from trainables.training.chunks import ChunkedNetwork
-
-    with torch.random.fork_rng(devices=[]):
-        ChunkedNetwork(EmbeddingModel(model), size)
 
 
 def _common_statistics(model: ModelConfig) -> None:

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from search.config.search_config import SearchConfig
-from search.config.tables import engine_name
+from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
-from search.secrets import expand, health_page, resolved, without_password
+from search.secrets import expand, health_page, without_password
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
 from trainables.mistakes import Mistakes, raise_if_any
@@ -33,8 +33,6 @@ def check_addresses(found: Findings, config: SearchConfig) -> None:
         found.check(lambda: _check_database("search.storage", storage, STORAGE_SCHEMES, "studies"))
     if uri := config.tracking.uri:
         found.check(lambda: check_tracking(uri))
-    if webhook := config.tracking.webhook:
-        found.check(lambda: _check_webhook(webhook))
     if path := config.checkpoints.storage_path:
         found.check(lambda: _check_store(path))
     if cache := config.dataset.cache:
@@ -151,40 +149,24 @@ def check_tracking(address: str) -> None:
         )
 
 
-def _check_webhook(reference: str) -> None:
-    """Raise :class:`Mistakes` if the variable is not set or holds no address; nothing is posted."""
-    try:
-        address = resolved(reference)
-    except Mistakes as error:
-        raise Mistakes(f"tracking.webhook: {error}") from error
-    try:
-        parts = urlsplit(address)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable()
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise Mistakes(
-            f"tracking.webhook: {reference} holds no address that begins with https:// or http://; export one."
-        )
-
-
 # Machines.
 
 
 def check_machine(found: Findings, config: SearchConfig) -> None:
     """Check that this machine has the resources of a trial or, with ``RAY_ADDRESS``, that the cluster answers.
 
-    A cluster's resources are checked on connection, before anything is created.
+    Ray must be able to start this Python. A cluster's resources are checked on connection, before anything is created.
     """
     lacking: list[str] = []
     address = os.environ.get("RAY_ADDRESS")
-    if address and engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray":
-        found.add(_cluster_mistakes(address))
+    is_ray = engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray"
+    if address and is_ray:
+        found.add(_cluster_mistakes(address) or ray_mistakes())
     else:
         for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
             if not found.left_out.touched(f"resources.{key}"):
                 lacking += _lacking(key, getattr(config.resources, key), there)
-        found.add(lacking)
+        found.add(lacking or (ray_mistakes() if is_ray else ()))
     if not lacking:
         found.check(lambda: raise_if_any(_empty_shares(config)), "resources.gpus_per_trial", *BATCH_KEYS)
 

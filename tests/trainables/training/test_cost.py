@@ -62,9 +62,8 @@ def test_an_epoch_is_foreseen(whole: TrialSpec, tmp_path: Path) -> None:
 
 
 def test_the_step_of_a_fine_tuning_is_that_of_its_last_epochs(whole: TrialSpec, tmp_path: Path) -> None:
-    """All stages learn and averages are taken, alone and in a stack."""
-    schedule = Schedule(decay="cosine", warmup_steps=3)
-    settings = {"layer_decay": 0.5, "unfreeze_epochs": 3, "warmup_epochs": 1, "ema": 0.9, "schedule": schedule}
+    """The backbone learns and averages are taken, alone and in a stack."""
+    settings = {"warmup_epochs": 1, "memory_warmup_epochs": 0, "ema": 0.9, "schedule": Schedule(decay="cosine")}
     spec = replace(whole, training=replace(whole.training, **settings))
     images = Images(train=(12,) * 8, validation=(12,) * 2)
     for stack in (1, 2):

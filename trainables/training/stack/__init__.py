@@ -39,8 +39,6 @@ def why_not_stacked(*, loss: str, model: ModelConfig, training: TrainingConfig, 
             return f"the {kind} {name!r} is not among those tested in stacks ({', '.join(table)})"
     if model.head_dropout:
         return f"model.head_dropout is {model.head_dropout:g}, which draws random numbers in the network"
-    if chunk := training.gradient_chunk:
-        return f"training.gradient_chunk is {chunk}, which is for networks that fill the memory alone"
     if training.compile:
         return f"training.compile is {training.compile}, which is for the steps of a single training"
     if folds:
@@ -51,7 +49,7 @@ def why_not_stacked(*, loss: str, model: ModelConfig, training: TrainingConfig, 
 def stack_key(spec: TrialSpec) -> Hashable | None:
     """Return a key that is equal for trainings that may share a stack; None if ``spec`` cannot be stacked.
 
-    Members may differ in seeds, epochs and real numbers (learning rates and their decay, weight decay, gradient bound,
+    Members may differ in seeds, epochs and real numbers (learning rates, weight decay, gradient bound,
     schedule, and the loss's margins and scales). They may not differ in what determines shapes or code paths: integers
     and strings among the loss's hyperparameters, the network, the batches, the classes.
     """
@@ -61,8 +59,7 @@ def stack_key(spec: TrialSpec) -> Hashable | None:
     default = TrainingConfig()
     shared = replace(
         config, epochs=default.epochs, lr=default.lr, head_lr=None, proxy_lr=None, weight_decay=default.weight_decay,
-        schedule=Schedule(), warmup_epochs=0, clip_grad=None,
-        layer_decay=0.5 if config.by_stage else 1.0, unfreeze_epochs=0, ema=0.5 if config.ema else 0.0,
+        schedule=Schedule(), warmup_epochs=0, clip_grad=None, ema=0.5 if config.ema else 0.0,
     )  # fmt: skip
     return (
         spec.loss,

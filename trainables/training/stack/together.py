@@ -38,7 +38,7 @@ def run_epochs(trainings: Sequence[Training]) -> list[EpochRecord | Exception]:
     Weights, records and checkpoints equal those of :meth:`Training.run_epoch` up to rounding. An error of one member is
     returned instead of its record and does not affect the others.
 
-    Members in which other stages learn, or whose memory waits, form a stack of their own. A stack that fails as a
+    Members whose backbone or memory waits form stacks of their own. A stack that fails as a
     whole, for example for lack of device memory, is split into halves.
     """
     results: dict[int, EpochRecord | Exception] = {}
