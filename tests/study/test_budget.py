@@ -227,24 +227,22 @@ def test_patience_counts_the_epochs_of_trials_without_a_gain(
 
 
 @pytest.mark.parametrize(
-    ("search", "resources", "said"),
+    ("search", "said"),
     [
-        ({"patience_epochs": 48}, {}, "search.patience_epochs is 48 and 16 trials train at most 48 epochs, so that"),
-        ({"patience": 16}, {}, "search.patience is 16 and search.trials 16, so that it could never end"),
-        ({"budget": "together"}, {}, "budget is together and there is none to share"),
-        ({"min_gain": 0.1}, {}, "min_gain is 0.1 and patience null"),
-        ({"gpu_hours": 2}, {}, "search.gpu_hours is 2 and resources.gpus_per_trial 0, so no trial uses a GPU"),
-        ({"hours": 2}, {"stack": 4}, "search.hours is 2 and resources.stack 4: trials of a stack share their time"),
-        ({"hours": 0}, {}, "search.hours: must be more than 0"),
+        ({"patience_epochs": 48}, "search.patience_epochs is 48 and 16 trials train at most 48 epochs, so that"),
+        ({"patience": 16}, "search.patience is 16 and search.trials 16, so that it could never end"),
+        ({"budget": "together"}, "budget is together and there is none to share"),
+        ({"min_gain": 0.1}, "min_gain is 0.1 and patience null"),
+        ({"gpu_hours": 2}, "search.gpu_hours is 2 and resources.gpus_per_trial 0, so no trial uses a GPU"),
+        ({"hours": 0}, "search.hours: must be more than 0"),
     ],
 )
 def test_budgets_that_contradict_the_rest_are_refused(
     search_file: Callable[..., dict[str, Any]],
     tmp_path: Path,
     search: dict[str, Any],
-    resources: dict[str, Any],
     said: str,
 ) -> None:
     with pytest.raises(Mistakes) as error:
-        read_plan(search_file(losses=["pnp"], search={"trials": 16, **search}, resources=resources), tmp_path)
+        read_plan(search_file(losses=["pnp"], search={"trials": 16, **search}), tmp_path)
     assert any(said in sentence for sentence in error.value.sentences), error.value.sentences

@@ -1,4 +1,4 @@
-"""LoRA: the adapted network against loops over its matrices; its training alone, resumed, averaged and in a stack."""
+"""LoRA: the adapted network against loops over its matrices; its training, resumed and averaged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.exact_training import CPU, assert_resumed, exact_spec, float64, trained_apart
 from support.small_training import drawn_images
-from support.stacks import CPU, alone, assert_resumed, assert_same, float64, member, records_of
 from torch import Tensor, nn
 
 from trainables.data.store.spec import StoreSpec
@@ -16,7 +16,6 @@ from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.lora import adapt, merged
 from trainables.training.cross_validation import begin
-from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
 
 
@@ -110,7 +109,7 @@ def test_targets_and_ranks_choose_the_weights() -> None:
 def test_a_training_keeps_the_given_weights_and_its_file_is_a_plain_network(
     images: StoreSpec, weights: str, tmp_path: Path, ema: float
 ) -> None:
-    spec = member(images, tmp_path, 0, model=config(weights), validation_classes=(), training={"ema": ema})
+    spec = exact_spec(images, tmp_path, model=config(weights), validation_classes=(), training={"ema": ema})
     training = Training(spec, CPU)
     given = torch.load(weights)
     for _ in range(2):
@@ -132,24 +131,14 @@ def test_a_training_keeps_the_given_weights_and_its_file_is_a_plain_network(
 
 
 def test_a_resumed_training_is_the_same(images: StoreSpec, weights: str, tmp_path: Path) -> None:
-    spec = member(images, tmp_path, 0, model=config(weights), training={"batch_size": 10})
+    spec = exact_spec(images, tmp_path, model=config(weights), training={"batch_size": 10})
     for _ in range(3):
         training = begin(spec, CPU)
         assert isinstance(training, Training)
         training.run_epoch()
         training.wait_for_checkpoints()
-    reference = alone(spec, 3)
+    reference = trained_apart(spec, 3)
     assert_resumed(training, reference)
-
-
-def test_members_of_a_stack_adapt_for_themselves(images: StoreSpec, weights: str, tmp_path: Path) -> None:
-    specs = [member(images, tmp_path, number, model=config(weights)) for number in range(2)]
-    assert len({stack_key(spec) for spec in specs} - {None}) == 1
-    trainings = [Training(spec, CPU) for spec in specs]
-    for _ in range(2):
-        records_of(run_epochs(trainings))
-    for training in trainings:
-        assert_same(training, alone(training.spec, 2))
 
 
 def test_mistakes(weights: str) -> None:

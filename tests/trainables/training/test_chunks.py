@@ -1,12 +1,11 @@
 """Batches embedded in chunks have the gradients of whole batches, and need less memory."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.stacks import CPU, alone, assert_same, member
+from support.exact_training import CPU, assert_same, exact_spec, trained_apart
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,9 +18,6 @@ from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.chunks import ChunkedNetwork
-from trainables.training.config import TrainingConfig
-from trainables.training.cross_validation import begin
-from trainables.training.stack import stack_key, why_not_stacked
 from trainables.training.train import Training
 
 pytestmark = pytest.mark.usefixtures("exact")
@@ -31,13 +27,13 @@ CHUNK = 6  # of batches of 20: the last chunk is smaller
 
 def spec_of(images: StoreSpec, path: Path, chunk: int | None, **changes: Any) -> TrialSpec:
     changes = {"model": ModelConfig(embedding_dim=8, freeze_bn="statistics"), **changes}
-    return member(images, path / str(chunk), 0, training={"gradient_chunk": chunk, "clip_grad": None}, **changes)
+    return exact_spec(images, path / str(chunk), training={"gradient_chunk": chunk, "clip_grad": None}, **changes)
 
 
 def gradients(spec: TrialSpec) -> dict[str, Tensor]:
     """Return the gradients of the first batch, of the network and the loss."""
     training = Training(spec, CPU)
-    training.begin_epoch()
+    training.set_train_mode(1)
     (indices_B, *_) = training.sampler.batches(1)
     torch.manual_seed(0)
     training.step(*training.load_batch(indices_B, torch.Generator().manual_seed(0)))
@@ -57,7 +53,7 @@ def test_gradients_are_those_of_the_whole_batch(images: StoreSpec, tmp_path: Pat
 
 
 def test_whole_trainings_are_the_same(images: StoreSpec, tmp_path: Path) -> None:
-    whole, chunked = (alone(spec_of(images, tmp_path, chunk), 2) for chunk in (None, CHUNK))
+    whole, chunked = (trained_apart(spec_of(images, tmp_path, chunk), 2) for chunk in (None, CHUNK))
     assert_same(chunked, whole)
 
 
@@ -113,17 +109,6 @@ def test_activations_need_the_memory_of_one_chunk() -> None:
     assert chunked < 6 * inputs_BX.nbytes + 20 * inputs_BX[:100].nbytes + 2 * weights
 
 
-@pytest.mark.slow
-def test_two_processes_embed_in_chunks_as_one(images: StoreSpec, tmp_path: Path) -> None:
-    spec = spec_of(images, tmp_path, CHUNK)
-    spec = replace(spec, training=replace(spec.training, epochs=2))
-    shared = begin(spec, CPU, CPU)
-    assert isinstance(shared, Training)
-    while not shared.finished:
-        shared.run_epoch()
-    assert_same(shared, alone(replace(spec, directory=f"{spec.directory}-other"), 2))
-
-
 def test_batch_statistics_are_refused_before_a_search_begins(images: StoreSpec, tmp_path: Path) -> None:
     sentence = "gradient_chunk is 6, and the network normalises by the statistics of a batch"
     with pytest.raises(Mistakes, match=sentence):
@@ -134,9 +119,3 @@ def test_batch_statistics_are_refused_before_a_search_begins(images: StoreSpec, 
     assert make_plan(parse_config({**content, "model": {"freeze_bn": True}}), tmp_path)
     with pytest.raises(Mistakes, match="gradient_chunk must be at least 1 image, or null for whole batches; it is 0"):
         parse_config({**content, "training": {"gradient_chunk": 0}})
-
-
-def test_a_stack_does_not_take_chunks(images: StoreSpec, tmp_path: Path) -> None:
-    assert stack_key(spec_of(images, tmp_path, CHUNK)) is None
-    said = why_not_stacked(loss="mpa", model=ModelConfig(), training=TrainingConfig(gradient_chunk=CHUNK))
-    assert said == "training.gradient_chunk is 6, which is for networks that fill the memory alone"

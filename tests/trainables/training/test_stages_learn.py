@@ -1,4 +1,4 @@
-"""Layer-wise learning rates and gradual unfreezing, in every way of training."""
+"""Layer-wise learning rates and gradual unfreezing."""
 
 import logging
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.stacks import CPU, alone, assert_resumed, assert_same, member, records_of
+from support.exact_training import CPU, assert_resumed, exact_spec, trained_apart
 
 from search.config.search_config import parse_config
 from trainables.data.store.spec import StoreSpec
@@ -15,8 +15,6 @@ from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
-from trainables.training.cross_validation import begin
-from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
 
 pytestmark = pytest.mark.usefixtures("exact")
@@ -27,7 +25,7 @@ STAGES = ("blocks.11", "blocks.7", "blocks.3", "blocks.0")
 
 
 def spec_of(images: StoreSpec, path: Path, **changes: Any) -> TrialSpec:
-    spec = member(images, path, 0, training={**SETTINGS, **changes.pop("training", {})})
+    spec = exact_spec(images, path, training={**SETTINGS, **changes.pop("training", {})})
     return replace(spec, **changes)
 
 
@@ -76,37 +74,8 @@ def test_it_resumes_between_two_stages(images: StoreSpec, tmp_path: Path) -> Non
         for _ in range(2):
             training.run_epoch()
         training.wait_for_checkpoints()
-    reference = alone(spec, 4)
+    reference = trained_apart(spec, 4)
     assert_resumed(training, reference)
-
-
-def test_members_of_a_stack_unfreeze_for_themselves(
-    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One of three members only has layer-wise rates, and another waits longer."""
-    settings: list[dict[str, Any]] = [{}, {"unfreeze_epochs": 0, "warmup_epochs": 0}, {"unfreeze_epochs": 2}]
-    specs = [
-        member(images, tmp_path, number, training={**SETTINGS, **own}) for number, own in enumerate(settings)
-    ]  # fmt: skip
-    assert len({stack_key(spec) for spec in specs}) == 1
-    assert stack_key(specs[0]) != stack_key(member(images, tmp_path, 0))
-    trainings = [Training(spec, CPU) for spec in specs]
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            records_of(run_epochs(trainings))
-    assert not caplog.records
-    for training in trainings:
-        assert_same(training, alone(training.spec, 3))
-
-
-@pytest.mark.slow
-def test_two_processes_unfreeze_as_one(images: StoreSpec, tmp_path: Path) -> None:
-    spec = spec_of(images, tmp_path, training={"epochs": 3, "warmup_epochs": 0})
-    shared = begin(spec, CPU, CPU)
-    assert isinstance(shared, Training)
-    while not shared.finished:
-        shared.run_epoch()
-    assert_same(shared, alone(spec, 3))
 
 
 def test_wrong_values_are_refused() -> None:
