@@ -26,8 +26,8 @@ class EpochRecord(TypedDict):
     otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
     the loss summed (:class:`trainables.losses.base.Used`), if it reports them. ``fold`` (from 1) is set in a
     cross-validation, and ``memory`` on a GPU. ``distinct_proxies`` is set for a loss with several proxies a
-    class (:func:`trainables.losses.base.distinct_proxies`). ``classes`` is the objective of each validation class, in an
-    epoch that is the best so far, if the spec asks for it.
+    class (:func:`trainables.losses.base.distinct_proxies`). ``classes`` is the objective of each validation class, in
+    an epoch that is the best so far, if the spec asks for it.
     """
 
     epoch: int
