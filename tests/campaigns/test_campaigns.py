@@ -11,7 +11,7 @@ from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
 from support.made_search import frozen_selection
 from support.small_search import draw_folder
-from support.summaries import confirmed, improvements, made_loss, made_row, made_summary
+from support.summaries import improvements, made_loss, made_row, made_summary, plain_statistics
 from support.trees import make_tree
 from support.widths import WIDTHS, check
 
@@ -391,7 +391,7 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
     campaign = parse_campaign(tiny(table=table, published=[published]))
     number = over_seeds([0.5, 0.6])
     entry = made_loss(
-        tuned=made_row(confirmed=confirmed(number), test=dict.fromkeys(("recall_at_1", "dists_intra"), number))
+        tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(("recall_at_1", "dists_intra"), number))
     )
     summaries = [made_summary({"mpa": entry, "pnp": entry}), made_summary({"mpa": entry, "pnp": made_loss()})]
     found = campaign_table(campaign, measured(campaign, summaries), "title", ["a note"])
@@ -413,7 +413,7 @@ def test_the_best_of_a_test_metric_is_bold_but_not_in_a_sweep() -> None:
 
     def entry(mean: float) -> LossSummary:
         number = over_seeds([mean, mean])
-        return made_loss(tuned=made_row(confirmed=confirmed(number), test=dict.fromkeys(metrics[1:], number)))
+        return made_loss(tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(metrics[1:], number)))
 
     summaries = [
         made_summary({"mpa": entry(0.5), "pnp": entry(0.6)}),
@@ -437,7 +437,7 @@ def test_the_table_s_numbers_are_whole_at_every_width() -> None:
     table = {"rows": ["loss", "K"], "metrics": metrics, "roles": ["tuned", "default"]}
     campaign = parse_campaign(tiny(table=table, published=[published]))
     numbers = {metric: over_seeds([0.5 + rank / 97, 0.6 + rank / 89]) for rank, metric in enumerate(metrics)}
-    entry = made_loss(tuned=made_row(confirmed=confirmed(numbers[VALIDATION]), test=numbers))
+    entry = made_loss(tuned=made_row(confirmed=plain_statistics(numbers[VALIDATION]), test=numbers))
     summaries = [made_summary({"mpa": entry, "pnp": entry})] * 2
     for width in WIDTHS:
         check([campaign_table(campaign, measured(campaign, summaries), "title", ["a note of 0.1234"])], width)

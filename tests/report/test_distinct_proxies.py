@@ -83,7 +83,7 @@ def test_tables_and_mlflow_show_it(runs: Path) -> None:
     found = compared(runs)
     (entry,) = {row.distinct_proxies for row in found.rows if row.loss == "mpa" and row.distinct_proxies}
     shown = f"{entry.mean:.2f} ± {entry.std:.2f}"
-    table, *_ = text_tables(found)
+    _, table, *_ = text_tables(found)
     column = table.header.index("distinct proxies")
     assert {row[0]: row[column] for row in table.rows} == {"mpa": shown, "proxy_anchor": "–"}
     lines = [line for line in csv.DictReader(as_csv(found).splitlines()) if line["stage"] == "distinct_proxies"]

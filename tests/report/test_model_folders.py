@@ -96,7 +96,7 @@ def final(state: TrialState, configuration: int) -> FrozenTrial:
 
 def test_where_the_first_training_failed_it_is_the_next_one_s() -> None:
     chosen = Confirmation(
-        number=4, params={}, searched=(), values=(0.5,), splits=(0,), best_epochs=(1,), failed=0
+        number=4, params={}, searched=(), values=(0.5,), classes={}, best_epochs=(1,), failed=0
     )  # fmt: skip
     trials = [
         final(TrialState.COMPLETE, 0), final(TrialState.FAIL, 4), final(TrialState.COMPLETE, 4),
@@ -173,12 +173,15 @@ def test_the_folder_is_made_again_where_it_is_gone(runs: Path, tmp_path: Path) -
     assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
-def test_without_a_loss_it_is_that_of_the_highest_confirmed_mean(runs: Path) -> None:
+def test_without_a_loss_it_is_the_recommended_one(runs: Path) -> None:
     search = holdout.open("small", runs=runs)
     confirmed = {
         loss: entry.tuned.confirmed.mean for loss, entry in search.summary.losses.items() if entry.tuned.confirmed
     }
-    assert search.best_model().spec.origin["loss"] == max(confirmed, key=lambda loss: confirmed[loss])
+    best = max(confirmed, key=lambda loss: confirmed[loss])
+    assert search.best_model().spec.origin["loss"] == best
+    assert search.summary.recommended is not None
+    assert search.summary.recommended.loss == best
 
 
 def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_path: Path) -> None:

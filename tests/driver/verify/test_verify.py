@@ -13,28 +13,16 @@ from optuna.trial import TrialState
 from PIL import Image
 from support.commands import holdout, holdout_here, plain, stored
 from support.finished_search import run_here
-from support.small_search import small_search
+from support.small_search import draw_glyphs, small_search
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder
 from search.selection.ledger import NAME
 from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Selection
-from trainables.data.sets.glyphs import Glyphs
 
 Change = Callable[[Copied], object]
 TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-
-
-def draw_glyphs(root: Path) -> Path:
-    """Write sixteen classes of ten drawn signs as image files."""
-    glyphs = Glyphs(num_classes=16, images_per_class=10, centres=2, size=20)
-    for name, keys in glyphs.classes().items():
-        for number, key in enumerate(keys):
-            path = root / name / f"{number:02d}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(glyphs.read(key)).save(path)
-    return root
 
 
 @pytest.fixture(scope="module")
