@@ -194,6 +194,7 @@ def run(
     runs: str | os.PathLike[str] | None = None,
     on_epoch: "OnEpoch | None" = None,
     allow_failed: bool = False,
+    yes: bool = False,
     quiet: bool = False,
 ) -> Search:
     """Start, resume or extend a search, as ``holdout run`` does; a finished search is only opened.
@@ -205,6 +206,7 @@ def run(
         on_epoch: ``on_epoch(study, number, record)``, called in this process after every epoch of every trial. An
             exception in it stops the search, which the next call resumes.
         allow_failed: choose and test without the losses that failed in every trial.
+        yes: open the test even if the choice may be luck, because it rests on few validation classes.
         quiet: show no progress on standard error.
 
     Raises:
@@ -227,8 +229,9 @@ def run(
     else:
         console = Terminal(stderr=True, quiet=quiet)
     outcome = run_search(
-        content, runs_folder(runs), console, started=started, allow_failed=allow_failed, on_epoch=on_epoch
-    )
+        content, runs_folder(runs), console, started=started, allow_failed=allow_failed, on_epoch=on_epoch,
+        opens=lambda doubt: yes,
+    )  # fmt: skip
     console.print(Tables(headline_tables(outcome.comparison)))
     return Search(StoredSearch(outcome.search.plan.folder))
 

@@ -1,7 +1,9 @@
-"""Commands that train: `run`, `select`, `test`, `audit`, `campaign`; and `enqueue` and `sync`."""
+"""Commands that train: `run`, `select`, `test`, `campaign`; and `enqueue` and `sync`."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +25,7 @@ def run(
     file: SearchFile,
     settings: Settings = None,
     allow_failed: AllowFailed = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Open the test even if the choice may be luck.")] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +41,8 @@ def run(
         content = read_search(file, settings or [])
         from search.driver.start import run_search
 
-    outcome = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed)
+    opens = partial(_opens_test, yes)
+    outcome = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed, opens=opens)
     _print_result(outcome, as_json)
 
 
@@ -74,6 +78,7 @@ def test(
     """Train the chosen configurations and score them on the held-out classes, once."""
     from search.driver.stages import recorded_outcome
     from search.plan.runs import refuse_member
+    from search.plan.search import stays_sealed
     from search.stages import Stage
 
     refuse_member(runs, name)
@@ -82,6 +87,8 @@ def test(
             raise Mistakes(f"No configuration of {name} is chosen yet; run `holdout select {name}` first.")
         if again is not None and not again.strip():
             raise Mistakes("--again needs a reason; state in a sentence why the test classes are opened once more.")
+        if (sealed := stays_sealed(search.plan)) and again is None:
+            raise Mistakes(f"{sealed} `--again REASON` opens it.")
         if search.is_done(Stage.TEST) and again is None:
             _print_result(recorded_outcome(search), as_json)
             raise Mistakes(
@@ -89,22 +96,6 @@ def test(
                 "`--again REASON` opens them once more, and every later table shows it."
             )
     _print_result(_run(search, Stage.TEST, again), as_json)
-
-
-def audit(
-    name: Name,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="The number of pruned trials of each loss.")] = 4,
-    runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
-    as_json: Json = False,
-) -> None:
-    """Train pruned trials of a search to their end, to measure the cost of pruning."""
-    from search.driver.start import audit_search
-    from search.report.comparison_tables import text_tables
-
-    outcome = audit_search(name, runs, trials, messages(), started=STARTED)
-    show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(text_tables(outcome.comparison)))
 
 
 def enqueue(
@@ -216,6 +207,17 @@ def sync(
 # Helpers.
 
 
+def _opens_test(yes: bool, doubt: str) -> bool:
+    """Return True if the user opens the test in spite of the ``doubt``."""
+    if yes:
+        return True
+    say([doubt])
+    if sys.stdin.isatty():
+        return typer.confirm("Open the test classes?", err=True)
+    say(["The test stays sealed; repeat the command with --yes to open it."])
+    return False
+
+
 def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
     from search.driver.stages import recorded_outcome
     from search.driver.synchronise import make_projection, mlflow_errors, synchronise
@@ -276,6 +278,7 @@ def _print_result(outcome: "Outcome", as_json: bool) -> None:
 
 def _what_is_there(outcome: "Outcome") -> Iterator[str]:
     """Yield where the report and the models are, and the command of the next stage."""
+    from search.plan.search import stays_sealed
     from search.stages import Stage
     from trainables.inference.model_files import DESCRIPTION
 
@@ -291,6 +294,11 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
         beside = f"; beside it {', '.join(models[1:])}" if models[1:] else ""
         yield f'Models: holdout.load("{folder.model(models[0])}"){beside}'
     where = "" if folder.runs == RUNS else f" --runs {folder.runs}"
+    if sealed := stays_sealed(search.plan):
+        yield sealed
     follow = {Stage.SELECT: "select", Stage.TEST: "test"}
-    command = next((command for stage, command in follow.items() if not search.is_done(stage)), "compare")
-    yield f"Next: holdout {command} {search.name}{where}"
+    command = next((command for stage, command in follow.items() if not search.is_done(stage)), None)
+    if command or not models:
+        yield f"Next: holdout {command or 'compare'} {search.name}{where}"
+    else:
+        yield f"Next: holdout export {search.name}{where} --to FOLDER, or holdout compare {search.name} OTHER{where}"

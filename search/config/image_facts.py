@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from search.difference import CLASS_POINTS, shown_points
 from trainables.data.dataset import Dataset
 from trainables.data.feature_file import is_feature_file
 from trainables.data.images import IMAGE_SUFFIXES
@@ -22,10 +23,15 @@ SAMPLE = 200
 FEWEST = 4 * FEWEST_CLASSES
 """Classes that a search needs: half of them are held out, and the others are split into training and validation."""
 
+CLASSES_FOR_TWO = round(CLASS_POINTS**2)
+"""Classes that show a difference of two points."""
+
 SEEDS = 200
 """Number of split seeds to try."""
 
 RATIO = 0.9
+VALIDATING = 4
+"""With fewer than forty training classes, this many validate where at least twice as many are left to train."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +64,7 @@ class ImageFacts:
     classes: int
     images: int
     split_seed: int
+    ratio: float
     class_sizes: Spread
     train_images: int
     validation_classes: int
@@ -76,12 +83,15 @@ class ImageFacts:
         """Return the facts as sentences."""
         sizes, side = self.class_sizes, self.short_side
         item = "image" if self.features is None else "embedding"
+        half = self.train_classes + self.validation_classes
         numbers = "" if self.features is None else f" of {counted(self.features, 'number')}"
         each = ranged(sizes.least, sizes.most, item)
         found = [
             f"{counted(self.images, item)}{numbers}, of {self.classes:,} classes; those that train have {each} each.",
             f"{counted(self.train_classes, 'class', 'classes')} train, {self.validation_classes:,} validate, "
             f"{self.test_classes:,} are held out for the test.",
+            f"A choice confirmed on all {half:,} of them, each half by models of the other, shows differences of about "
+            f"{shown_points(half):.0f} points; {CLASSES_FOR_TWO} classes show 2.",
         ]
         if side is not None:
             found.append(
@@ -140,6 +150,7 @@ def dataset_facts(dataset: Dataset) -> ImageFacts:
         classes=len(classes),
         images=sum(sizes(tuple(classes))),
         split_seed=split.seed,
+        ratio=split.ratio,
         class_sizes=Spread.of(sizes(split.train)),
         train_images=sum(sizes(split.train)),
         validation_classes=len(split.validation),
@@ -168,8 +179,10 @@ def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
 def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit:
     """Return the default split, with the first seed that gives each part a class of two images."""
     refusal: Mistakes | None = None
+    half = len(split_dataset(dataset, ratio=RATIO, seed=0).divisions[0][0]) + FEWEST_CLASSES
+    ratio = round(1 - VALIDATING / half, 2) if 3 * VALIDATING <= half < VALIDATING / (1 - RATIO) else RATIO
     for seed in range(SEEDS):
-        split = split_dataset(dataset, ratio=RATIO, seed=seed)
+        split = split_dataset(dataset, ratio=ratio, seed=seed)
         try:
             check_images(split, classes)
             check_galleries(dataset, split, classes)

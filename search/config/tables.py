@@ -4,6 +4,8 @@
 """
 
 import os
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,9 @@ PRUNERS: PartTable[Any, PartRow] = PartTable(
 
 DEVICES = Path("/dev")
 
+_SHELL = re.compile(r"[\s\"'\\$&();<>`|*?\[{]", re.ASCII)
+"""Characters of a path that a shell would not take as they are."""
+
 
 def known_engine(name: str) -> str:
     """Return ``name`` if it is ``auto``, a row of :data:`ENGINES` or an import path.
@@ -73,3 +78,19 @@ def engine_name(engine: str, gpus_per_trial: float, devices: Path = DEVICES) -> 
     if os.environ.get("RAY_ADDRESS") or gpus_per_trial or any(devices.glob("nvidia[0-9]*")):
         return "ray"
     return "local"
+
+
+def ray_mistakes(python: str | None = None) -> list[str]:
+    """Return a mistake if Ray cannot start its workers with ``python``, this one unless another is given.
+
+    Ray writes this path into a shell command without quotes (``ray._private.runtime_env.context``), and waits without
+    end for a worker that does not start. No other path does harm: neither the working directory nor that of temporary
+    files.
+    """
+    python = python or sys.executable
+    if not (found := _SHELL.search(python)):
+        return []
+    return [
+        f"Ray cannot start workers with {python}, because this path contains {found[0]!r}; make the virtual "
+        "environment in a folder without it, or set resources.engine to local."
+    ]

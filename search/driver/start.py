@@ -1,22 +1,20 @@
-"""The entry points of ``holdout run``, ``holdout audit`` and the library: from a search's file to its outcome."""
+"""The entry points of ``holdout run`` and the library: from a search's file to its outcome."""
 
+import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.driver.progress_view import phase
 from search.driver.stages import Outcome
-from search.plan.make_plan import read_plan, reopened
-from search.plan.plan import Plan
-from search.plan.runs import campaign_of, refuse_member
+from search.plan.make_plan import read_plan
+from search.plan.runs import refuse_member
 from search.stages import Stage
 from search.study import RunningTrial, TrialListener
-from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord
 
 OnEpoch = Callable[[str, int, EpochRecord], None]
@@ -39,6 +37,7 @@ def run_search(
     started: float,
     allow_failed: bool = False,
     on_epoch: OnEpoch | None = None,
+    opens: Callable[[str], bool] = lambda doubt: False,
 ) -> Outcome:
     """Start, resume or extend the search of the file ``content`` in the folder ``runs``.
 
@@ -49,6 +48,8 @@ def run_search(
         started: when the command began, in seconds since 1970.
         allow_failed: continue without the losses that failed in every trial.
         on_epoch: called after every epoch of every trial.
+        opens: asked before the test is opened if the choice may be luck, with a sentence on why; not asked if the file
+            names its stages.
 
     Raises:
         Mistakes: every mistake in the file; nothing is created.
@@ -62,59 +63,13 @@ def run_search(
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first
 
     listeners = [_EpochCallback(on_epoch)] if on_epoch else []
-    (outcome,) = run_stages(
-        [plan],
-        console,
-        plan.config.stages,
-        started=started,
-        opener=plan.config.name,
-        allow_failed=allow_failed,
-        listeners=listeners,
-    )
+    run = partial(
+        run_stages, [plan], console, opener=plan.config.name, allow_failed=allow_failed, listeners=listeners
+    )  # fmt: skip
+    if (doubt := plan.doubt) and Stage.TEST in plan.config.stages and "stages" not in content:
+        (outcome,) = run([stage for stage in plan.config.stages if stage is not Stage.TEST], started=started)
+        if plan.folder.test.exists() or not opens(doubt):
+            return outcome
+        started = time.time()
+    (outcome,) = run(plan.config.stages, started=started)
     return outcome
-
-
-def audit_search(name: str, runs: Path, trials: int, console: Console, *, started: float) -> Outcome:
-    """Retrain pruned trials of the search ``name`` without pruning, as ``search.audit`` does; keep its choice.
-
-    Args:
-        name: a search whose trials have all ended; its later stages stay unchanged.
-        runs: the runs folder.
-        trials: how many pruned trials per loss. If a larger audit was started before, that one is resumed.
-        console: where progress is shown.
-        started: when the command began, in seconds since 1970.
-
-    Raises:
-        Mistakes: there is no such search, it has trials left, or nothing was pruned.
-        Failure: the audit could not be run.
-    """
-    if campaign := campaign_of(runs, name):
-        raise Mistakes(
-            f"{name} is a search of the campaign {campaign.name}; audit all of its searches with `holdout campaign`, "
-            f"its file and `--set base.search.audit={trials}`."
-        )
-    plan = reopened(runs, name)
-    _refuse_without_prunings(plan)
-    search = plan.config.search
-    wanted = search.model_copy(update={"audit": max(trials, search.audit)})
-    plan = replace(plan, config=plan.config.model_copy(update={"search": wanted}))
-    from search.driver.pipeline import run_stages
-
-    (outcome,) = run_stages([plan], console, [Stage.SEARCH], started=started, opener=name)
-    return outcome
-
-
-def _refuse_without_prunings(plan: Plan) -> None:
-    """Raise if the search of ``plan`` has trials left or no pruned trial."""
-    from search.plan.stored import StoredSearch  # imports sqlalchemy
-
-    name = plan.config.name
-    with closing(StoredSearch(plan.folder)) as stored:
-        searched = {loss: stored.trials(loss) for loss in plan.config.loss_names}
-    if not all(plan.budget(loss).done(trials) for loss, trials in searched.items()):
-        raise Mistakes(f"The search {name} has trials left; `holdout run` its file first.")
-    if not any(trial.state == TrialState.PRUNED for trials in searched.values() for trial in trials):
-        raise Mistakes(
-            f"No trial of {name} was pruned (search.pruner is {plan.config.search.pruner}), so there is nothing to "
-            "audit; name a search with pruned trials."
-        )

@@ -4,10 +4,12 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
+from search.config.tables import AUTO, engine_name, ray_mistakes
 from search.engines.base import CheckResult, Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
+from search.engines.waiting import Silences
 from search.extra import missing_packages
 from trainables.data.store.spec import StoreSpec
 from trainables.mistakes import counted
@@ -31,6 +33,11 @@ def check_ray() -> Iterator[CheckResult]:
     """Start or reach Ray and count its nodes."""
     if missing_packages(["ray"]):
         return  # a check of its own names them
+    for mistake in ray_mistakes():
+        found, _, mend = mistake.rpartition("; ")
+        state: Literal["failed", "warning"] = "failed" if engine_name(AUTO, 0) == "ray" else "warning"
+        yield CheckResult(check="ray", state=state, found=found, mend=f"{mend[0].upper()}{mend[1:]}")
+        return
     where = os.environ.get("RAY_ADDRESS") or "this machine"
     try:
         with ray_session() as ray:
@@ -58,6 +65,8 @@ class RayEngine(Engine):
     @contextmanager
     def session(self) -> Iterator[None]:
         """Connect to Ray."""
+        for mistake in ray_mistakes():
+            raise NoRay(mistake)
         with ray_session():
             yield
 
@@ -82,7 +91,7 @@ class RayEngine(Engine):
         """Train everything in ``queue`` on Ray Tune's actors, which are reused."""
         from search.engines.ray_tune import run_queue
 
-        run_queue(queue, self.worker, self.silences(), resources=self.resources, concurrent=concurrent)
+        run_queue(queue, self.worker, Silences(floor_s=self.floor_s), resources=self.resources, concurrent=concurrent)
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
         """Return ``function`` of each argument in order, computed by Ray tasks."""

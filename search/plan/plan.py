@@ -38,6 +38,8 @@ class Plan:
     spaces: Mapping[str, SearchSpace]
     further_splits: tuple[ClassSplit, ...] = ()
     """Other splits of the same training half, for the noise stage."""
+    predecessor: str | None = None
+    """The search whose trials a successor begins with; None for other searches."""
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
 
@@ -45,7 +47,7 @@ class Plan:
     def images(self) -> StoreSpec:
         """The images of the training half only."""
         half = {*self.split.train, *self.split.validation}
-        dataset = self.config.source
+        dataset = self.config.dataset.source
         return StoreSpec(
             dataset=dataset,
             class_names=tuple(name for name in dataset.classes() if name in half),
@@ -102,9 +104,9 @@ class Plan:
     def basis(self) -> Basis:
         """The basis of the choice."""
         split, folds = self.split, len(self.split.folds)
-        validating = f"{split.validating} {'training' if folds else 'validation'} {split.noun}"
+        validating = f"{split.validating} {'training' if folds else 'validation'} classes"
         searched = f"on the {validating} in {folds} folds" if folds else f"on the {validating}"
-        half = f"when each half of the {sum(map(len, split.halves))} training {split.noun} is validated by a model of "
+        half = f"when each half of the {sum(map(len, split.halves))} training classes is validated by a model of "
         return Basis(
             objective=self.config.objective,
             validation=searched,
@@ -119,12 +121,22 @@ class Plan:
         if not is_bounded(metric_name(self.config.objective)):
             return None
         validating, training = split.validating, sum(map(len, split.halves))
-        text = f"{validating} {split.noun} validate: differences below about {shown_points(validating):.0f} points are "
-        text += f"noise between {split.noun}"
+        text = f"{validating} classes validate: differences below about {shown_points(validating):.0f} points are "
+        text += "noise between classes"
         if self.on_halves:
             points = shown_points(training)
-            text += f"; the choice is confirmed on halves of all {training} training {split.noun} ({points:.0f} points)"
+            text += f"; the choice is confirmed on halves of all {training} training classes ({points:.0f} points)"
         return f"{text}."
+
+    @property
+    def doubt(self) -> str | None:
+        """A sentence if the choice rests on too few classes to open the test for it; None otherwise."""
+        if self.on_halves or self.split.validating >= FEW_CLASSES:
+            return None
+        return (
+            f"The choice of {self.config.name} rests on {self.split.validating} validation classes alone and may be "
+            "mostly luck, and a test set is opened once."
+        )
 
     def trial_value(self, stage: Stage) -> TrialValue:
         """Return the rule that computes a trial's value from its records, for trials of ``stage``."""
@@ -141,18 +153,13 @@ class Plan:
 
 def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget:
     """Return the search budget of ``loss`` in ``space``; a trial under cross-validation trains all folds."""
-    search, gpus = config.search, config.resources.gpus_per_trial
-    of_gpus = None if search.gpu_hours is None or not gpus else search.gpu_hours / gpus
+    search = config.search
     shares = len(config.losses) if search.budget == "together" else 1
-    hours = [hours / shares for hours in (search.hours, of_gpus) if hours is not None]
     return Budget(
         trials=search.trials,
         epochs=None if search.epochs is None else search.epochs // shares,
         epochs_each=config.training.epochs * (config.split.folds or 1),
-        hours=min(hours, default=None),
-        patience=search.patience,
-        patience_epochs=search.patience_epochs,
-        min_gain=search.min_gain,
+        hours=None if search.hours is None else search.hours / shares,
         sampler=SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials),
     )
 
@@ -173,8 +180,6 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         epochs = trial.user_attrs["epochs"]
         warmup = training.get("warmup_epochs", settings.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
-        if (schedule := settings.schedule).decay:  # the rates of the trainings whose best epoch it was
-            training["schedule"] = replace(schedule, decay_epochs=schedule.decay_epochs or settings.epochs)
         if training.get("memory_warmup_epochs", settings.memory_warmup_epochs) >= epochs:
             training["cross_batch_memory"] = 0.0  # the best epoch was one without it
         train_classes, validation_classes, folds = (*split.train, *split.validation), (), ()
@@ -187,6 +192,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         hyperparameters=params.loss,
         model=replace(config.model, **params.model),
         training=replace(settings, **training),
+        schedule_epochs=settings.epochs if on_all else None,  # the rates of the trainings whose best epoch it was
         images=plan.images,
         train_classes=train_classes,
         validation_classes=validation_classes,
@@ -220,7 +226,7 @@ def _fitting_batch(
     if plan.config.trainable is not None:
         return {}
     batches = replace(settings, **training)
-    sizes = learned_sizes(plan.split, plan.config.source.classes(), train_classes)
+    sizes = learned_sizes(plan.split, plan.config.dataset.source.classes(), train_classes)
     fitting = fitting_batch(batches.sampler, sizes, batches.batch_size, batches.images_per_class)
     assert fitting is not None, "halves whose classes fill no batch are refused before the start"
     return {"batch_size": fitting}

@@ -52,7 +52,7 @@ def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work
         epochs_each = dict.fromkeys(Stage, float(whole)) | {Stage.TEST: float(config.training.epochs)}
         if search.plan.on_halves:  # an epoch of half of the classes takes half of the time
             epochs_each[Stage.SELECT] = config.training.epochs / 2
-        for stage in stages if Stage.SEARCH not in stages else (*stages, Stage.AUDIT):
+        for stage in stages:
             yield Work(
                 study=study_name(search.name, loss, stage),
                 loss=loss,
@@ -66,11 +66,10 @@ def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work
 def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
     """Return the maximum number of trials of each stage."""
     config, folds = plan.config, len(plan.split.folds)
-    final = config.final.looks[-1] * (folds if folds and config.final.train_on == "train" else 1)
+    final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
     return {
         Stage.NOISE: Budget(trials=(config.noise.seeds + config.noise.splits) * (loss == config.noise_loss)),
         Stage.SEARCH: plan.budget(loss),
-        Stage.AUDIT: Budget(trials=config.search.audit),
         Stage.SELECT: Budget(
             trials=(config.selection.finalists + 1) * plan.confirmation_seeds * (2 if plan.on_halves else 1)
         ),

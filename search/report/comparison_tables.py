@@ -21,12 +21,11 @@ from search.report.formats import (
     verdict,
 )
 from search.report.loss_results import LossSummary
-from search.report.pairs import method_of
+from search.report.pairs import METHOD
 from search.report.results import SplitSummary, Summary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
-from trainables.data.units import CLASS
 from trainables.mistakes import listed
 
 # The columns of the result table that an output shows.
@@ -149,7 +148,7 @@ def _of_recommended(comparison: Comparison, summary: Summary) -> str:
     """Return what the test says of the recommended model of a search; empty before the test, or without a pair."""
     recommended, pairs = summary.recommended, [pair for pair in comparison.pairs if pair.first.search == summary.name]
     assert recommended is not None
-    tested = f"on the {summary.split.test_classes} test {summary.split.noun}"
+    tested = f"on the {summary.split.test_classes} test classes"
     if recommended.number is None:
         above = [pair.first.loss for pair in pairs if is_against_baseline(pair) and pair.differ and pair.difference > 0]
         return f"{tested} {listed(above) if above else 'no loss'} is significantly better" if pairs else ""
@@ -255,7 +254,6 @@ def sentences_of(entry: LossSummary) -> list[str]:
         *entry.incomplete_seeds,
         entry.ended_early,
         entry.overtuned,
-        entry.audit.sentence if entry.audit else None,
         *(finding.sentence for finding in entry.diagnostics),
     )
     return [sentence for sentence in found if sentence]
@@ -268,9 +266,7 @@ def split_sentence(comparison: Comparison) -> str:
     noise = f" with {split.label_noise:.0%} wrong labels" if split.label_noise else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
     among = " among half of the training images too" if split.training_half else ""
-    classes = f"{split.train_classes} {split.noun} train{merged}{noise}{validate}{among}, {split.test_classes} test"
-    if split.by != CLASS:
-        classes += f"; where this says classes of a part, it means {split.noun}"
+    classes = f"{split.train_classes} classes train{merged}{noise}{validate}{among}, {split.test_classes} test"
     return "; ".join((f"split {split.digest[:12]}: {classes}", *protocol_sentences(split), comparison.openings))
 
 
@@ -290,7 +286,7 @@ def pairs_table(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
-        notes.append(f"{method_of(pairs)} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
+        notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
     return TextTable(
         title=_pairs_title(pairs) or "Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p alone", "p (corrected)", ""),
@@ -416,8 +412,8 @@ def _headline_pairs(comparison: Comparison) -> TextTable:
 
 def _confirmed_on(split: SplitSummary) -> str:
     if not split.halves:
-        return f"on the validation {split.noun}"
-    return f"on all training {split.noun}, each half by a model of the other half"
+        return "on the validation classes"
+    return "on all training classes, each half by a model of the other half"
 
 
 def _headline_notes(comparison: Comparison) -> TextTable:

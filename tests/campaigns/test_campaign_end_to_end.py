@@ -13,11 +13,13 @@ import pytest
 from optuna.trial import TrialState
 from support.commands import holdout, holdout_here, kill_when, plain, stored, summary, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.services import needs_ray
 from support.small_search import draw_folder, small_search
 
 from search.trials import best_epochs, epochs_of
 
-pytestmark = pytest.mark.cluster  # minutes long, as what breaks a cluster; a stopped campaign is in test_cluster too
+# Minutes long, as what breaks a cluster; a stopped campaign is in test_cluster too.
+pytestmark = [pytest.mark.cluster, needs_ray]
 
 GP, CMAES = NAMES = ("lot-gp", "lot-cmaes")
 LOSS = "proxy_anchor"
@@ -98,7 +100,8 @@ def test_nothing_is_lost_and_nothing_doubled(ran: CampaignRun) -> None:
             trials = stored(ran.runs, name, study)
             assert {trial.state for trial in trials} == {TrialState.COMPLETE}
             attributes = [
-                [trial.user_attrs.get(key) for key in ("source_trial", "seed", "fold", "half", "split")] for trial in trials
+                [trial.user_attrs.get(key) for key in ("source_trial", "seed", "fold", "half", "split")]
+                for trial in trials
             ]
             assert len({tuple(each) for each in attributes}) == len(attributes)
         configurations = {trial.user_attrs["source_trial"] for trial in trials}

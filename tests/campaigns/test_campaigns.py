@@ -186,10 +186,6 @@ def test_a_recipe_is_built_upon(root: Root) -> None:
         ({"vary": {"A": {"x": {}, "x-y": {}}, "B": {"y-z": {}, "z": {}}}, "table": {"rows": ["A"]}}, "tiny-x-y-z"),
         ({"vary": {"K": {"1": {"resources.cpus_per_trial": 2}, "2": {}}}}, "vary: resources must be the same"),
         ({"vary": {"K": {"1": {"search.max_concurrent": 2}, "2": {}}}}, "vary: search.max_concurrent must be the same"),
-        (
-            {"vary": {"K": {"1": {"final.seeds": "auto"}, "2": {}}}},
-            "base.final.seeds is auto, which ends the test of one",
-        ),
         ({"table": {"rows": ["Q"]}}, "table.rows may name loss, K; it names Q"),
         ({"table": {"rows": ["K"], "metrics": ["recall"]}}, "table.metrics: recall is not known"),
         ({"recipe": "nothing"}, "There is no file 'nothing' and no recipe of that name"),

@@ -41,7 +41,9 @@ def summary(name: str, final: float | None = 0.5, objective: str = "map_at_r") -
         "test": {objective: over_two(0.2)},
         "test_small": over_two(0.4),
     }
-    default = made_row(Role.DEFAULT, search_value=SEARCHED[name] - 0.1, confirmed=plain_statistics(over_two(0.5)), **found)
+    default = made_row(
+        Role.DEFAULT, search_value=SEARCHED[name] - 0.1, confirmed=plain_statistics(over_two(0.5)), **found
+    )
     tuned = made_row(Role.TUNED, search_value=SEARCHED[name], confirmed=plain_statistics(over_two(0.6)), **found)
     entry = made_loss(default=default, tuned=tuned)
     return made_summary({"mpa": entry}, f"lot-{name}", objective=objective)

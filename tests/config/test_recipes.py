@@ -32,7 +32,7 @@ PRINTED: list[tuple[str, dict[str, Any]]] = [
     ("mpa-*", {"model.backbone": "bninception", "model.weights": "imagenet", "model.embedding_dim": 512}),
     ("mpa-*", {"training.optimizer": "adamw", "training.lr": 1e-4, "training.proxy_lr": 1e-2}),
     ("mpa-*", {"training.schedule.step": 20, "training.schedule.milestones": (), "training.schedule.gamma": 0.5}),
-    ("mpa-*", {"training.schedule.decay": None, "training.schedule.warmup_steps": 0, "training.sampler": "random"}),
+    ("mpa-*", {"training.schedule.decay": None, "training.sampler": "random"}),
     ("mpa-*", {"training.image_size": 224, "training.augment": "resized_crop_flip", "model.pooling": "gem"}),
     ("mpa-*", {"training.resize_size": None, "training.resize_square": True}),
     ("mpa-*", {"final.seeds": 3}),

@@ -132,7 +132,9 @@ def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: st
         of_losses.append(seeds)
         for trial in confirmed:
             for record in best_records(trial, objective_of(name)):
-                validating = split["halves"][trial.user_attrs["half"] - 1] if is_on_halves(name) else split["validation"]
+                validating = (
+                    split["halves"][trial.user_attrs["half"] - 1] if is_on_halves(name) else split["validation"]
+                )
                 assert list(record["classes"]) == ([] if name == "clusters" else validating)
     assert of_losses[0] == of_losses[1]
 

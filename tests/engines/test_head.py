@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from support.services import needs_ray
 
 from search.engines.ray_session import watched_head
 
@@ -78,6 +79,7 @@ def test_each_loss_of_the_head_is_reported_once(caplog: pytest.LogCaptureFixture
     watched.__exit__(None, None, None)
 
 
+@needs_ray
 @pytest.mark.cluster
 def test_the_loss_of_the_head_is_reported_in_time() -> None:
     code, said = loses("gcs_server")
@@ -86,6 +88,7 @@ def test_the_loss_of_the_head_is_reported_in_time() -> None:
     assert said.index("the same command goes on") < said.index("Failed to connect to GCS within")
 
 
+@needs_ray
 @pytest.mark.cluster
 def test_a_driver_ends_when_its_raylet_dies() -> None:
     code, said = loses("raylet")

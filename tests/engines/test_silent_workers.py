@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 from support.driving import only
+from support.services import needs_ray
 from support.sleeping_engine import FLOOR, LOOPS, STOPS
 from support.sleeping_search import SleepingSearch
 
@@ -18,7 +19,7 @@ from search.plan.search import OpenedSearch
 from search.study.trial_queue import TrialQueue
 from trainables.mistakes import Failure
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, needs_ray]
 
 
 def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

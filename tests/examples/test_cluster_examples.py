@@ -16,7 +16,7 @@ import typer
 import yaml
 from packaging.specifiers import SpecifierSet
 from support.commands import write_search
-from support.services import ROOT
+from support.services import ROOT, needs_ray
 
 from search.cli.main import app
 
@@ -234,6 +234,7 @@ exec "$@"
 SCONTROL = '#!/bin/bash\n[[ "$1 $2" == "show hostnames" ]] && printf "%s\\n" $3\n'
 
 
+@needs_ray
 @pytest.mark.cluster
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_the_slurm_script_searches_on_its_allocation(nodes: int, image_folder: Path, tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from search.report.results import stored_summary
 from search.report.rows import RowKey
 from search.report.sections.answer import answer
 from search.report.sections.anytime_curves import anytime_curves
-from search.report.sections.loss import loss_section
 from search.report.sections.outcome import outcome
 from search.report.summary import write_summary
 from search.report.text_table import NOTHING

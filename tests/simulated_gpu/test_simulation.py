@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from support.simulated_gpu import FREED_TOO_EARLY, HELD, RESERVED, SEEN, STATE, SimulationError
+from support.simulated_gpu.streams import ROOT
 
 pytestmark = pytest.mark.simulated_gpu
 
@@ -172,7 +173,7 @@ def test_what_makes_the_host_wait_is_found(waits: Callable[[], object]) -> None:
 def test_waits_and_sums_in_no_fixed_order_are_counted_by_line() -> None:
     code = "tensor = make()\ntensor.sum().item()\ntensor.index_add_(0, tensor.long(), tensor * 2)\n"
     before = SEEN.copy()
-    exec(compile(code, "/somewhere/trainables/planted.py", "exec"), {"make": lambda: on_gpu(3)})
+    exec(compile(code, f"{ROOT}trainables/planted.py", "exec"), {"make": lambda: on_gpu(3)})
     found = {(kind, line) for kind, _, line in SEEN - before}
     assert {("sync", "trainables/planted.py:2"), ("unordered", "trainables/planted.py:3")} <= found
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.services import needs_ray
 
 from benchmarks.slots import SECONDS
 from soak.driving import Log, Search
@@ -23,6 +24,7 @@ PLANNED = [
 ]
 
 
+@needs_ray
 @pytest.mark.slow
 def test_a_search_that_is_broken_four_times_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver starts its own Ray; the values of a sleeping training depend on its seed alone."""

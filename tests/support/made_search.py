@@ -84,7 +84,10 @@ def made_search(
             diagnostics=(Finding(kind="edge", parameters=("x",), sentence="the best x lies at the high end"),),
         )
     summary = made_summary(
-        losses, name, split=SPLIT_SUMMARY.model_copy(update={"digest": SPLIT.digest}), test_opened=int(tested),
+        losses,
+        name,
+        split=SPLIT_SUMMARY.model_copy(update={"digest": SPLIT.digest}),
+        test_opened=int(tested),
         recommended=recommendation(next(iter(means))),
     )
     write_json(folder.config, {"name": name, "model": {}, "training": {}})

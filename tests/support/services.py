@@ -19,6 +19,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from search.config.tables import ray_mistakes
+
 ROOT = Path(__file__).parents[2]
 JOIN_S = 120
 TOKEN = secrets.token_hex(32)
@@ -26,6 +28,9 @@ TOKEN = secrets.token_hex(32)
 SECRET = "not-for-every-eye"
 """What the environment of the shared cluster's nodes has."""
 
+
+needs_ray = pytest.mark.skipif(bool(ray_mistakes()), reason="".join(ray_mistakes()))
+"""Skips a test that starts Ray's workers where they cannot start; :func:`ray_nodes` skips by itself."""
 
 PORTS = range(20_000, 32_768)
 """Ports that neither the system assigns to connections nor Ray to its workers."""
@@ -102,6 +107,8 @@ class Nodes:
 @contextmanager
 def ray_nodes(token_file: Path, cpus: int = 1, **environment: str) -> Iterator[Nodes]:
     """Yield a Ray cluster of one node with its token in a file; ``environment`` is set for it and this process."""
+    for mistake in ray_mistakes():
+        pytest.skip(mistake)
     token_file.write_text(TOKEN)
     token_file.chmod(0o600)
     with pytest.MonkeyPatch.context() as patch:

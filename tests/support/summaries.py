@@ -56,7 +56,6 @@ def made_loss(**fields: Any) -> LossSummary:
             "tuned": made_row(Role.TUNED),
             "best": None,
             "choice": None,
-            "audit": None,
             "anytime": (),
             "front": (),
             "diagnostics": (),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from optuna.trial import TrialState
+from PIL import Image
 from support.commands import holdout, holdout_here, plain, stored
 from support.finished_search import run_here
 from support.small_search import draw_glyphs, small_search
@@ -36,7 +37,7 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = small_search(
         images,
         training=TRAINING,
-        search={"trials": 6, "audit": 1},
+        search={"trials": 6},
         noise={"seeds": 2, "splits": 1},
         selection={"finalists": 2, "seeds": 2},
         stages=["noise", "search", "select", "test"],

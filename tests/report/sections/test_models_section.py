@@ -41,7 +41,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         images.rename(root / f"class-{number:02d}{suffix}")
     for image in sorted((root / f"class-15 {ALONE}").iterdir())[1:]:
         image.unlink()
-    content = small_search(root, training={"epochs": 2, **BATCH}, search={"trials": 4, "seed": 1}, selection={"finalists": 3, "better_by": 0.0})
+    content = small_search(
+        root,
+        training={"epochs": 2, **BATCH},
+        search={"trials": 4, "seed": 1},
+        selection={"finalists": 3, "better_by": 0.0},
+    )
     for search in run_here(folder / "runs", [content]):
         search.close()
     return folder / "runs"

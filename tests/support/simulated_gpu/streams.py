@@ -11,12 +11,15 @@ import types
 import warnings
 import weakref
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import torch
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
-ROOTS = ("/trainables/", "/search/", "/benchmarks/", "/holdout/")
+ROOT = f"{Path(__file__).parents[3]}/"
+"""The repository, in a folder of any name."""
+PARTS = tuple(f"{ROOT}{name}/" for name in ("trainables", "search", "benchmarks", "holdout"))
 SEEN: Counter[tuple[str, str, str]] = Counter()
 """Counts by kind, operation and line. The kinds of ``WAITS`` make the host wait, or another thread ("sync, beside");
 ``H2D`` and ``D2H`` do not; ``unordered`` are floating-point sums by atomic additions."""
@@ -41,8 +44,8 @@ def line() -> str:
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if any(root in name for root in ROOTS) and "site-packages" not in name:
-            return f"{name[max(name.find(root) for root in ROOTS) + 1 :]}:{frame.f_lineno}"
+        if name.startswith(PARTS):
+            return f"{name.removeprefix(ROOT)}:{frame.f_lineno}"
         frame = frame.f_back
     return "backward"
 

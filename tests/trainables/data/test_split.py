@@ -122,7 +122,12 @@ def test_the_halves_divide_all_training_classes(
 
 def test_the_halves_depend_on_the_seed_alone() -> None:
     halves = make_split("data", NAMES, None, ratio=0.9, seed=0).halves
-    others = [{"ratio": 0.5}, {"ratio": 0.9, "folds": 7}, {"ratio": 0.9, "merge": 3}, {"ratio": 0.9, "label_noise": 0.2}]
+    others = [
+        {"ratio": 0.5},
+        {"ratio": 0.9, "folds": 7},
+        {"ratio": 0.9, "merge": 3},
+        {"ratio": 0.9, "label_noise": 0.2},
+    ]
     for changes in others:
         assert make_split("data", NAMES, None, **{"seed": 0, **changes}).halves == halves  # type: ignore[arg-type]
     assert make_split("data", NAMES, None, ratio=0.9, seed=1).halves != halves

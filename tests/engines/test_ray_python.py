@@ -1,0 +1,97 @@
+"""A Python whose path a shell would take apart: Ray's workers would never start from it, and this is found first."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from support.commands import plain, write_search
+from support.refusals import NOWHERE
+
+from search.config.tables import engine_name, ray_mistakes
+from search.engines.ray_engine import RayEngine, check_ray
+from search.plan.make_plan import read_plan
+from trainables.mistakes import Mistakes
+
+SPACED = "/home/me/my project/.venv/bin/python"
+
+
+@pytest.fixture
+def spaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", SPACED)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@settings(max_examples=200)
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), min_size=1))
+def test_a_path_that_passes_stays_one_word(name: str) -> None:
+    """Against the two ways that Ray's own command takes: joined and split again, and through bash."""
+    python = f"/nowhere/{name}/bin/python"
+    if ray_mistakes(python):
+        return
+    assert shlex.split(subprocess.list2cmdline([python])) == [python]
+    found = subprocess.run(["bash", "-c", f"printf '[%s]' {python}"], capture_output=True, check=True).stdout
+    assert found == f"[{python}]".encode()
+
+
+@pytest.mark.parametrize(
+    "name", ["my project", "a\tb", "it's", 'a"b', "a\\b", "a&b", "a;b", "copy (1)", "$HOME", "a|b", "a<b"]
+)
+def test_a_path_that_a_shell_takes_apart_is_refused(name: str) -> None:
+    (mistake,) = ray_mistakes(f"/home/{name}/bin/python")
+    assert f"/home/{name}/bin/python, because this path contains " in mistake
+    assert "virtual environment in a folder without it, or set resources.engine to local." in mistake
+
+
+@pytest.mark.parametrize("name", ["holdout", "my-project", "my_project-2.0+cu", "élan", "a#b", "~me", "a=b,c@d"])
+def test_a_path_that_is_one_word_is_not_refused(name: str) -> None:
+    assert ray_mistakes(f"/home/{name}/bin/python") == []
+
+
+@pytest.mark.usefixtures("spaced")
+def test_only_a_search_on_ray_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    refusal = f"Ray cannot start workers with {re.escape(SPACED)}, because this path contains ' '"
+    with pytest.raises(Mistakes, match=refusal):
+        read_plan(search_file(resources={"engine": "ray"}), tmp_path / "runs")
+    read_plan(search_file(resources={"engine": "local"}), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("spaced")
+def test_an_engine_on_ray_does_not_start() -> None:
+    from search.config.sections import ResourcesSection
+    from search.engines import NoEngine
+
+    with pytest.raises(NoEngine, match="this path contains ' '"), RayEngine(ResourcesSection()).session():
+        pass
+
+
+@pytest.mark.parametrize(("address", "state"), [(NOWHERE, "failed"), ("", "warning")])
+@pytest.mark.usefixtures("spaced")
+def test_doctor_fails_where_searches_would_take_ray(address: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    if engine_name("auto", 0) == "ray":
+        state = "failed"  # a GPU
+    (found,) = check_ray()
+    assert (found.check, found.state) == ("ray", state)
+    assert found.found == f"Ray cannot start workers with {SPACED}, because this path contains ' '"
+    assert found.mend.startswith("Make the virtual environment in a folder without it, or set ")
+
+
+def test_a_real_folder_with_a_space_is_refused_at_once(
+    search_file: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    environment = tmp_path / "my project" / ".venv"
+    environment.parent.mkdir()
+    environment.symlink_to(sys.prefix)
+    file = write_search(tmp_path / "x.yaml", search_file(resources={"engine": "ray"}))
+    command = [environment / "bin" / "python", "-m", "holdout", "run", file, "--runs", tmp_path / "runs"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert f"Ray cannot start workers with {environment}/bin/python" in plain(done.stderr)
+    assert not (tmp_path / "runs").exists()
