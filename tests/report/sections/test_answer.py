@@ -21,11 +21,11 @@ def sentences(runs: Path, means: Means) -> Sequence[str]:
 
 
 def told(section: Section) -> Sequence[str]:
-    """Return the sentences of the answer after the recommendation; at most four of all are above the picture."""
-    recommended, *others = section.sentences
+    """Return the sentences of the answer, at most three of which are above the picture."""
+    (recommended,) = section.lead
     assert recommended.startswith("Recommended: ")
-    assert 1 <= len(others) <= 3
-    return (*others, *section.remarks)
+    assert 1 <= len(section.sentences) <= 3
+    return (*section.sentences, *section.remarks)
 
 
 def test_the_best_loss_comes_first_with_those_not_significantly_different(tmp_path: Path) -> None:
