@@ -13,11 +13,12 @@ from support.finished_search import run_here
 from support.small_search import GLYPHS
 
 from search.config.search_config import parse_config
-from search.plan.make_plan import make_plan
+from search.plan.make_plan import make_plan, read_plan
 from search.trials import epochs_of
 from trainables.mistakes import Mistakes
 
 LOSSES = ("pnp", "triplet")
+OWN = "support.own_trainings:Scales"
 TRIALS, FINALISTS = 4, 2
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5}
 
@@ -50,6 +51,10 @@ def search_file(features: Path, name: str, **changes: Any) -> dict[str, Any]:
     }
 
 
+def losses_of(name: str) -> tuple[str, ...]:
+    return LOSSES if name != "own" else ("scales",)
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "halves": {},
     "seeds": {"selection": {"finalists": FINALISTS, "on": "halves", "seeds": 2, "better_by": 0.0}},
@@ -63,6 +68,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "search": {"trials": TRIALS, "pruner": "none", "objectives": ["map_at_r", "recall_at_1"]},
         "metrics": {"validation": ["recall_at_1"]},
     },
+    "own": {
+        "trainable": OWN,
+        "dataset": {"name": "support.own_trainings:ManyRecords"},
+        "training": {"epochs": 3},
+        "losses": None,
+        "model": None,
+    },
     "clusters": {"search": {"trials": TRIALS, "pruner": "none", "objective": "nmi"}},
 }
 SEEDS = {"seeds": 2, "split": 2}
@@ -74,7 +86,8 @@ def runs(features: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of all variants, chosen; not to be changed."""
     runs = tmp_path_factory.mktemp("runs")
     for name, changes in VARIANTS.items():
-        for search in run_here(runs, [search_file(features, name, **changes)]):
+        content = {key: part for key, part in search_file(features, name, **changes).items() if part is not None}
+        for search in run_here(runs, [content]):
             search.close()
     return runs
 
@@ -109,7 +122,7 @@ def is_on_halves(name: str) -> bool:
 def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: str) -> None:
     split = split_of(runs, name)
     of_losses = []
-    for loss in LOSSES:
+    for loss in losses_of(name):
         searched, confirmed = stored(runs, name, loss), stored(runs, name, f"{loss}@confirm")
         assert all(trial.state == TrialState.COMPLETE for trial in confirmed)
         by_finalist: dict[int, list[tuple[int, int | None]]] = {}
@@ -136,7 +149,7 @@ def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: st
                     split["halves"][trial.user_attrs["half"] - 1] if is_on_halves(name) else split["validation"]
                 )
                 assert list(record["classes"]) == ([] if name == "clusters" else validating)
-    assert of_losses[0] == of_losses[1]
+    assert all(seeds == of_losses[0] for seeds in of_losses)
 
 
 def test_the_trainings_of_halves_share_no_class(runs: Path, features: Path) -> None:
@@ -186,8 +199,7 @@ def naive_choice(runs: Path, name: str, loss: str) -> tuple[int, dict[int, dict[
     return max(allowed, key=lambda number: (mean[number], -number), default=0), means, values
 
 
-@pytest.mark.parametrize("name", ONE_METRIC)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("name", "loss"), [(name, loss) for name in ONE_METRIC for loss in losses_of(name)])
 def test_the_choice_follows_from_the_records(runs: Path, name: str, loss: str) -> None:
     selection = selection_of(runs, name)
     number, classes, values = naive_choice(runs, name, loss)
@@ -208,10 +220,10 @@ def test_the_choice_follows_from_the_records(runs: Path, name: str, loss: str) -
 
 
 def test_the_classes_of_both_halves_confirm(runs: Path) -> None:
-    for name in ("halves", "seeds", "folds", "bound", "several"):
+    for name in ("halves", "seeds", "folds", "bound", "several", "own"):
         split, selection = split_of(runs, name), selection_of(runs, name)
         training = {*split["train"], *split["validation"]}
-        for loss in LOSSES:
+        for loss in losses_of(name):
             assert set(selection["chosen"][loss]["classes"]) == set(selection["defaults"][loss]["classes"]) == training
     assert summary(runs, "halves")["split"]["halves"]
     split, selection = split_of(runs, "split"), selection_of(runs, "split")
@@ -239,9 +251,11 @@ def test_the_recommendation_follows_from_the_records(runs: Path, name: str) -> N
     assert found == selection["recommended"]
     mean = {loss: statistics.fmean(entry["values"]) for loss, entry in selection["chosen"].items()}
     best = max(mean, key=lambda loss: mean[loss])
-    classes = json.loads((runs / name / "baselines.json").read_text())["classes"]
-    if name == "clusters":
-        assert classes == {"untrained": {}, "whitened": {}}
+    path = runs / name / "baselines.json"
+    classes = json.loads(path.read_text())["classes"] if path.exists() else {}
+    assert path.exists() == (name != "own")
+    if not any(classes.values()):
+        assert name in ("clusters", "own")
         assert (found["loss"], found["number"]) == (best, selection["chosen"][best]["number"])
         return
     own = selection["chosen"][best]["classes"]
@@ -271,9 +285,10 @@ def test_several_objectives_are_compared_by_both_halves(runs: Path) -> None:
             assert entry["measured"][metric] == pytest.approx(statistics.fmean(best))
 
 
-@pytest.mark.parametrize("name", ["halves", "split", "folds", "several"])
+@pytest.mark.parametrize("name", ["halves", "split", "folds", "several", "own"])
 def test_it_is_verified(runs: Path, name: str) -> None:
-    lines = holdout_here("verify", name, "--runs", runs, "--retrain", "pnp@confirm:1").stdout.splitlines()
+    trial = f"{losses_of(name)[0]}@confirm:1"
+    lines = holdout_here("verify", name, "--runs", runs, "--retrain", trial, "--trust-code").stdout.splitlines()
     assert all(line.startswith(("ok  ", "–", "-", " ")) for line in lines), lines
 
 
@@ -300,6 +315,20 @@ def test_too_few_classes_for_halves_is_a_sentence(tmp_path: Path) -> None:
         trials = stored(tmp_path, "few", f"{loss}@confirm")
         assert len({trial.user_attrs["seed"] for trial in trials}) == 2
         assert not any("half" in trial.user_attrs for trial in trials)
+
+
+def test_a_new_search_says_which_differences_its_classes_show(runs: Path, features: Path, tmp_path: Path) -> None:
+    content = search_file(features, "new")
+    plan = read_plan(content, tmp_path)
+    # A difference varies by 6 points from class to class: 2 * 6 / 3 ** 0.5 and 2 * 6 / 10 ** 0.5.
+    assert plan.notices[0] == (
+        "3 classes validate: differences below about 7 points are noise between classes; the choice is confirmed on "
+        "halves of all 10 training classes (4 points)."
+    )
+    assert plan.notices[0] not in read_plan(search_file(features, "halves"), runs).notices, "it is resumed"
+    content["selection"]["on"] = "split"
+    said = "3 classes validate: differences below about 7 points are noise between classes."
+    assert read_plan({**content, "name": "other"}, tmp_path).notices[0] == said
 
 
 def test_many_validation_classes_confirm_themselves(tmp_path: Path) -> None:
