@@ -88,7 +88,7 @@ def test_the_untrained_row_is_the_features_themselves(runs: Path, file: Path) ->
 
 def test_the_model_maps_features_to_embeddings_as_the_test_did(runs: Path, file: Path, tmp_path: Path) -> None:
     exported = tmp_path / "model"
-    holdout_here("export", "small", "--to", exported, "--runs", runs)
+    holdout_here("export", "small", "--loss", "contrastive", "--to", exported, "--runs", runs)
     model = holdout.load(exported)
     (opening,) = (runs / "small/test").iterdir()
     name = f"{model.spec.origin['study']}-{model.spec.origin['trial']}.npz"
@@ -164,7 +164,8 @@ SERVED = """
 import sys
 import mlflow, numpy as np, pandas as pd
 mlflow.set_tracking_uri(sys.argv[1])
-(model,) = mlflow.MlflowClient().search_logged_models([sys.argv[2]])
+found = mlflow.MlflowClient().search_logged_models([sys.argv[2]])
+(model,) = [model for model in found if model.name == "contrastive"]
 with np.load(sys.argv[3]) as content:
     given = content["embeddings"][:5]
 found = mlflow.pyfunc.load_model(model.model_uri).predict(pd.DataFrame({"features": given.tolist()}))

@@ -147,7 +147,7 @@ def test_the_exported_model_embeds_as_the_test_did(runs: Path, tmp_path: Path) -
 
 def test_a_training_without_predictor_says_so(runs: Path) -> None:
     with pytest.raises(library.Mistakes, match="has no predictor, which loads a model without training items"):
-        library.open("discriminant", runs=runs).best_model(trust_code=True)
+        library.open("discriminant", runs=runs).best_model("discriminant", trust_code=True)
 
 
 def test_the_command_line_gives_a_model_files_of_embeddings_only(runs: Path, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class FakeTrial:
 
 
 def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
-    """Epochs of a second: 4 trials of 3 epochs, 2 finalists with 2 seeds, default and tuned with 2 seeds."""
+    """Epochs of a second: 4 trials of 3, 2 finalists with 2 seeds on halves, default and tuned with 2 seeds."""
     search = opened(losses=["pnp"], search={"trials": 4, "pruner": "none"})
     progress = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST])
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
@@ -148,7 +148,7 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     two = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=2)
     assert two.seconds_left() == (2 + 9 + 12 + 12) / 2, "stored epochs give an estimate before the first new one"
     many = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=99)
-    assert many.seconds_left() == 3 + 3 + 3, "no stage is faster than a training"
+    assert many.seconds_left() == 3 + 1.5 + 3, "no stage is faster than a training"
 
 
 def test_a_confirmation_shows_its_highest_value(opened: Opened) -> None:
