@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from search import __version__
     from trainables.data.dataset import Dataset, ItemDataset
     from trainables.inference.embedder import Embedder
-    from trainables.inference.index.image_index import ImageIndex
+    from trainables.inference.index import ImageIndex
     from trainables.mistakes import Failure, Mistakes
     from trainables.training.library_trainables import (
         EstimatorTrainable,
@@ -70,7 +70,7 @@ _PATHS = {
     "EstimatorTrainable": "trainables.training.library_trainables:EstimatorTrainable",
     "Failure": "trainables.mistakes:Failure",
     "Float": "trainables.training.trainable:Float",
-    "ImageIndex": "trainables.inference.index.image_index:ImageIndex",
+    "ImageIndex": "trainables.inference.index:ImageIndex",
     "Int": "trainables.training.trainable:Int",
     "ItemDataset": "trainables.data.dataset:ItemDataset",
     "Items": "trainables.training.trainable:Items",

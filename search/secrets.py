@@ -48,35 +48,11 @@ def expand(address: str) -> str:
     return f"{filled('scheme')}{slashes}{filled('user')}{filled('host')}{filled('path')}{filled('rest')}"
 
 
-def is_reference(text: str) -> bool:
-    """Return True if ``text`` is a reference such as ``${WEBHOOK}`` and nothing else."""
-    return _REFERENCE.fullmatch(text) is not None
-
-
-def resolved(reference: str) -> str:
-    """Return the value of a reference, for an address that is a secret as a whole.
-
-    From then on :func:`without_password` shows the reference instead of the value.
-
-    Raises:
-        Mistakes: the variable is not set.
-    """
-    name = reference[2:-1]
-    if name not in os.environ:
-        raise Mistakes(f"{reference} needs the environment variable {name}, which is not set; export it.")
-    _remember(reference, value := os.environ[name])
-    return value
-
-
-def _remember(reference: str, value: str) -> None:
-    forms = {value, quote(value), quote(value, safe=""), repr(value)[1:-1], json.dumps(value)[1:-1]}
-    _known.update({form: reference for form in forms if form})
-
-
 def _value(reference: re.Match[str], part: str, address: str, quoted_path: bool) -> str:
     """Return the value of a reference, as it is written in this part of an address."""
     value = os.environ[reference[1]]
-    _remember(reference[0], value)
+    forms = {value, quote(value), quote(value, safe=""), repr(value)[1:-1], json.dumps(value)[1:-1]}
+    _known.update({form: reference[0] for form in forms if form})
     fits = _HOST.fullmatch(value) if part in ("scheme", "host") else "?" not in value and value.isprintable()
     if part in ("user", "rest"):
         return quote(value, safe="")

@@ -5,14 +5,10 @@ from typing import Literal
 
 
 class Stage(StrEnum):
-    """The stages of a search, in order; the noise stage is optional.
-
-    The audit of the pruning is part of the search stage; its trials have their own studies.
-    """
+    """The stages of a search, in order; the noise stage is optional."""
 
     NOISE = "noise"
     SEARCH = "search"
-    AUDIT = "audit"
     SELECT = "select"
     TEST = "test"
 

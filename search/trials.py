@@ -2,14 +2,14 @@
 
 import copy
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar, Protocol
 
 from optuna.trial import FrozenTrial, TrialState
 
-from spaces.space import Params, Value
+from spaces.space import Params
 from trainables.spec import EpochRecord
 
 # The epochs of a trial are user attributes: ``epoch:<n>``, in a cross-validation ``epoch:<fold>:<n>``.
@@ -80,11 +80,6 @@ def by_params(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
     for trial in trials:
         groups.setdefault(params_of(trial), []).append(trial)
     return list(groups.values())
-
-
-def mean_value(trials: Sequence[FrozenTrial], params: Mapping[str, Value]) -> float | None:
-    """Return the mean value of the trials with ``params``; a mean is not biased by a lucky replicate."""
-    return mean_of([trial for trial in trials if trial.params == params])
 
 
 def mean_of(trials: Sequence[FrozenTrial]) -> float | None:

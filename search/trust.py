@@ -23,8 +23,7 @@ from trainables.storage import AnyPath
 logger = logging.getLogger(__name__)
 
 STORAGE, TRACKING, CHECKPOINTS = "search.storage", "tracking.uri", "checkpoints.storage_path"
-WEBHOOK = "tracking.webhook"
-ADDRESSES = (STORAGE, TRACKING, CHECKPOINTS, WEBHOOK)
+ADDRESSES = (STORAGE, TRACKING, CHECKPOINTS)
 """The keys of a search file that hold addresses."""
 
 INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"

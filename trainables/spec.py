@@ -25,9 +25,8 @@ class EpochRecord(TypedDict):
     ``batches`` is the number of training steps. A user-defined training counts an epoch as one step unless it says
     otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
     the loss summed (:class:`trainables.losses.base.Used`), if it reports them. ``fold`` (from 1) is set in a
-    cross-validation, and ``memory`` on a GPU, for the whole process. ``together`` is the number of trainings in the
-    stack whose steps were taken together, including this one. ``distinct_proxies`` is set for a loss with several
-    proxies a class (:func:`trainables.losses.base.distinct_proxies`).
+    cross-validation, and ``memory`` on a GPU. ``distinct_proxies`` is set for a loss with several proxies a
+    class (:func:`trainables.losses.base.distinct_proxies`).
     """
 
     epoch: int
@@ -40,7 +39,6 @@ class EpochRecord(TypedDict):
     used: NotRequired[dict[str, int]]
     fold: NotRequired[int]
     memory: NotRequired[DeviceMemory]
-    together: NotRequired[int]
     distinct_proxies: NotRequired[float]
     reported: NotRequired[dict[str, float]]
 
@@ -61,6 +59,7 @@ class TrialSpec:
             nothing; None for the training of a network of images or features with a loss.
         loss: a row of ``LOSSES``, or the import path of a user-defined loss or training. Import paths, here and in
             ``model``, ``training`` and ``metrics``, are imported by the worker that trains.
+        schedule_epochs: the epochs over which the learning rates decay; None for those of ``training``.
         images: the images of the training half.
         train_classes: the classes to learn from, every ``merge`` consecutive ones as one.
         label_noise: the part of their images that is learned under a wrong class, drawn with ``noise_seed``.
@@ -93,6 +92,7 @@ class TrialSpec:
     origin: Mapping[str, Any] = field(default_factory=dict)
     trainable: str | None = None
     costs: tuple[str, ...] = ()
+    schedule_epochs: int | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
         """Return itself: it is immutable, and Ray Tune copies a trial's arguments, with all classes, several times."""

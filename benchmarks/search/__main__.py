@@ -57,9 +57,7 @@ def searched(job: Job) -> Outcome:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     name, way, slots, trials, run = job
-    loss = name.rpartition("-")[0]
-    earlier = [table(other) for other in names_of_tables() if other.startswith(f"{loss}-") and other != name]
-    return Replay(table(name), WAYS[way], trials=trials, slots=slots, run=run, earlier=earlier).outcome()
+    return Replay(table(name), WAYS[way], trials=trials, slots=slots, run=run).outcome()
 
 
 def names_of_tables() -> list[str]:

@@ -53,7 +53,6 @@ class GpEarly(GaussianProcess):
 
 
 CANDIDATES = {
-    "TPE that learns, 2 splits": Way(sampler=Tpe, learns=True, splits=2),
     "TPE, 2 splits": Way(sampler=Tpe, splits=2),
     "TPE, 3 splits": Way(sampler=Tpe, seeds=3, splits=3),
     "TPE, 2 splits, 5 finalists": Way(sampler=Tpe, splits=2, finalists=5),

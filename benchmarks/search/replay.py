@@ -9,7 +9,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,15 +28,13 @@ from search.stages import Rule, Stage, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, RunningTrial, TrialQueue
 from search.study.sampler import Availability, Sampler
 from search.trials import ByEpoch, epochs_trained
-from spaces.space import Params, Value
+from spaces.space import Value
 from trainables.spec import derived_seed
 
 Seen = Callable[[list[FrozenTrial]], list[FrozenTrial]]
 """A function from the trials of a study to those that a sampler sees."""
 
 OBJECTIVE = "map_at_r"
-EARLIER = 16
-"""The trials of the earlier searches that a search learns from."""
 DIVERGED = {"cause": "DIVERGED", "reason": "The training loss became nan."}
 
 
@@ -47,7 +45,6 @@ class Way:
     ``probe`` is another way to spend the epochs (arXiv 2307.15422): all trials train one epoch, and the best ``probe``
     of them and the default then train to their end. ``restricted`` maximises the acquisition function of a Gaussian
     process over the rows of the table, see :class:`OnRows`. ``seen`` changes the trials that the model sees.
-    With ``learns`` the first trials after the default are what searches of the ``earlier`` tables chose.
     """
 
     sampler: type[Sampler]
@@ -59,7 +56,6 @@ class Way:
     probe: int = 0
     restricted: bool = True
     seen: Seen | None = None
-    learns: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,16 +176,9 @@ def seen_study(study: Study, seen: Seen | None) -> Study:
 
 
 class Replay:
-    """One search of ``trials`` trials on ``table``, with the number ``run``.
+    """One search of ``trials`` trials on ``table``, with the number ``run``."""
 
-    ``earlier`` are tables of the same loss on other data, which a search that learns has searched before, with
-    :data:`EARLIER` trials each.
-    """
-
-    def __init__(
-        self, table: Table, way: Way, *, trials: int, slots: int, run: int, earlier: Sequence[Table] = ()
-    ) -> None:
-        self._earlier = earlier if way.learns else ()
+    def __init__(self, table: Table, way: Way, *, trials: int, slots: int, run: int) -> None:
         self._table, self._way, self._trials, self._slots, self._run = table, way, trials, slots, run
         self._division = run % table.divisions
         self._storage = Memory()
@@ -251,18 +240,8 @@ class Replay:
         )
         study = self._study(Stage.SEARCH if epochs > 1 else Stage.NOISE, sampler)
         study.enqueue([(self._table.configurations[0], {"default": True})])
-        study.enqueue([(params, {"learned_from": number}) for number, params in enumerate(self._learned())])
         return self._queued(study=study, stage=Stage.SEARCH, budget=Budget(trials=self._trials, sampler=sampler),
                             epochs=epochs), study  # fmt: skip
-
-    def _learned(self) -> list[Params]:
-        """Return what searches of the earlier tables chose, at most a quarter of the trials."""
-        found = []
-        for table in self._earlier:
-            way = replace(self._way, learns=False)
-            chosen = Replay(table, way, trials=EARLIER, slots=self._slots, run=self._run).outcome().chosen
-            found.append(self._table.configurations[self._table.nearest(table.configurations[chosen])])
-        return [*dict.fromkeys(found)][: self._trials // 4]
 
     def _confirming(self, study: LossStudy, trials: Sequence[FrozenTrial], seeds: Mapping[int, int]) -> QueuedStage:
         study.enqueue(

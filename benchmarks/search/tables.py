@@ -8,8 +8,8 @@ continues where it stopped. A finished table is written to ``benchmarks/tables``
 
 A table is one loss on one data set. Its configurations are trial 0 and the points that the product's ``qmc`` sampler
 proposes after it, in the loss's own space with the learning rates. Each is trained with several seeds on several
-divisions of the classes: a linear layer on the features of a frozen network, by the product's own trainings, in
-stacks. Every epoch is scored on the validation classes, and the best one on further classes, the *other* ones, which
+divisions of the classes: a linear layer on the features of a frozen network, by the product's own trainings.
+Every epoch is scored on the validation classes, and the best one on further classes, the *other* ones, which
 are the same in all divisions and decide nothing: they say what a configuration is worth. Only the training half of a
 data set is used, as the product divides it; no image of a test class is read.
 
@@ -22,12 +22,12 @@ import json
 import math
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,11 +51,8 @@ from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.training.config import TrainingConfig
 from trainables.training.epoch_training import Diverged
 from trainables.training.inputs import Inputs
-from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
 from trainables.training.validation import Validation
-
-Item = TypeVar("Item")
 
 TABLES = Path(__file__).parent.parent / "tables"
 OBJECTIVE = "map_at_r"
@@ -70,8 +67,6 @@ RATES = {
 }
 SIDES = {"groceries": 96, "drawings": 64, "glyphs": 64}
 """The side in pixels on which the features are computed."""
-STACK = 32
-"""Trainings that are computed together."""
 LOSSES = ("proxy_anchor", "multi_similarity", "soft_triple", "mpa", "pnp")
 
 
@@ -145,8 +140,8 @@ class Unkept(Training):
         self.records.append(record)
         return record
 
-    def _validate(self, embedded: Any) -> dict[str, float]:
-        metrics = super()._validate(embedded)
+    def _validate(self) -> dict[str, float]:
+        metrics = super()._validate()
         if metrics[OBJECTIVE] > max((record["metrics"][OBJECTIVE] for record in self.records), default=-math.inf):
             (view,) = self._other.views
             self._embeddings_of_best = self._embed(view)
@@ -240,52 +235,20 @@ def trained(plan: Plan, work: Path) -> list[dict[str, Any]]:
     path = work / f"{plan.name}.jsonl"
     lines = read_lines(path)
     done = {(line["configuration"], line["division"], line["seed"]) for line in lines}
-    stacks: dict[Hashable, list[tuple[tuple[int, int, int], TrialSpec]]] = defaultdict(list)
-    for key in plan.trainings:
-        if key not in done:
-            spec = plan.spec(*key, work)
-            stacks[key_of(spec)].append((key, spec))
-    for members in (stack for of_key in stacks.values() for stack in batched(of_key, STACK)):
-        trainings = [Unkept(spec, plan.parts[key[1]][2]) for key, spec in members]
-        train_together(trainings)
-        found = [
-            {
-                "configuration": configuration, "division": division, "seed": seed,
-                "validation": training.values, "other": training.score_other(),
-            }
-            for ((configuration, division, seed), _), training in zip(members, trainings, strict=True)
-        ]  # fmt: skip
-        append_lines(path, found)
-        lines += found
+    for configuration, division, seed in plan.trainings:
+        if (configuration, division, seed) in done:
+            continue
+        training = Unkept(plan.spec(configuration, division, seed, work), plan.parts[division][2])
+        with suppress(Diverged):
+            while not training.finished:
+                training.run_epoch()
+        line = {
+            "configuration": configuration, "division": division, "seed": seed,
+            "validation": training.values, "other": training.score_other(),
+        }  # fmt: skip
+        append_lines(path, [line])
+        lines.append(line)
     return lines
-
-
-def key_of(spec: TrialSpec) -> Hashable:
-    """Return the product's stack key, which is for images only, of a network that differs in its backbone alone."""
-    key = stack_key(replace(spec, model=ModelConfig(embedding_dim=spec.model.embedding_dim)))
-    assert key is not None
-    return key
-
-
-def train_together(trainings: Sequence[Training]) -> None:
-    """Train to the end, or until the training diverges."""
-    running = list(trainings)
-    while running:
-        results = run_epochs(running)
-        for result in results:
-            if isinstance(result, Exception) and not isinstance(result, Diverged):
-                raise result
-        running = [
-            training
-            for training, result in zip(running, results, strict=True)
-            if not isinstance(result, Exception) and not training.finished
-        ]
-
-
-def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """Yield consecutive parts of ``size`` items; the last one may be shorter."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def write_table(plan: Plan, lines: list[dict[str, Any]], path: Path) -> None:

@@ -31,7 +31,6 @@ class OptunasTpe(Tpe):
 WAYS = {
     TODAY: Way(sampler=Tpe),
     "random, then TPE, halving (the default of before)": Way(sampler=RandomFirst),
-    "TPE that learns": Way(sampler=Tpe, learns=True),
     "random": Way(sampler=Random, pruner="none"),
     "random, halving": Way(sampler=Random),
     "Sobol": Way(sampler=Qmc, pruner="none"),

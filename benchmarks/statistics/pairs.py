@@ -160,19 +160,12 @@ TESTS: Mapping[str, Test] = {
 
 def family_wise_error(test: Test, design: Design, tables: Floats) -> float:
     """Return the share of tables with a significant pair; a collapsing row counts only if it seems better."""
-    return share_wrong(design, tables, bonferroni(test(tables, design.counts_C)) <= LEVEL)
-
-
-def share_wrong(design: Design, tables: Floats, differ_BP: NDArray[np.bool_]) -> float:
-    """Return the share of tables with a pair that ``differ_BP``, although all rows are equal.
-
-    A collapsing row counts only if it seems better.
-    """
+    below = bonferroni(test(tables, design.counts_C)) <= LEVEL
     if design.collapse:
         means = tables.mean((2, 3))
         wrong = [first > 0 or means[:, 0] > means[:, second] for first, second in pairs(design.rows)]
-        differ_BP = differ_BP & np.stack([np.broadcast_to(one, len(tables)) for one in wrong], 1)
-    return float(differ_BP.any(1).mean())
+        below &= np.stack([np.broadcast_to(one, len(tables)) for one in wrong], 1)
+    return float(below.any(1).mean())
 
 
 def power(test: Test, design: Design, tables: Floats) -> float:

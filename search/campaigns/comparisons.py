@@ -29,7 +29,7 @@ from search.plan.search import OpenedSearch
 from search.report.anytime import compared_curves
 from search.report.comparison import image_set_of
 from search.report.loss_results import LossSummary
-from search.report.pairs import Comparable, comparable_rows, method_of, pairs_of
+from search.report.pairs import METHOD, Comparable, comparable_rows, pairs_of
 from search.report.results import Summary
 from search.report.rows import Row, RowKey, mean_of
 from search.report.statistics import Estimate, Tournament, tournament
@@ -40,13 +40,10 @@ Coordinates = Mapping[RowKey, Mapping[str, str]]
 
 # Pairs and trends on the test classes.
 
-
-def paired_sentence(pairs: Sequence[CampaignPair]) -> str:
-    """Return which rows ``pairs`` compare, and the method."""
-    return (
-        "all pairs of rows of a column, and each row with the untrained network of its search if there is one; "
-        f"{method_of(pairs)} the pairs of one test set"
-    )
+PAIRED = (
+    "all pairs of rows of a column, and each row with the untrained network of its search if there is one; "
+    f"{METHOD} the pairs of one test set"
+)
 
 
 def comparisons(
@@ -113,7 +110,7 @@ def baseline_rows(campaign: Campaign) -> Coordinates:
             **dict(zip(campaign.config.vary, member.labels, strict=True)),
         }
         for member in campaign.members
-        if member.config.has_baselines
+        if member.config.model.is_pretrained
         for name in BASELINES
     }
 
@@ -209,7 +206,7 @@ def search_axes(campaign: Campaign) -> list[str]:
 
 def _way(search: SearchSection) -> tuple[str | float | None, ...]:
     """Return the settings that define a way to search."""
-    return search.sampler, search.pruner, search.trials, search.epochs, search.hours, search.gpu_hours, search.budget
+    return search.sampler, search.pruner, search.trials, search.epochs, search.hours, search.budget
 
 
 def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[CampaignCurve]:

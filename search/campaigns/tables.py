@@ -23,7 +23,7 @@ from search.campaigns.cells import (
     row_axes,
     unit,
 )
-from search.campaigns.comparisons import optimism_sentences, paired_sentence, search_axes
+from search.campaigns.comparisons import PAIRED, optimism_sentences, search_axes
 from search.config.campaign import (
     LOSS,
     VALIDATION,
@@ -314,11 +314,7 @@ def _differences(result: CampaignResult) -> TextTable:
         rows=tuple(difference(pair) for pair in shown),
         labels=1,
         notes=(
-            *(
-                [f"significant differences of {pairs[0].metric}: {count} pairs; {paired_sentence(pairs)}"]
-                if pairs
-                else []
-            ),
+            *([f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []),
             *result.left_out,
         ),
     )

@@ -61,7 +61,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Search": (datasets.init, run.run, run.select, run.test, run.audit, run.enqueue, run.campaign),
+    "Search": (datasets.init, run.run, run.select, run.test, run.enqueue, run.campaign),
     "Results": (look.status, trials.trials, trials.show, look.compare, look.verify, run.sync),
     "Pictures": (look.report, look.serve),
     "Models": (models.export, models.embed, models.index, models.query, models.register),
@@ -80,7 +80,7 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
 """The commands by heading of ``--help``."""
 
 NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` would shadow Python's
-RESUMABLE = {"run", "select", "test", "audit", "campaign", "sync"}
+RESUMABLE = {"run", "select", "test", "campaign", "sync"}
 """The commands that resume where they were interrupted."""
 
 for panel, commands in PANELS.items():

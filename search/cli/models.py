@@ -23,12 +23,11 @@ from search.cli.options import (
     TrustSearch,
 )
 from search.cli.output import Tables, say, show, show_line
-from trainables.inference.index.description import IndexKind
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from search.report.text_table import TextTable
-    from trainables.inference.index.image_index import Neighbour
+    from trainables.inference.index import Neighbour
 
 
 # holdout export
@@ -104,10 +103,6 @@ def index(
         str,
         typer.Option("--to", metavar="FOLDER", help="A new or empty folder; an existing index is replaced."),
     ],
-    kind: Annotated[
-        IndexKind | None,
-        typer.Option("--kind", help="The kind of index; by default exact up to a million images, ivf above."),
-    ] = None,
     device: Device = None,
     batch_size: BatchSize = None,
     skip_unreadable: SkipUnreadable = False,
@@ -117,7 +112,7 @@ def index(
     """Embed images with a trained model and write a faiss index for `holdout query`."""
     from search.cli.embedded_files import refuse_unwritable
     from trainables.files import given_path
-    from trainables.inference.index.description import refuse_other_folder
+    from trainables.inference.index import refuse_other_folder
 
     refuse_other_folder(given_path(to))
     refuse_unwritable(to)
@@ -125,28 +120,22 @@ def index(
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model
     from search.trust import remember_index
-    from trainables.data.feature_file import is_feature_file
     from trainables.inference.images import found_images
-    from trainables.inference.index.image_index import ImageIndex
-    from trainables.inference.index.structures import kind_for
+    from trainables.inference.index import ImageIndex
 
     paths = found_images(images)
-    if not any(map(is_feature_file, paths)):
-        kind_for(len(paths), kind)  # raises before anything is embedded
     loaded = load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
-    made = ImageIndex.of(files.embeddings_ND, files.paths, loaded, kind=kind)
+    made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
     made.save(to)
     if loaded.address is not None:
         remember_index(given_path(to), loaded.address)
     described = made.description
-    if described.recall:
-        say([described.recall.sentence()])
     if as_json:
         show({"folder": to, **files.record(), **described.to_json()}, as_json, str)
     else:
         what = "1 image" if described.images == 1 else f"{described.images:,} images"
-        show_line(f"{to} holds an index of {what} ({described.kind}).")
+        show_line(f"{to} holds an index of {what}.")
 
 
 # holdout query
@@ -168,7 +157,7 @@ def query(
 ) -> None:
     """Find the images of an index that are most similar to each given image."""
     from trainables.files import given_path
-    from trainables.inference.index.description import read_description, refuse_neighbours
+    from trainables.inference.index import read_description, refuse_neighbours
 
     described = read_description(given_path(index))
     refuse_neighbours(k, described)
@@ -185,7 +174,7 @@ def query(
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model
     from trainables.inference.images import found_images
-    from trainables.inference.index.image_index import ImageIndex
+    from trainables.inference.index import ImageIndex
 
     paths = found_images(images)
     loaded = load_model(address, device=device, trust_code=trust_code)

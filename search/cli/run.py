@@ -1,4 +1,4 @@
-"""Commands that train: `run`, `select`, `test`, `audit`, `campaign`; and `enqueue` and `sync`."""
+"""Commands that train: `run`, `select`, `test`, `campaign`; and `enqueue` and `sync`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -89,22 +89,6 @@ def test(
                 "`--again REASON` opens them once more, and every later table shows it."
             )
     _print_result(_run(search, Stage.TEST, again), as_json)
-
-
-def audit(
-    name: Name,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="The number of pruned trials of each loss.")] = 4,
-    runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
-    as_json: Json = False,
-) -> None:
-    """Train pruned trials of a search to their end, to measure the cost of pruning."""
-    from search.driver.start import audit_search
-    from search.report.comparison_tables import text_tables
-
-    outcome = audit_search(name, runs, trials, messages(), started=STARTED)
-    show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(text_tables(outcome.comparison)))
 
 
 def enqueue(

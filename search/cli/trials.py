@@ -131,7 +131,6 @@ def _page(page: "TrialPage") -> "RenderableType":
         "params": parameters(row.params) or "none",
         "seed": None if row.seed is None else str(row.seed),
         "same as": None if row.replicate_of is None else f"trial {row.replicate_of}, with another seed",
-        "learned from": None if row.learned_from is None else "{search}, trial {number}".format(**row.learned_from),
         "outcome": row.outcome,
         "checkpoint": page.checkpoint,
     }.items():

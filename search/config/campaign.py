@@ -7,9 +7,9 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from search.config.names import DECLARED, allowed_metric, declared_by, folder_name, plain_name, unique
+from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.sections import ConfigSection, Names
@@ -85,10 +85,10 @@ class TableSection(ConfigSection):
 
     @field_validator("metrics")
     @classmethod
-    def _known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if name != VALIDATION:
-                allowed_metric(name, info)
+                known_metric(name)
         return names
 
 
@@ -221,10 +221,8 @@ def validate_campaign(content: Mapping[str, Any]) -> Validation[CampaignConfig]:
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
     """
     of_searches = [f"base.{key}" for key in key_paths(SearchConfig)]
-    base = content.get("base")
-    declared = declared_by(base.get("trainable")) if isinstance(base, Mapping) else ()
     keys = [*key_paths(CampaignConfig), *of_searches]
-    return validate(CampaignConfig, content, keys=keys, stand_ins=STAND_INS, context={DECLARED: declared})
+    return validate(CampaignConfig, content, keys=keys, stand_ins=STAND_INS)
 
 
 def read_config(content: Mapping[str, Any]) -> CampaignConfig:
@@ -377,11 +375,6 @@ def _clashes(campaign: Campaign) -> list[str]:
     ]
     if len({config.search.max_concurrent for config in configs}) > 1:
         sentences.append("vary: search.max_concurrent must be the same in all searches; set it in base.")
-    if any(config.final.seeds == "auto" for config in configs):
-        sentences.append(
-            "base.final.seeds is auto, which ends the test of one search; the searches of a campaign share a table, so "
-            "give a number, such as 5."
-        )
     names = [config.name for config in configs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         sentences.append(f"vary: several searches would be called {', '.join(repeated)}; choose other labels.")

@@ -228,7 +228,6 @@ losses: [proxy_anchor, mpa, pnp]
 # The search: the number of trials of each loss, and the metric on the validation classes that ranks them.
 search:
   trials: 16
-  # learn_from: auto     # begin with what earlier searches in this runs folder chose for these losses
   sampler: tpe
   pruner: asha          # ends bad trials early; with none, all of them train to the end
   objective: map_at_r
@@ -243,7 +242,6 @@ resources:
   cpus_per_trial: 1
   gpus_per_trial: {sizes.gpus_per_trial:g}
   # engine: auto         # ray, or local: worker processes of this machine without Ray
-  # stack: 8             # train 8 trials at once with the resources of one, for small networks on a large GPU
 
 # The best trials of a loss (finalists) are trained again with new seeds before one of them is chosen, since the best
 # of many is partly luck.

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationInfo
 
 from trainables.metrics import METRICS, all_metrics, unknown_metrics
 from trainables.metrics.table import split_subset
@@ -80,47 +77,14 @@ def known_metric(name: str) -> str:
     return name
 
 
-DECLARED = "declared_metrics"
-"""The key of a validation's context with the metrics that the search's training declares, none without any.
-
-It is None if the training cannot be imported, so that its metrics are not known.
-"""
-
-
-def declared_by(path: Any) -> tuple[str, ...] | None:
-    """Return the metrics that the training at the import path ``path`` declares; None if it cannot be imported."""
-    from trainables.training.trainable import trainable_class
-
-    if path is None:
-        return ()
-    try:
-        return tuple(trainable_class(path).metrics)
-    except (Mistakes, TypeError):  # reported with the key
-        return None
-
-
-def allowed_metric(name: str, info: ValidationInfo) -> str:
-    """Return ``name``; raise unless it is a metric, of those that the search's training declares if it declares any."""
-    declared = (info.context or {}).get(DECLARED, ())
-    if declared is None or name in declared:
-        return name
-    if not declared:
-        return known_metric(name)
-    of_embeddings = "" if unknown_metrics((split_subset(name)[0],)) else ", a metric of embeddings,"
-    raise Mistakes(
-        f"{name}{of_embeddings} is not one of the metrics that the training declares{suggestion(name, declared)}; "
-        f"choose one of {', '.join(declared)}."
-    )
-
-
-def allowed_measure(name: str, info: ValidationInfo) -> str:
+def allowed_measure(name: str) -> str:
     """Return ``name``; raise unless it is a cost of a model, such as ``embed_ms``, or a metric."""
-    return name if name in COSTS else allowed_metric(name, info)
+    return name if name in COSTS else known_metric(name)
 
 
-def allowed_objective(text: str, info: ValidationInfo) -> str:
+def allowed_objective(text: str) -> str:
     """Return ``text``; raise unless it is a metric or cost, with a minus in front if it is minimised."""
-    allowed_measure(text.removeprefix("-"), info)
+    allowed_measure(text.removeprefix("-"))
     return text
 
 

@@ -2,19 +2,19 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from search.config.across_sections import goal_mistakes, trainable_mistakes
 from search.config.keys import commented
 from search.config.loss_sections import Losses, TrainingByLoss, training_mistakes, training_of_loss
-from search.config.names import DECLARED, declared_by, folder_name, known_trainable
+from search.config.names import folder_name, known_trainable
 from search.config.sections import (
     CheckpointsSection,
     ConfigSection,
@@ -29,23 +29,19 @@ from search.config.stage_sections import FinalSection, NoiseSection, SearchSecti
 from search.config.validation import Validation, validate
 from search.goal import Goal
 from search.stages import Stage
-from spaces.space import TRAINING, Value
-from trainables.data.dataset import Dataset, ItemDataset
-from trainables.data.units import CLASS
+from spaces.space import Value
+from trainables.data.dataset import ItemDataset
 from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
-from trainables.models.backbones import FEATURES, backbone, is_of_timm, on_features
+from trainables.models.backbones import FEATURES, backbone, is_of_timm
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own, plain_name
 from trainables.spec import COSTS
 from trainables.training.config import TrainingConfig
 from trainables.training.trainable import trainable_class
-
-if TYPE_CHECKING:
-    from trainables.training.trainable import Trainable
 
 AskedStage = Literal[Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST]
 STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
@@ -86,7 +82,7 @@ class SearchConfig(ConfigSection):
     training: {lr: [1e-4, 1e-3]}}.
     """
     search: SearchSection = SearchSection()
-    """The trials of each loss. The section may change when a search is resumed only in `trials` and `audit`."""
+    """The trials of each loss. The section may change when a search is resumed only in `trials`."""
     metrics: MetricsSection = MetricsSection()
     """The metrics of validation and test."""
     resources: ResourcesSection = ResourcesSection()
@@ -100,7 +96,7 @@ class SearchConfig(ConfigSection):
     checkpoints: CheckpointsSection = CheckpointsSection()
     """The storage of the trials' models."""
     tracking: TrackingSection = TrackingSection()
-    """MLflow and notifications. May change when a search is resumed."""
+    """MLflow. May change when a search is resumed."""
     stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
     """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example: [noise,
     search, select, test].
@@ -175,15 +171,6 @@ class SearchConfig(ConfigSection):
         return self
 
     @model_validator(mode="after")
-    def _units_that_are_scored(self) -> "SearchConfig":
-        if self.split.by != CLASS and not self.declared_metrics:
-            raise Mistakes(
-                f"split.by is {self.split.by}, and the search is scored by retrieval among unseen classes, for which "
-                "the classes are divided; set split.by to class, or name a trainable that declares metrics."
-            )
-        return self
-
-    @model_validator(mode="after")
     def _measured_costs(self) -> "SearchConfig":
         raise_if_any([*goal_mistakes(self)])
         return self
@@ -196,27 +183,6 @@ class SearchConfig(ConfigSection):
                 "features have fixed views; set views to 1, or freeze to backbone."
             )
         return self
-
-    @model_validator(mode="after")
-    def _stages_that_learn(self) -> "SearchConfig":
-        if not (self.model.is_frozen or on_features(self.model.backbone)):
-            return self
-        searched = [wishes.get(TRAINING) for wishes in ({TRAINING: self.space.get(TRAINING)}, *self.space.values())]
-        settings = [self.training, *map(self.training_of, self.training_by_loss)]
-        names = ("layer_decay", "unfreeze_epochs")
-        if any(training.by_stage for training in settings) or any(
-            name in wishes for name in names for wishes in searched if isinstance(wishes, Mapping)
-        ):
-            raise Mistakes(
-                "training.layer_decay and training.unfreeze_epochs concern the stages of a backbone that learns, and "
-                f"here none does (model.backbone is {self.model.backbone}, freeze {self.model.freeze}); leave both out."
-            )
-        return self
-
-    @cached_property
-    def source(self) -> Dataset:
-        """The data set that is split: with groups or periods for classes, if the split is by these."""
-        return self.split.divided(self.dataset.source)
 
     @property
     def loss_names(self) -> tuple[str, ...]:
@@ -237,11 +203,6 @@ class SearchConfig(ConfigSection):
         return self.model_copy(update={"training": self.training_of(loss), "training_by_loss": {}})
 
     @property
-    def trainable_class(self) -> "type[Trainable] | None":
-        """The class of a user-defined training, imported; None for trainings with a loss."""
-        return None if self.trainable is None else trainable_class(self.trainable)
-
-    @property
     def objective(self) -> str:
         """The name of the objective's value in all records."""
         return metric_name(self.search.objective)
@@ -258,23 +219,10 @@ class SearchConfig(ConfigSection):
         return tuple(dict.fromkeys((*objectives, *self.search.constraints)))
 
     @property
-    def declared_metrics(self) -> tuple[str, ...]:
-        """The metrics that a user-defined training declares and computes itself; none if embeddings are scored."""
-        own = self.trainable_class
-        return () if own is None else tuple(own.metrics)
-
-    @property
-    def has_baselines(self) -> bool:
-        """True if the network, or the features themselves, are also scored without training."""
-        return self.model.is_pretrained and not self.declared_metrics
-
-    @property
     def test_metrics(self) -> tuple[str, ...]:
         """The metrics of the test: those of the file, of the objectives and of the constraints."""
         measured = tuple(name for name in self.measured if name not in COSTS)
         if isinstance(self.metrics.test, str):
-            if declared := self.declared_metrics:
-                return declared
             return (*all_metrics(), *filter(is_own, measured))
         return tuple(dict.fromkeys((*self.metrics.test, *measured)))
 
@@ -297,25 +245,8 @@ def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
     """
-    path = content.get("trainable")
-    row, declared = _row_of_trainable(path), declared_by(path)
-    if declared:
-        content = _with_declared(content, declared)
-    stand_ins = {**STAND_INS, **row}
-    return validate(SearchConfig, {**row, **content}, stand_ins=stand_ins, context={DECLARED: declared})
-
-
-def _with_declared(content: Mapping[str, Any], declared: Sequence[str]) -> dict[str, Any]:
-    """Return ``content`` with the defaults of a training that declares metrics: the first one is the objective."""
-    search = content.get("search", {})
-    several = isinstance(search, Mapping) and search.get("objectives")
-    defaults: dict[str, dict[str, Any]] = {
-        "search": {} if several else {"objective": declared[0]},
-        "metrics": {"validation": list(declared)},
-    }
-    given = {section: content.get(section, {}) for section in defaults}
-    filled = {name: {**defaults[name], **of} for name, of in given.items() if isinstance(of, Mapping)}
-    return {**content, **filled}
+    row = _row_of_trainable(content.get("trainable"))
+    return validate(SearchConfig, {**row, **content}, stand_ins={**STAND_INS, **row})
 
 
 def _row_of_trainable(path: Any) -> dict[str, Any]:
@@ -355,10 +286,9 @@ def parse_stored(content: Mapping[str, Any], path: Path) -> SearchConfig:
 MAY_CHANGE = ("resources", "tracking", "stages", "ship")
 """Sections that may change."""
 
-MAY_CHANGE_WITHIN = {"search": ("trials", "audit"), "split": ("allow_overlap",)}
-"""Keys of other sections that may change: more trials, an audit of the pruning at any time, and the number of test
-images that may be training images, too, which shows when the test is opened. For further losses and wider ranges see
-:mod:`search.plan.growth`."""
+MAY_CHANGE_WITHIN = {"search": ("trials",), "split": ("allow_overlap",)}
+"""Keys of other sections that may change: more trials, and the number of test images that may be training images, too,
+which shows when the test is opened. For further losses and wider ranges see :mod:`search.plan.growth`."""
 
 
 def may_change(key: str) -> bool:

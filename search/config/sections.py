@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -16,14 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from search.config.names import allowed_metric
+from search.config.names import known_metric
 from search.config.parts import build_dataset
 from search.config.tables import AUTO, known_engine
 from search.packages import PACKAGES
-from search.secrets import is_reference, without_a_password
+from search.secrets import without_a_password
 from trainables.data import Dataset
-from trainables.data.units import CLASS, GROUP, TIME, UnitDataset
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes
 
 
 class ConfigSection(BaseModel):
@@ -38,7 +36,7 @@ class ConfigSection(BaseModel):
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)]
 """An address whose password, if it has one, is a reference such as ``${DATABASE_PASSWORD}``."""
-Metric = Annotated[str, AfterValidator(allowed_metric)]
+Metric = Annotated[str, AfterValidator(known_metric)]
 Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
 
 MOST_SPLITS = 100
@@ -85,28 +83,9 @@ class DatasetSection(ConfigSection):
         return build_dataset(self.name, options)
 
 
-OF_CLASS, OF_GROUP, OF_TIME = ("merge", "label_noise"), ("validation", "test"), ("until", "test_from")
-"""Keys of a split by class, by group, and by time."""
-
-
 class SplitSection(ConfigSection):
-    """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn.
+    """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn."""
 
-    In a split by group or time, groups or periods take the place of classes (:mod:`trainables.data.units`).
-    """
-
-    by: Literal["class", "group", "time"] = "class"
-    """The unit that is divided and sealed: classes; or, for [tasks with the same classes
-    everywhere](own_training.md#a-split-by-group-or-time), the groups of the items, or their times.
-    """
-    until: str | int | float | None = None
-    """For a split by time: the date or number at which validation begins. Example: "2024-03-01"."""
-    test_from: str | int | float | None = None
-    """For a split by time: the date or number at which the test begins. Example: "2024-06-01"."""
-    validation: Names | None = None
-    """For a split by group: the groups that validate; null: a share of the training groups. Example: [user-07]."""
-    test: Names | None = None
-    """For a split by group: the groups that test; null: the second half of all groups. Example: [user-08, user-09]."""
     ratio: float = Field(default=0.9, gt=0, lt=1)
     """The share of the training classes that train; the others validate."""
     seed: int = 0
@@ -124,30 +103,6 @@ class SplitSection(ConfigSection):
     """The number of test images that may be training images, too. May change when a search is resumed."""
 
     @model_validator(mode="after")
-    def _keys_of_its_unit(self) -> "SplitSection":
-        raise_if_any(list(self._other_keys()))
-        return self
-
-    def _other_keys(self) -> Iterator[str]:
-        """Yield the keys that do not belong to a split by this unit, and those that are missing."""
-        default = SplitSection.model_fields
-        changed = [name for name in default if getattr(self, name) != default[name].default]
-        rule = ("ratio", "folds")
-        wrong = {CLASS: OF_TIME + OF_GROUP, GROUP: OF_TIME + OF_CLASS, TIME: OF_GROUP + OF_CLASS + rule}[self.by]
-        for name in changed:
-            if name in wrong:
-                yield f"{name} is {getattr(self, name)!r}, which a split by {self.by} does not use; remove it."
-        given = self.by == GROUP and not {*OF_GROUP}.isdisjoint(changed)
-        needed = OF_TIME if self.by == TIME else OF_GROUP if given else ()
-        for name in needed:
-            if getattr(self, name) is None:
-                yield f"{name} is missing; a split by {self.by} needs {' and '.join(needed)}."
-        if self.by == GROUP and self.test is not None:
-            for name in changed:
-                if name in rule:
-                    yield f"{name} is {getattr(self, name)!r}, and the groups of each part are named; remove one."
-
-    @model_validator(mode="after")
     def _one_protocol(self) -> "SplitSection":
         if self.folds is not None and self.ratio != SplitSection.model_fields["ratio"].default:
             raise Mistakes(
@@ -156,19 +111,6 @@ class SplitSection(ConfigSection):
             )
         return self
 
-    def divided(self, dataset: Dataset) -> Dataset:
-        """Return ``dataset``, with its groups or periods in the place of classes if these are divided."""
-        if self.by == CLASS:
-            return dataset
-        return UnitDataset(
-            source=dataset,
-            by=self.by,
-            until=self.until,
-            test_from=self.test_from,
-            validation=self.validation or (),
-            test=self.test or (),
-        )
-
 
 # The metrics.
 
@@ -176,8 +118,7 @@ class SplitSection(ConfigSection):
 class MetricsSection(ConfigSection):
     """The metrics of each epoch's validation and of the sealed test.
 
-    :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed. A
-    user-defined training that declares metrics has these instead, by default all; :func:`validate_config` adds them.
+    :mod:`trainables.data.store.view` draws the half of the training images in a gallery, with the split's seed.
     """
 
     validation: Metrics = ("recall_at_1", "map_at_r")
@@ -205,15 +146,9 @@ class ResourcesSection(ConfigSection):
     cpus_per_trial: float = Field(default=1, gt=0)
     """The CPU cores of a trial."""
     gpus_per_trial: float = Field(default=0, ge=0)
-    """The GPUs of a trial: a part of one, which several trials share, or a whole number, over which each batch is
-    split. Example: 0.25.
+    """The GPU of a trial: 0 for none, a part of one, which several trials share, or 1. Range: at least 0, at most 1.
+    Example: 0.25.
     """
-    stack: int = Field(default=1, ge=1, le=64)
-    """The number of trials that one worker trains together, in the resources of one."""
-    silent_epochs: float = Field(default=10, ge=2, allow_inf_nan=False)
-    """A worker that is silent for this many times its slowest epoch, and at least ten minutes, counts as dead."""
-    first_epoch_minutes: float = Field(default=120, gt=0, allow_inf_nan=False)
-    """The limit of silence before a worker's first epoch."""
 
     @field_validator("engine")
     @classmethod
@@ -222,14 +157,10 @@ class ResourcesSection(ConfigSection):
 
     @field_validator("gpus_per_trial")
     @classmethod
-    def _part_of_one_or_whole(cls, gpus_per_trial: float) -> float:
-        if gpus_per_trial > 1 and not gpus_per_trial.is_integer():
-            raise ValueError("must be a part of a GPU, such as 0.5, or a whole number of them")
+    def _at_most_one(cls, gpus_per_trial: float) -> float:
+        if gpus_per_trial > 1:
+            raise ValueError("must be 0, a part of a GPU such as 0.5, or 1, since trials in parallel use further GPUs")
         return gpus_per_trial
-
-    def workers(self, trials: int) -> int:
-        """Return the number of workers that train ``trials`` trials at once."""
-        return -(-trials // self.stack)
 
 
 # Storage of models and records.
@@ -261,28 +192,12 @@ class CheckpointsSection(ConfigSection):
 
 
 class TrackingSection(ConfigSection):
-    """The MLflow server and experiment, and notifications."""
+    """The MLflow server and experiment."""
 
     uri: Address | None = None
     """The MLflow server or database; null: `<runs>/mlflow.db`. Example: http://127.0.0.1:5000."""
     experiment: Annotated[str, Field(min_length=1)] | None = None
     """The experiment in MLflow; null: the search's name. Example: birds."""
-    register_models: bool = Field(default=False, alias="register")
-    """True registers the chosen models in MLflow, under the search's name."""
-    webhook: str | None = None
-    """The variable with an address to which one line of JSON is posted when a stage ends or the search stops with a
-    fault. Range: a reference. Example: "${WEBHOOK}".
-    """
-
-    @field_validator("webhook")
-    @classmethod
-    def _by_reference(cls, webhook: str | None) -> str | None:
-        if webhook is not None and not is_reference(webhook):
-            raise Mistakes(
-                "it must be a reference such as ${WEBHOOK}: whoever knows the address of a webhook can post to it, so "
-                "export the address in that variable."
-            )
-        return webhook
 
 
 # The user's packages that ``holdout submit`` copies to a cluster.

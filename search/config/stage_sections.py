@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from search.config.names import allowed_measure, allowed_objective, known_name, plain_name
+from search.config.names import allowed_measure, allowed_objective, known_name
 from search.config.sections import MOST_SPLITS, Address, ConfigSection, Metric
 from search.config.tables import PRUNERS, SAMPLERS
 from search.goal import IDEAL, bound_text
@@ -18,54 +18,20 @@ Objectives = Annotated[tuple[Annotated[str, AfterValidator(allowed_objective)], 
 Constraints = dict[Annotated[str, AfterValidator(allowed_measure)], Annotated[str, AfterValidator(bound_text)]]
 
 
-def _names_or_word(value: Any) -> Any:
-    """Return a list of names as a tuple, and null as `none`."""
-    if value is None:
-        return "none"
-    return tuple(value) if isinstance(value, list) else value
-
-
-LearnFrom = Annotated[
-    Literal["none", "auto"] | tuple[Annotated[str, AfterValidator(plain_name)], ...], BeforeValidator(_names_or_word)
-]
-"""The earlier searches that a search learns from."""
-
-
 class SearchSection(ConfigSection):
-    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``, ``hours`` or ``gpu_hours``.
+    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs`` or ``hours``.
 
-    Hours are those of its trials, one after the other; GPU hours are as many times ``resources.gpus_per_trial``. With
-    ``patience`` a loss ends after that many trials without an improvement by more than ``min_gain``. The limit
-    ``patience_epochs`` counts the epochs of these trials.
-
-    The trials of another search (``from``, here :attr:`origin`) count as its own. The selection ignores audited ones.
+    Hours are those of its trials, one after the other.
     """
 
-    origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
-    """The name of another search in the runs folder whose trials this one begins with. Example: birds."""
-    learn_from: LearnFrom = "none"
-    """The earlier searches in the runs folder whose choices are the first trials of the same losses, on whatever data:
-    `auto` for all, or their names; at most a quarter of the trials. Their test values are not read, and searches that
-    know classes of this test set are left out. Example: auto.
-    """
     trials: int = Field(default=16, ge=1)
     """The number of trials of each loss, the default among them. May be raised at any time."""
     epochs: int | None = Field(default=None, ge=1)
     """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
     hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
-    gpu_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """The budget of each loss in GPU hours: hours times `resources.gpus_per_trial`; null: unlimited. Example: 24."""
     budget: Literal["each", "together"] = "each"
-    """What `epochs`, `hours` and `gpu_hours` are for: each loss, or all losses together, which get equal shares."""
-    patience: int | None = Field(default=None, ge=1)
-    """The number of trials without an improvement by more than `min_gain` after which a loss ends; null: none. Example:
-    8.
-    """
-    patience_epochs: int | None = Field(default=None, ge=1)
-    """The number of epochs of trials without such an improvement after which a loss ends; null: none. Example: 60."""
-    min_gain: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """The smallest improvement of the objective that `patience` and `patience_epochs` count."""
+    """What `epochs` and `hours` are for: each loss, or all losses together, which get equal shares."""
     sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
     """The method that proposes trials."""
     pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
@@ -78,8 +44,6 @@ class SearchSection(ConfigSection):
     """
     constraints: Constraints = Field(default_factory=dict)
     """What a chosen configuration must meet: bounds of metrics, `embed_ms` or `size_mb`. Example: {embed_ms: "< 5"}."""
-    audit: int = Field(default=0, ge=0)
-    """The number of pruned trials of each loss that are trained to their end, to measure the effect of pruning."""
     seed: int = 0
     """The seed of all trials and proposals."""
     max_concurrent: int | None = Field(default=None, ge=1)
@@ -88,20 +52,6 @@ class SearchSection(ConfigSection):
     """The database of the studies; null: a file in the search's folder. Example:
     "postgresql+psycopg://user:${DATABASE_PASSWORD}@host/optuna".
     """
-
-    @model_validator(mode="after")
-    def _first_trials(self) -> "SearchSection":
-        if self.origin is not None and self.learn_from != "none":
-            raise Mistakes(
-                f"learn_from adds first trials, and the search begins with those of {self.origin} (from); leave one of "
-                "them out."
-            )
-        if SAMPLERS[self.sampler].tries_a_list and self.learn_from != "none":
-            raise Mistakes(
-                f"sampler {self.sampler} tries a fixed list of trials, to which learn_from adds none; use another one, "
-                "such as tpe, or leave learn_from out."
-            )
-        return self
 
     @model_validator(mode="after")
     def _sampler_fits(self) -> "SearchSection":
@@ -152,19 +102,8 @@ class SearchSection(ConfigSection):
 
     @model_validator(mode="after")
     def _budget_to_share(self) -> "SearchSection":
-        if self.budget == "together" and (self.epochs, self.hours, self.gpu_hours) == (None, None, None):
-            raise Mistakes(
-                "budget is together and there is none to share; set epochs, hours or gpu_hours, or leave it out."
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _gain_of_patience(self) -> "SearchSection":
-        if self.min_gain and self.patience is None and self.patience_epochs is None:
-            raise Mistakes(
-                f"min_gain is {self.min_gain:g} and patience null, which it belongs to, as is patience_epochs; set one "
-                "of them, or leave it out."
-            )
+        if self.budget == "together" and (self.epochs, self.hours) == (None, None):
+            raise Mistakes("budget is together and there is none to share; set epochs or hours, or leave it out.")
         return self
 
 
@@ -197,35 +136,22 @@ class SelectionSection(ConfigSection):
 
 
 TrainOn = Literal["train", "all"]
-LOOKS = (3, 5, 8)
-"""The numbers of seeds after which ``seeds: auto`` compares on the test classes."""
 """The classes that train: those that do not validate, or all training classes."""
 
 
 class FinalSection(ConfigSection):
     """The trainings of the chosen configurations before the test."""
 
-    seeds: Annotated[int, Field(ge=1)] | Literal["auto"] = 3
-    """The number of final trainings of each configuration, whose models are tested; `auto`: 3, 5 and 8 in turn, until
-    each pair of the test table is decided or more seeds could not decide it. Example: auto.
-    """
-    at_most: int = Field(default=8, ge=LOOKS[0])
-    """The largest number of `seeds: auto`."""
+    seeds: int = Field(default=3, ge=1)
+    """The number of final trainings of each configuration, whose models are tested."""
     train_on: TrainOn = "train"
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
     """
     within: float | None = Field(default=None, gt=0)
-    """The margin of equivalence, in points of the metric, or in the unit of a metric of your own: two rows whose
-    difference has an interval within it are the same. It is frozen with the choice; null: no rows are. Example: 1.0.
+    """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
+    same. It is frozen with the choice; null: no rows are. Example: 1.0.
     """
-
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """The numbers of seeds after which the test is looked at; a single one unless ``seeds`` is auto."""
-        if self.seeds != "auto":
-            return (self.seeds,)
-        return (*(seeds for seeds in LOOKS if seeds < self.at_most), self.at_most)
 
 
 class NoiseSection(ConfigSection):

@@ -108,7 +108,6 @@ def validate(
     *,
     keys: Sequence[str] | None = None,
     stand_ins: Mapping[str, Any] = MappingProxyType({}),
-    context: Mapping[str, Any] = MappingProxyType({}),
 ) -> Validation[Built]:
     """Validate ``content`` as a ``target`` and collect all mistakes.
 
@@ -117,9 +116,8 @@ def validate(
         content: its keys and values.
         keys: the keys to suggest for an unknown one; by default those of ``target``.
         stand_ins: values for required keys that are missing or wrong, so that an object can always be built.
-        context: what validators of single entries need to know of other entries.
     """
-    return _Reader(target, content, key_paths(target) if keys is None else keys, stand_ins, context).read()
+    return _Reader(target, content, key_paths(target) if keys is None else keys, stand_ins).read()
 
 
 def build(target: type[Built], content: Mapping[str, Any], *, known: Collection[str], unknown: str) -> Built:
@@ -150,10 +148,9 @@ class _Reader(Generic[Built]):
         content: Mapping[str, Any],
         keys: Sequence[str],
         stand_ins: Mapping[str, Any],
-        context: Mapping[str, Any],
     ) -> None:
         self._adapter = TypeAdapter(target)
-        self._keys, self._stand_ins, self._context = keys, stand_ins, dict(context)
+        self._keys, self._stand_ins = keys, stand_ins
         self._content: Any = json.loads(_as_json(content))  # keys as pydantic reports them
         self._remaining: Any = self._content
         self._sentences: dict[str, None] = {}  # an ordered set
@@ -163,7 +160,7 @@ class _Reader(Generic[Built]):
         self._drop([path for path, value in _leaves(self._content) for path in self._if_unusable(path, value)])
         while True:
             try:
-                found = self._adapter.validate_json(_as_json(self._remaining), strict=True, context=self._context)
+                found = self._adapter.validate_json(_as_json(self._remaining), strict=True)
                 return self._validation(found)
             except ValidationError as error:
                 errors = error.errors()

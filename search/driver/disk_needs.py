@@ -65,7 +65,7 @@ class Need:
 def slots_here(config: SearchConfig) -> int:
     """Return the number of trials that run at once on this machine; counts one GPU, since counting them needs torch."""
     cpus = (os.cpu_count() or 1) / config.resources.cpus_per_trial
-    slots = config.resources.stack * (1 if config.resources.gpus_per_trial else max(1, int(cpus)))
+    slots = 1 if config.resources.gpus_per_trial else max(1, int(cpus))
     return min(slots, config.search.max_concurrent or slots)
 
 
@@ -151,10 +151,10 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
         expected=max(0, round(expected) - written),
         least=max(0, round(least) - written),
     )
-    if config.has_baselines and Stage.TEST in config.stages:
+    if config.model.is_pretrained and Stage.TEST in config.stages:
         trained += len(BASELINES)
     held_out = plan.split.test if Stage.TEST in config.stages else ()
-    classes = config.source.classes()
+    classes = config.dataset.source.classes()
     rows = (
         OF_SEARCH
         + trials * (OF_TRIAL + OF_EPOCH * config.training.epochs)
@@ -185,16 +185,13 @@ class _Range:
 
 def _models(plan: Plan, loss: str) -> Mapping[Stage, _Range]:
     """Return the number of models that each requested stage leaves: one per trial, or one per fold."""
-    config = plan.config
-    stages = {*config.stages, *([Stage.AUDIT] if Stage.SEARCH in config.stages else [])}
-    folds = max(1, len(plan.split.folds))
+    stages, folds = plan.config.stages, max(1, len(plan.split.folds))
     found = {}
     for stage, budget in planned_budgets(plan, loss).items():
         each = 1 if stage is Stage.TEST else folds  # a trial of the test trains one fold
         sure = {
             Stage.NOISE: budget.most,
             Stage.SEARCH: 0 if budget.may_end_early else budget.most,
-            Stage.AUDIT: 0,
             Stage.SELECT: 1,
             Stage.TEST: budget.most // 2,  # the best configuration may be the default
         }
@@ -234,8 +231,6 @@ def numbers_of(config: SearchConfig) -> int:
 def _result_bytes(config: SearchConfig, images: int) -> int:
     """Return the bytes of one tested model's results on ``images`` test images."""
     metrics = len(config.test_metrics)
-    if config.declared_metrics:  # and no ranking
-        return images * (OF_TEST_IMAGE + OF_METRIC * metrics)
     return OF_CURVES + images * (OF_TEST_IMAGE + OF_METRIC * metrics) + min(images, MOST_NEIGHBOURS) * OF_NEIGHBOURS
 
 

@@ -77,7 +77,7 @@ def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
 
 def _first_classes(plan: Plan) -> tuple[str, ...]:
     """Return enough classes for two batches, by images and by classes."""
-    training, classes = plan.config.training, plan.config.source.classes()
+    training, classes = plan.config.training, plan.config.dataset.source.classes()
     wanted = 2 * ceil(training.batch_size / training.images_per_class) * plan.split.merge
     images = accumulate(len(classes[name]) for name in plan.split.train)
     enough = next((number for number, count in enumerate(images, 1) if count >= 2 * training.batch_size), wanted)
@@ -85,7 +85,7 @@ def _first_classes(plan: Plan) -> tuple[str, ...]:
 
 
 def measured_costs_of(plan: Plan) -> dict[str, Cost]:
-    """Measure the cost of each loss's default on this machine, alone or in a stack, in a temporary process.
+    """Measure the cost of each loss's default on this machine, in a temporary process.
 
     Raises:
         Exception: the error that ended the training, such as out of memory.
@@ -99,14 +99,13 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
             images_of(plan),
             threads=max(1, int(resources.cpus_per_trial)),
             gpu=resources.gpus_per_trial > 0,
-            stack=resources.stack,
         )
         return dict(zip(trainings, found.result(), strict=True))
 
 
 def images_of(plan: Plan) -> Images:
     """Return the numbers of images of one training; for a cross-validation, those of the first fold."""
-    classes = plan.config.source.classes()
+    classes = plan.config.dataset.source.classes()
     validation = plan.split.folds[0] if plan.split.folds else plan.split.validation
     held_out = set(validation)
     train = tuple(len(classes[name]) for name in plan.split.train if name not in held_out)
@@ -127,7 +126,7 @@ def expected_works(plan: Plan) -> list[Work]:
     works = []
     for loss in config.loss_names:
         for stage, budget in planned_budgets(plan, loss).items():
-            if stage not in stages and not (stage is Stage.AUDIT and Stage.SEARCH in stages):
+            if stage not in stages:
                 continue
             epochs: float = config.training.epochs
             if stage is not Stage.TEST:
@@ -146,10 +145,10 @@ def expected_works(plan: Plan) -> list[Work]:
 
 
 def _copied(plan: Plan, loss: str) -> int:
-    """Return the number of trials copied from another search."""
-    if plan.config.search.origin is None:
+    """Return the number of trials that a successor begins with."""
+    if plan.predecessor is None:
         return 0
-    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.config.search.origin))) as source:
+    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.predecessor))) as source:
         return sum(trial.state.is_finished() for trial in source.trials(loss))
 
 
@@ -213,13 +212,13 @@ MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
     split = plan.split
-    found = f"{len(split.train)} {split.noun} train, {len(split.validation)} validate, {len(split.test)} test"
+    found = f"{len(split.train)} classes train, {len(split.validation)} validate, {len(split.test)} test"
     yield CheckResult(check="data", state="ok", found=f"{plan.config.dataset.name}: {found}")
 
 
 def _images(plan: Plan) -> Iterator[CheckResult]:
     """Check image files without decoding them, which would take too long here."""
-    source = plan.config.source
+    source = plan.config.dataset.source
     classes = source.classes()
     parts = {
         "training": (plan.images.class_names, "Replace them; a search refuses to begin with what it cannot decode."),
@@ -254,7 +253,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     """Check the memory for all trials at once: processes, weights, gradients and Adam's moments."""
     slots, resources = slots_here(plan.config), plan.config.resources
     of_trials = 0 if resources.gpus_per_trial or plan.config.trainable else slots * 16 * numbers_of(plan.config)
-    need = resources.workers(slots) * PROCESS_BYTES + of_trials
+    need = slots * PROCESS_BYTES + of_trials
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
@@ -336,11 +335,10 @@ def _slots(config: SearchConfig, here: Node) -> int:
 
 
 def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:
-    """Check that as many trials, or stacks, fit on a GPU as ``gpus_per_trial`` allows."""
+    """Check that as many trials fit on a GPU as ``gpus_per_trial`` allows."""
     need, fit = fitting(memory)
-    what = "trial" if resources.stack == 1 else f"stack of {resources.stack}"
-    found = f"a {what} takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
-    mend = too_tight(resources.gpus_per_trial, memory, resources.stack)
+    found = f"a trial takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
+    mend = too_tight(resources.gpus_per_trial, memory)
     return CheckResult(check="gpu share", state="failed" if mend else "ok", found=found, mend=mend or "")
 
 

@@ -73,8 +73,8 @@ def _refuse_late(runs: Path, name: str) -> None:
         )
     if existing_run(runs, name).selection.exists():
         raise Mistakes(
-            f"The configurations of {name} are already chosen, so it takes no more trials; begin another search with "
-            f"`search: {{from: {name}}}` in its file."
+            f"The configurations of {name} are already chosen, so it takes no more trials; raise search.trials in its "
+            "file and `holdout run` it with `--set 'stages=[search]'`, which extends it or begins its successor."
         )
 
 

@@ -8,14 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.config.tables import PRUNERS
 from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
-from search.driver.looks import end_or_go_on, seeds_to_train
-from search.driver.notify import Notifications
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed_test import (
@@ -30,7 +28,6 @@ from search.driver.sealed_test import (
 from search.driver.stages import (
     NothingToSelect,
     Outcome,
-    audit_stage,
     confirm_stages,
     final_stage,
     freeze,
@@ -51,7 +48,7 @@ from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
-from search.plan.stored import LEARNED_FROM, StoredSearch
+from search.plan.stored import StoredSearch
 from search.report.formats import noise_text
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
@@ -60,7 +57,7 @@ from search.stages import Stage, search_of
 from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, without_model
 from search.tracking import Projection, Tracker
 from trainables.inference.model_files import DESCRIPTION
-from trainables.mistakes import Mistakes, counted, listed
+from trainables.mistakes import Mistakes, counted
 from trainables.storage import DiskFull, full_disk_errors
 
 logger = logging.getLogger(__name__)
@@ -141,7 +138,6 @@ def run_stages(
         searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
         for search in searches:
             copy_trials(search)
-            end_or_go_on(search)  # a driver may have been killed after a look
         left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:
             left.append(Stage.TEST)
@@ -158,11 +154,9 @@ def run_stages(
                 with_training_images(plan)  # raises if the images changed
         for search in searches:
             search.begin_session(started, concurrent)
-        workers = searches[0].config.resources.workers(concurrent)
-        phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
+        phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
         look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
-        with Notifications(opener, filter(None, (plan.config.tracking.webhook for plan in plans))) as notifications:
-            outcomes = _carry_out(searches, left, engine, concurrent, request, notifications, console)
+        outcomes = _carry_out(searches, left, engine, concurrent, request, console)
         look.wait()
         return outcomes
 
@@ -192,7 +186,6 @@ def _carry_out(
     engine: Engine,
     concurrent: int,
     request: _Request,
-    notifications: Notifications,
     console: Console,
 ) -> list[Outcome]:
     if missing := without_baselines(searches):
@@ -204,8 +197,11 @@ def _carry_out(
     projections = {search.name: make_projection(search.plan) for search in searches}
     tracker = Tracker(projections)
 
-    def train(trained: Sequence[OpenedSearch], of: Sequence[Stage], queued: Iterator[QueuedStage]) -> None:
-        with Progress(console, trained, of, concurrent=concurrent, started=request.started) as progress:
+    try:
+        queued = stage_by_stage(
+            searches, left, console, request.reason, request.family, allow_failed=request.allow_failed
+        )
+        with Progress(console, searches, left, concurrent=concurrent, started=request.started) as progress:
             listeners = [
                 _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
                 progress,
@@ -214,19 +210,9 @@ def _carry_out(
                 *request.listeners,
             ]
             engine.run(TrialQueue(queued, listeners=listeners), concurrent)
-
-    try:
-        queued = stage_by_stage(
-            searches, left, console, request.reason, request.family, allow_failed=request.allow_failed
-        )
-        train(searches, left, notifications.told(queued))
         if Stage.TEST in left and (waiting := _to_test(searches, request.reason)):
             score_all = partial(_score_on_workers, engine)
             score_test(waiting, console, opener=request.opener, reason=request.reason, score_all=score_all)
-            while further := _undecided(waiting, console):
-                train(further, [Stage.TEST], stage_by_stage(further, [Stage.TEST], console, None))
-                score_test(further, console, opener=request.opener, reason=None, score_all=score_all)
-            notifications.ended(Stage.TEST)
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:
@@ -305,14 +291,6 @@ class _OfEachSearch(TrialListener):
         self._listeners[search_of(running.study.name)].on_end(running, trial)
 
 
-def _undecided(searches: Sequence[OpenedSearch], console: Console) -> list[OpenedSearch]:
-    """Return the searches that train more seeds for their test, and print why; record the end of the other tests."""
-    told = {search.name: end_or_go_on(search) for search in searches}
-    for sentence in filter(None, told.values()):
-        console.print(sentence, style="dim", highlight=False)
-    return [search for search in searches if told[search.name]]
-
-
 def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:
     """Return the searches to test: those with a frozen choice and, unless there is a ``reason``, without scores."""
     waiting = _undone(searches, Stage.TEST) if reason is None else searches
@@ -340,11 +318,7 @@ def stage_by_stage(
             if noise := write_summary(search).noise:
                 console.print(noise_text(noise, search.config.objective), highlight=False)
     if Stage.SEARCH in left:
-        queued = [search_stage(search) for search in searches]
-        _print_learned(searches, console)
-        yield side_by_side(Stage.SEARCH, queued)
-        if audited := [search for search in searches if search.config.search.audit]:
-            yield side_by_side(Stage.AUDIT, [audit_stage(search) for search in audited])
+        yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
         _print_early_ends(searches, console)
     if Stage.SELECT in left:
@@ -361,9 +335,7 @@ def stage_by_stage(
         frozen = [(search, frozen_selection(search)) for search in _to_test(searches, reason)]
         for search, selection in frozen:
             resumed_opening(search, selection, reason)  # raises before anything is trained again
-        yield side_by_side(
-            Stage.TEST, [final_stage(search, selection, seeds_to_train(search)) for search, selection in frozen]
-        )
+        yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
 
 
 def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:
@@ -408,17 +380,6 @@ def _print_without_model(searches: Sequence[OpenedSearch], console: Console, slo
     for text in dict.fromkeys(without_model(name, sampler, slots, len(new)) for name, sampler in new):
         if text:
             console.print(text, style="dim", highlight=False)
-
-
-def _print_learned(searches: Sequence[OpenedSearch], console: Console) -> None:
-    """Print what each new study begins with of earlier searches."""
-    for search in searches:
-        for loss in search.config.loss_names:
-            trials = search.trials(loss, Stage.SEARCH)
-            learned = [trial.user_attrs[LEARNED_FROM] for trial in trials if LEARNED_FROM in trial.user_attrs]
-            if learned and all(trial.state == TrialState.WAITING for trial in trials):
-                origins = listed([f"{origin['search']} (trial {origin['number']})" for origin in learned])
-                console.print(f"{loss} begins with what {origins} chose.", style="dim", highlight=False)
 
 
 def _print_early_ends(searches: Sequence[OpenedSearch], console: Console) -> None:

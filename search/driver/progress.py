@@ -22,7 +22,6 @@ from trainables.spec import EpochRecord
 TITLES = {
     Stage.NOISE: "Measuring the noise",
     Stage.SEARCH: "Searching",
-    Stage.AUDIT: "Auditing the pruning",
     Stage.SELECT: "Confirming the finalists",
     Stage.TEST: "Training for the test",
 }

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,12 +15,11 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.driver.looks import next_look
 from search.driver.progress_view import StoreProgress
 from search.driver.stages import frozen_selection
 from search.driver.untrained import baseline_scorings, test_gallery
 from search.plan.plan import Plan, best_checkpoint, training_of
-from search.plan.runs import ENDED, RunFolder, stored_split
+from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.selection import (
     BaselineScoring,
@@ -75,7 +74,9 @@ class _Candidate:
 
 def sealed(plan: Plan) -> SealedTest:
     """Return the sealed test classes of ``plan``."""
-    return SealedTest(dataset=plan.config.source, split=plan.split, short_side=plan.short_side, cache=plan.cache)
+    return SealedTest(
+        dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
+    )
 
 
 def score_test(
@@ -87,8 +88,6 @@ def score_test(
     score_all: Callable[[Sequence[AnyScoring]], list[Any]],
 ) -> None:
     """Open the test classes once for all ``searches`` and write the scores of each search to its ``test.json``.
-
-    With ``final.seeds: auto`` each look is an opening.
 
     The opening is entered in the ledger under the name ``opener`` before the first image is read. Searches with
     different test classes get one opening per set of classes. An unscored opening is resumed before a new one starts,
@@ -188,7 +187,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             openings[selection.search] = opening
         else:
             # Two data sets may use the same names for different images, which shows only when the images are read.
-            dataset = candidate.search.config.source
+            dataset = candidate.search.config.dataset.source
             unopened.setdefault((selection.test_digest, dataset), []).append(candidate)
     for (test_digest, _), sharing in unopened.items():
         opening = ledger.open(
@@ -198,7 +197,6 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             configurations={entry.selection.search: entry.configurations for entry in sharing},
             studies={name: digest for entry in sharing for name, digest in entry.studies.items()},
             reason=reason or "its own test stage",
-            look=next_look(sharing[0].search) if reason is None else None,
         )
         openings |= dict.fromkeys(opening.selections, opening)
     return openings
@@ -230,8 +228,7 @@ def _score_held(
     found = images_in(store)
     overlap = _overlap(plan, store, found)
     opening = ledger.read(opening, found)
-    is_later_look = opening.look is not None and opening.look["seeds"] != opening.look["of"][0]
-    if not is_later_look and (known := ledger.before(opening)):
+    if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
     scorings: list[AnyScoring] = [
         Scoring(
@@ -243,7 +240,7 @@ def _score_held(
             checkpoint=checkpoint,
             images=images,
             metrics=candidate.selection.test_metrics,
-            gallery=None if plan.config.declared_metrics else test_gallery(plan),
+            gallery=test_gallery(plan),
             per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             gpu=plan.config.resources.gpus_per_trial > 0,
         )
@@ -253,9 +250,7 @@ def _score_held(
     scored, baselines = results[: len(scorings)], [*chain.from_iterable(results[len(scorings) :])]
     from search.selection import NAME, thumbnails_of
 
-    pictures: dict[str, bytes] = {}
-    if not plan.config.declared_metrics:  # otherwise there is no ranking
-        pictures[NAME] = thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()
+    pictures = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
     folder = plan.folder.path / "test" / opening.id
     written = [*(files for _, files in (*scored, *baselines)), pictures]
     for name, content in chain.from_iterable(files.items() for files in written):
@@ -266,12 +261,10 @@ def _score_held(
         "overlap": overlap,
         "scores": [scores for scores, _ in scored],
         **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
-        **({"thumbnails_sha256": hashlib.sha256(pictures[NAME]).hexdigest()} if pictures else {}),
+        "thumbnails_sha256": hashlib.sha256(pictures[NAME]).hexdigest(),
     }
     record["digest"] = scores_digest(record)
-    ended = read_json(plan.folder.test).get(ENDED) if plan.folder.test.exists() else None
-    content = {"openings": [*candidate.results, record], **({ENDED: ended} if ended else {})}
-    write_json(plan.folder.test, content)
+    write_json(plan.folder.test, {"openings": [*candidate.results, record]})
     ledger.score(opening, candidate.selection.digest, record["digest"])
 
 
@@ -308,12 +301,10 @@ def catch_up(folder: RunFolder) -> None:
                 ledger.score(opening, selection.digest, recorded[opening.id]["digest"])
 
 
-def trained_digests(search: OpenedSearch, selection: Selection, seeds: Collection[int] | None = None) -> dict[str, str]:
-    """Return the digests of the studies of the final trainings, by study name; only of ``seeds``, if given."""
+def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str]:
+    """Return the digests of the studies of the final trainings, by study name."""
     return {
-        study_name(search.name, loss, Stage.TEST): study_digest(
-            [trial for trial in search.trials(loss, Stage.TEST) if seeds is None or trial.user_attrs["seed"] in seeds]
-        )
+        study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
         for loss in selection.chosen
     }
 
@@ -331,15 +322,13 @@ def with_training_images(plan: Plan) -> Plan:
     """Return ``plan`` with the digest of its decoded training images in its split.
 
     Raises:
-        Mistakes: the images differ from those that the search, or the search it copies trials from, started with.
+        Mistakes: the images differ from those that the search, or its predecessor, started with.
     """
     from trainables.data.store.contents import named_digest
 
     digest = named_digest(_by_class(plan))
-    name, begun = plan.config.name, plan.split.images
-    if origin := plan.config.search.origin:
-        name, begun = origin, begun or stored_split(RunFolder(plan.folder.runs, origin)).images
-    if begun not in (None, digest):
+    if plan.split.images not in (None, digest):
+        name = plan.predecessor or plan.config.name
         raise Mistakes(
             f"The training images differ from those that {name} started with, although their names are the same; "
             "restore them, or give the search a new name."
@@ -392,7 +381,7 @@ class SealedImagesCheck:
         self._thread.join(CHECK_S)
 
     def _run(self) -> None:
-        first = {(plan.config.source, plan.split.test): plan for plan in reversed(self._plans)}
+        first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(self._plans)}
         for plan in reversed(first.values()):
             try:
                 sentence = sealed(plan).damage(CHECK_S)

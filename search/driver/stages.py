@@ -9,10 +9,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.learning import earlier_choices
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
-from search.plan.stored import LEARNED_FROM
 from search.report.comparison import Comparison, compare, family_of
 from search.report.rows import Row, shown_metrics
 from search.report.summary import Summary, write_summary
@@ -31,7 +29,7 @@ from search.selection import (
     unmet_sentence,
 )
 from search.stages import BASELINES, Role, Stage, short_study_name, study_name
-from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, to_audit
+from search.study import Budget, LossStudy, QueuedStage, QueuedStudy
 from spaces.space import Value
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Failure, Mistakes, raise_if_any
@@ -67,36 +65,11 @@ def search_stage(search: OpenedSearch) -> QueuedStage:
 
 
 def begin_studies(search: OpenedSearch) -> None:
-    """Enqueue the first trials of each study of the search stage that has none: the default, and those learned.
-
-    They are enqueued in one transaction, so that a search that goes on after a kill has the same ones.
-    """
-    studies = {loss: search.study(loss, Stage.SEARCH) for loss in search.config.loss_names}
-    new = [loss for loss, study in studies.items() if not study.trials()]
-    learned = earlier_choices(search.plan) if new else {}
-    for loss in new:
-        studies[loss].enqueue(
-            [
-                (search.plan.spaces[loss].default, {"default": True}),
-                *(
-                    (choice.params, {LEARNED_FROM: {"search": choice.search, "number": choice.number}})
-                    for choice in learned[loss]
-                ),
-            ]
-        )
-
-
-def audit_stage(search: OpenedSearch) -> QueuedStage:
-    """Return the audit stage: a sample of the pruned trials, retrained without pruning and with the same seeds."""
-    studies = []
+    """Enqueue the default as the first trial of each study of the search stage that has none."""
     for loss in search.config.loss_names:
-        trials, section = search.study(loss, Stage.SEARCH).trials(), search.config.search
-        wanted = [
-            (trial.params, {"source_trial": trial.number, "seed": trial.user_attrs["seed"]})
-            for trial in to_audit(trials, section.audit, seed=section.seed, loss=loss)
-        ]
-        studies.append(_enqueued(search, loss, Stage.AUDIT, wanted))
-    return QueuedStage(stage=Stage.AUDIT, studies=studies)
+        study = search.study(loss, Stage.SEARCH)
+        if not study.trials():
+            study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
 
 
 def confirm_stages(searches: Sequence[OpenedSearch]) -> Iterator[QueuedStage]:
@@ -145,10 +118,8 @@ def _confirm_stage(search: OpenedSearch, seeds_of: Callable[[str, Sequence[int]]
     return QueuedStage(stage=Stage.SELECT, studies=studies)
 
 
-def final_stage(search: OpenedSearch, selection: Selection, seeds: int | None = None) -> QueuedStage:
-    """Return the final trainings: the chosen configuration and the default of every loss, with ``seeds`` seeds each.
-
-    None stands for the seeds of the first look at the test, which is the only one if their number is fixed.
+def final_stage(search: OpenedSearch, selection: Selection) -> QueuedStage:
+    """Return the final trainings: the chosen configuration and the default of every loss, all with the same seeds.
 
     Under cross-validation one model per fold is trained and scored separately (as in Tables 12 and 13 of Metric
     Learning: A Deep Dive), unless ``final.train_on`` is "all".
@@ -156,18 +127,13 @@ def final_stage(search: OpenedSearch, selection: Selection, seeds: int | None = 
     studies = []
     for loss in selection.chosen:
         wanted = [
-            (entry.params, {**attributes, "seed": seed})
+            (entry.params, {**attributes, "seed": _shared_seed(search, Stage.TEST, index)})
             for entry in selection.configurations(loss)
-            for seed in final_seeds(search, seeds or search.config.final.looks[0])
+            for index in range(search.config.final.seeds)
             for attributes in _final_attributes(search, entry, selection.role(loss, entry))
         ]
         studies.append(_enqueued(search, loss, Stage.TEST, wanted))
     return QueuedStage(stage=Stage.TEST, studies=studies)
-
-
-def final_seeds(search: OpenedSearch, seeds: int) -> list[int]:
-    """Return the first ``seeds`` seeds of the final trainings, which all configurations share."""
-    return [_shared_seed(search, Stage.TEST, index) for index in range(seeds)]
 
 
 def _final_attributes(search: OpenedSearch, entry: Confirmation, role: Role) -> list[dict[str, Any]]:

@@ -115,9 +115,7 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
     if everything:
         run = search_run(comparison, search.plan.folder, _description(search.plan))
         projection.sum_up_search(run, *_span(everything))
-    models = _log_models(outcome, projection)
-    if models and search.config.tracking.register_models:
-        _register(outcome, projection, search.name, models)
+    _log_models(outcome, projection)
     return len(everything)
 
 
@@ -137,7 +135,16 @@ def register(outcome: Outcome, projection: Projection, name: str, *, is_champion
         )
     with mlflow_errors():
         synchronise(outcome, projection)
-        return _register(outcome, projection, name, _log_models(outcome, projection), is_champion=is_champion)
+        models = _log_models(outcome, projection)
+        wanted = replace(registration(outcome.comparison, name), is_champion=is_champion)
+        chosen = [loss for loss, entry in outcome.summary.losses.items() if entry.chosen]
+        if missing := [loss for loss in chosen if loss not in models]:
+            search = outcome.search.name
+            raise Mistakes(
+                f"The models of {search} were not registered because that of {', '.join(missing)} is missing; `holdout "
+                "run` with the search's file trains and writes it."
+            )
+        return projection.register(wanted, models)
 
 
 @contextmanager
@@ -158,25 +165,6 @@ def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str
     """Log the chosen models in the search's folder; return, by loss, the MLflow id and the description of each."""
     found = described_models(outcome.comparison, outcome.search.plan.folder)
     return {loss: (projection.log_model(loss, model), model) for loss, model in found.items()}
-
-
-def _register(
-    outcome: Outcome,
-    projection: Projection,
-    name: str,
-    models: Mapping[str, tuple[str, DescribedModel]],
-    *,
-    is_champion: bool = False,
-) -> Registered:
-    wanted = replace(registration(outcome.comparison, name), is_champion=is_champion)
-    chosen = [loss for loss, entry in outcome.summary.losses.items() if entry.chosen]
-    if missing := [loss for loss in chosen if loss not in models]:
-        search = outcome.search.name
-        raise Mistakes(
-            f"The models of {search} were not registered because that of {', '.join(missing)} is missing; `holdout "
-            "run` with the search's file trains and writes it."
-        )
-    return projection.register(wanted, models)
 
 
 def _span(trials: Sequence[FrozenTrial]) -> tuple[int | None, int | None]:

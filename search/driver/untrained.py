@@ -15,7 +15,7 @@ def without_baselines(searches: Sequence[OpenedSearch]) -> list[OpenedSearch]:
     return [
         search
         for search in searches
-        if search.config.has_baselines
+        if search.config.model.is_pretrained
         and not search.plan.folder.baselines.exists()
         and not search.is_done(Stage.SELECT)
     ]

@@ -139,6 +139,10 @@ class Share:
 
 # Silent workers: the limit is a multiple of a worker's own slowest epoch.
 
+SILENT_EPOCHS = 10
+FIRST_EPOCH_S = 7200.0
+"""Limit before the first epoch ends: the worker imports, loads weights and may decode all images on a new machine."""
+
 FLOOR_S = 600.0
 """Least limit after the first epoch: a network file system may be away for minutes, which delays a checkpoint."""
 
@@ -169,29 +173,20 @@ class Silence:
     def __str__(self) -> str:
         quiet = f"its worker said nothing for {self.seconds / 60:.1f} minutes and is taken as dead"
         if self.slowest is None:
-            return f"{quiet}, before its first epoch ended (resources.first_epoch_minutes)"
-        return f"{quiet}; its slowest epoch took {self.slowest:.1f} s (resources.silent_epochs)"
+            return f"{quiet}, before its first epoch ended"
+        return f"{quiet}; its slowest epoch took {self.slowest:.1f} s"
 
 
 class Silences:
     """The silence of each worker, by the name of its assignment.
 
-    After its first epoch a worker may be silent for ``epochs`` times its slowest epoch, checkpoint included, and for
-    ``floor_s`` at least. Before, while it imports, decodes images and loads weights, it may for ``first_epoch_s``, and
-    for ``epochs`` times the slowest epoch of any worker of the same study.
+    After its first epoch a worker may be silent for :data:`SILENT_EPOCHS` times its slowest epoch, checkpoint included,
+    and for ``floor_s`` at least. Before, it may for :data:`FIRST_EPOCH_S`, and for :data:`SILENT_EPOCHS` times the
+    slowest epoch of any worker of the same study.
     """
 
-    def __init__(
-        self,
-        *,
-        epochs: float,
-        first_epoch_s: float,
-        floor_s: float = FLOOR_S,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._epochs = epochs
-        self._first_epoch_s = first_epoch_s
-        self._floor_s = min(floor_s, first_epoch_s)
+    def __init__(self, *, floor_s: float = FLOOR_S, now: Callable[[], float] = time.monotonic) -> None:
+        self._floor_s = floor_s
         self._now = now
         self._looked = now()
         self._awake = 0.0  # seconds in which the driver listened
@@ -235,8 +230,8 @@ class Silences:
 
     def _allowed(self, worker: _Worker) -> float:
         if worker.spoke:
-            return max(self._floor_s, self._epochs * worker.slowest)
-        return max(self._first_epoch_s, self._epochs * self._slowest.get(worker.study, 0.0))
+            return max(self._floor_s, SILENT_EPOCHS * worker.slowest)
+        return max(FIRST_EPOCH_S, SILENT_EPOCHS * self._slowest.get(worker.study, 0.0))
 
 
 CALLS_SAY_S = 600.0
@@ -246,10 +241,9 @@ CALLS_SAY_S = 600.0
 class Patience:
     """The wait for ``calls`` calls on workers: warnings, and an error after ``minutes`` without any return."""
 
-    def __init__(self, calls: int, minutes: float, bound: str = "resources.first_epoch_minutes") -> None:
+    def __init__(self, calls: int, minutes: float = FIRST_EPOCH_S / 60) -> None:
         self._calls = calls
         self._minutes = minutes
-        self._bound = bound
         self.answered()
 
     def answered(self) -> None:
@@ -268,6 +262,6 @@ class Patience:
             self._say_after += CALLS_SAY_S
         if waited >= 60 * self._minutes:
             raise Failure(
-                f"{left} of {self._calls} workers did not answer within {self._minutes:g} minutes ({self._bound}). See "
-                "whether their machines and what they read from (images, checkpoints) answer; the same command goes on."
+                f"{left} of {self._calls} workers did not answer within {self._minutes:g} minutes. See whether their "
+                "machines and what they read from (images, checkpoints) answer; the same command goes on."
             )

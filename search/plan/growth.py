@@ -9,7 +9,7 @@ from itertools import count
 from search.config.search_config import SearchConfig, differences
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
-from search.plan.runs import RunFolder, stored_config
+from search.plan.runs import RunFolder
 from search.stages import Stage
 from spaces.search_space import SearchSpace
 from spaces.space import has_choices, lies_within
@@ -125,12 +125,26 @@ def is_tested(folder: RunFolder) -> bool:
         return folder.test.exists() or any(stored.tally(loss, Stage.TEST).trials for loss in stored.losses)
 
 
+def unfinished_defaults(folder: RunFolder) -> Iterator[str]:
+    """Yield a sentence for each loss of a stored search whose default is unfinished: a successor begins with it."""
+    from search.plan.stored import StoredSearch  # imports sqlalchemy
+
+    with closing(StoredSearch(folder)) as stored:
+        for loss in stored.losses:
+            trials = stored.trials(loss)
+            if not trials or not trials[0].state.is_finished():
+                yield (
+                    f"Trial 0 of {folder.name}/{loss}, the default, is not finished, and a successor begins with it; "
+                    f"`holdout run` the file of {folder.name} as it was first, or give the search a new name."
+                )
+
+
 def successor(folder: RunFolder) -> RunFolder:
     """Return the folder of the search that goes on from that in ``folder``, which may exist: ``birds-2``.
 
     The successor of ``birds-2`` is ``birds-3``. Names of other searches and campaigns are skipped.
     """
-    found = re.fullmatch(r"(.+)-(\d+)", folder.name) if stored_config(folder)["search"].get("from") else None
+    found = re.fullmatch(r"(.+)-(\d+)", folder.name) if folder.predecessor.exists() else None
     base, first = (found[1], int(found[2]) + 1) if found else (folder.name, 2)
     return next(other for other in _numbered(folder, base, first) if _may_follow(folder, other))
 
@@ -140,6 +154,4 @@ def _numbered(folder: RunFolder, base: str, first: int) -> Iterator[RunFolder]:
 
 
 def _may_follow(folder: RunFolder, other: RunFolder) -> bool:
-    if other.config.exists():
-        return bool(stored_config(other)["search"].get("from") == folder.name)
-    return not other.path.exists()
+    return other.predecessor_name() == folder.name or not other.path.exists()

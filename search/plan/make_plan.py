@@ -23,10 +23,9 @@ from search.plan.checks.parts import (
     check_noise,
     check_parts,
     check_spaces,
-    check_stack,
 )
-from search.plan.checks.services import check_addresses, check_learning, check_machine, check_origin, check_runs_folder
-from search.plan.growth import Growth, growth, in_order, is_tested, successor
+from search.plan.checks.services import check_addresses, check_machine, check_runs_folder
+from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
 from search.trust import check_code, own_code, remember
@@ -61,7 +60,7 @@ def reopened(runs: Path, name: str) -> Plan:
         Mistakes: it does not exist, cannot be resumed on this machine, or names a place or code that is not allowed.
     """
     folder = existing_run(runs, name)
-    return _with_stored_split(make_plan(trusted_config(folder), runs, resumed=True))
+    return _with_split_of(folder, make_plan(trusted_config(folder), runs, resumed=True))
 
 
 def make_plan(
@@ -99,7 +98,6 @@ def make_plan(
     check_machine(found, config)
     check_parts(found, config)
     check_memory(found, config)
-    check_stack(found, config)
     check_compiler(found, config)
     if not resumed:
         check_addresses(found, config)
@@ -109,7 +107,14 @@ def make_plan(
     plan = None
     if data is not None and not found.sentences:
         folder = RunFolder(runs, config.name)
-        plan = Plan(config=config, folder=folder, split=data.split, spaces=spaces, further_splits=further_splits)
+        plan = Plan(
+            config=config,
+            folder=folder,
+            split=data.split,
+            spaces=spaces,
+            further_splits=further_splits,
+            predecessor=folder.predecessor_name(),
+        )
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces)  # last, since it imports torch
@@ -122,11 +127,7 @@ def make_plan(
 
 
 def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
-    check_origin(found, config, folder.runs)
-    check_learning(found, config, folder.runs)
     plan = make_plan(config, folder.runs, findings=found)
-    if origin := config.search.origin:
-        _check_same_classes(RunFolder(folder.runs, origin), plan.split)
     _remember(plan)
     return plan
 
@@ -143,7 +144,7 @@ def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
         return _resumed(config, stored, folder, found, Growth())
     grown = growth(stored, config)
     if grown and not found.sentences and (not grown.in_place or is_tested(folder)):
-        return _successor(config, folder, found, grown)
+        return _successor(config, stored, folder, found, grown)
     plan = _resumed(in_order(stored, config), stored, folder, found, grown)
     if grown and folder.selection.exists():
         notice = f"{config.name} was chosen and not tested, so it goes on, with {grown}, and chooses again."
@@ -151,12 +152,18 @@ def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     return plan
 
 
-def _successor(config: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
+def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
     """Return the plan of the search that goes on from the trials of the one in ``folder``."""
     following = successor(folder)
-    section = config.search.model_copy(update={"origin": folder.name})
-    config = config.model_copy(update={"name": following.name, "search": section})
-    plan = (_stored if following.config.exists() else _new)(config, following, found)
+    renamed = config.model_copy(update={"name": following.name})
+    if following.config.exists():
+        plan = _stored(renamed, following, found)
+    else:
+        found.add(_forbidden_changes(stored, config, found, grown))
+        found.add(unfinished_defaults(folder))
+        plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
+        plan = replace(plan, predecessor=folder.name)
+        _remember(plan)
     if is_tested(folder):
         notice = f"{folder.name} was tested, so {following.name} goes on from its trials, with {grown}; its test is "
         notice += "another opening, which the ledger counts."
@@ -171,7 +178,7 @@ def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, foun
     found.add(_forbidden_changes(stored, config, found, grown))
     config, notices = _with_stored_trials(config, stored, found)
     plan = make_plan(config, folder.runs, resumed=not grown.losses, findings=found, is_finished=_is_finished)
-    return replace(_with_stored_split(plan), notices=(*notices, *plan.notices))
+    return replace(_with_split_of(folder, plan), notices=(*notices, *plan.notices))
 
 
 def _forbidden_changes(stored: SearchConfig, wanted: SearchConfig, found: Findings, grown: Growth) -> Iterator[str]:
@@ -221,12 +228,12 @@ def _is_finished(plan: Plan) -> bool:
     return is_finished(plan)
 
 
-def _with_stored_split(plan: Plan) -> Plan:
-    """Return ``plan`` with the stored split, which includes the digest of the training images."""
-    if not plan.folder.split.exists():
+def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
+    """Return ``plan`` with the split stored in ``folder``, which includes the digest of the training images."""
+    if not folder.split.exists():
         return plan
-    _check_same_classes(plan.folder, plan.split)
-    return replace(plan, split=stored_split(plan.folder))
+    _check_same_classes(folder, plan.split)
+    return replace(plan, split=stored_split(folder))
 
 
 def _check_same_classes(folder: RunFolder, split: ClassSplit) -> None:

@@ -33,6 +33,8 @@ class Plan:
     spaces: Mapping[str, SearchSpace]
     further_splits: tuple[ClassSplit, ...] = ()
     """Other splits of the same training half, for the noise stage and confirmations."""
+    predecessor: str | None = None
+    """The search whose trials a successor begins with; None for other searches."""
     notices: tuple[str, ...] = ()
     """Messages for the user about how the search file was interpreted."""
 
@@ -40,7 +42,7 @@ class Plan:
     def images(self) -> StoreSpec:
         """The images of the training half only."""
         half = {*self.split.train, *self.split.validation}
-        dataset = self.config.source
+        dataset = self.config.dataset.source
         return StoreSpec(
             dataset=dataset,
             class_names=tuple(name for name in dataset.classes() if name in half),
@@ -96,18 +98,13 @@ class Plan:
 
 def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget:
     """Return the search budget of ``loss`` in ``space``; a trial under cross-validation trains all folds."""
-    search, gpus = config.search, config.resources.gpus_per_trial
-    of_gpus = None if search.gpu_hours is None or not gpus else search.gpu_hours / gpus
+    search = config.search
     shares = len(config.losses) if search.budget == "together" else 1
-    hours = [hours / shares for hours in (search.hours, of_gpus) if hours is not None]
     return Budget(
         trials=search.trials,
         epochs=None if search.epochs is None else search.epochs // shares,
         epochs_each=config.training.epochs * (config.split.folds or 1),
-        hours=min(hours, default=None),
-        patience=search.patience,
-        patience_epochs=search.patience_epochs,
-        min_gain=search.min_gain,
+        hours=None if search.hours is None else search.hours / shares,
         sampler=SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials),
     )
 
@@ -123,8 +120,6 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         epochs = trial.user_attrs["epochs"]
         warmup = training.get("warmup_epochs", settings.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
-        if (schedule := settings.schedule).decay:  # the rates of the trainings whose best epoch it was
-            training["schedule"] = replace(schedule, decay_epochs=schedule.decay_epochs or settings.epochs)
         if training.get("memory_warmup_epochs", settings.memory_warmup_epochs) >= epochs:
             training["cross_batch_memory"] = 0.0  # the best epoch was one without it
     spec = TrialSpec(
@@ -133,6 +128,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         hyperparameters=params.loss,
         model=replace(config.model, **params.model),
         training=replace(settings, **training),
+        schedule_epochs=settings.epochs if on_all else None,  # the rates of the trainings whose best epoch it was
         images=plan.images,
         train_classes=(*split.train, *split.validation) if on_all else split.train,
         validation_classes=() if on_all else split.validation,

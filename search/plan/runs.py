@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENDED = "ended"
-"""The key of ``test.json`` for after which look the test ended, and why; a test without looks lacks it."""
-
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -93,14 +90,6 @@ class RunFolder:
         return self.path / "test.json"
 
     @property
-    def is_tested(self) -> bool:
-        """True if the test has its results; with ``final.seeds: auto`` also those of its last look."""
-        if not self.test.exists():
-            return False
-        content = read_json(self.test)
-        return content["openings"][0].get("look") is None or ENDED in content
-
-    @property
     def summary(self) -> Path:
         """The results so far."""
         return self.path / "summary.json"
@@ -142,6 +131,25 @@ class RunFolder:
         with reading(self.trained_on_opened):
             told = read_json(self.trained_on_opened)["told"]
             return None if told is None else str(told)
+
+    @property
+    def predecessor(self) -> Path:
+        """The record of the search whose trials a successor begins with; missing for other searches."""
+        return self.path / "predecessor.json"
+
+    def predecessor_name(self) -> str | None:
+        """Read the name in :attr:`predecessor`; None if the search is no successor.
+
+        Raises:
+            Mistakes: it is damaged.
+        """
+        if not self.predecessor.exists():
+            return None
+        with reading(self.predecessor):
+            name = read_json(self.predecessor)["search"]
+            if not is_plain_name(name):
+                raise ValueError(f"{name!r} is no search")
+            return str(name)
 
     @property
     def tracking(self) -> str:

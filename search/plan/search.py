@@ -20,7 +20,7 @@ from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
 from search.secrets import expand
 from search.stages import Stage, study_name
-from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage, to_audit
+from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
 from trainables.files import write_json, write_text
@@ -132,6 +132,8 @@ def open_search(plan: Plan) -> OpenedSearch:
         assert not folder.test.exists(), "a tested search has a successor"
         for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
             outgrown.unlink(missing_ok=True)
+    if plan.predecessor:
+        write_json(folder.predecessor, {"search": plan.predecessor})
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
     return OpenedSearch(plan=plan, storage=storage)
@@ -181,63 +183,36 @@ def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[F
     if stage is Stage.SELECT:
         return plan.folder.selection.exists()
     if stage is Stage.TEST:
-        return plan.folder.is_tested
+        return plan.folder.test.exists()
     if stage is Stage.NOISE:
         noise = plan.config.noise
         ended = sum(trial.state.is_finished() for trial in trials(plan.config.noise_loss, Stage.NOISE))
         return ended >= noise.seeds + noise.splits
-    return all(_is_searched(plan, loss, trials) for loss in plan.config.loss_names)
+    return all(plan.budget(loss).done(trials(loss, Stage.SEARCH)) for loss in plan.config.loss_names)
 
 
-def _is_searched(plan: Plan, loss: str, trials: Callable[[str, Stage], Sequence[FrozenTrial]]) -> bool:
-    searched, search = trials(loss, Stage.SEARCH), plan.config.search
-    if not plan.budget(loss).done(searched) or not search.audit:
-        return plan.budget(loss).done(searched)
-    wanted = {trial.number for trial in to_audit(searched, search.audit, seed=search.seed, loss=loss)}
-    audited = [trial for trial in trials(loss, Stage.AUDIT) if trial.state.is_finished()]
-    return wanted <= {trial.user_attrs["source_trial"] for trial in audited}
-
-
-# Trials copied from another search (``search.from``).
-
-COPIES = "copies"
-"""Study attribute: the other search, and the numbers of its copied trials, in order."""
+# The trials that a successor begins with.
 
 COPIED_FROM = "copied_from"
-"""Trial attribute: the other search, and the trial's number there."""
+"""Trial attribute: the predecessor, and the trial's number there."""
 
 
-def copy_trials(search: OpenedSearch) -> int:
-    """Copy the finished trials of the search in ``search.from``, unless they are already; return their number.
+def copy_trials(search: OpenedSearch) -> None:
+    """Copy the finished trials of the predecessor into the studies of a successor that have none.
 
-    A copy counts as the new search's own; it keeps its state, values, params and attributes, and has its source in
-    ``copied_from``. The list of trials is stored first, and those of a loss are copied in one transaction, so that a
-    process that resumes after a kill copies the same trials, and none twice. No other trials may be added before.
+    A copy counts as the successor's own; it keeps its state, values, params and attributes, and has its source in
+    ``copied_from``. Those of a loss are copied in one transaction, so that a process that resumes after a kill copies
+    none twice. No other trials may be added before.
     """
-    origin = search.config.search.origin
-    if origin is None:
-        return 0
-    with closing(StoredSearch(RunFolder(search.plan.folder.runs, origin))) as source:
-        return sum(_copy_study(search, source, loss) for loss in search.config.loss_names if loss in source.losses)
-
-
-def _copy_study(search: OpenedSearch, source: StoredSearch, loss: str) -> int:
-    study = search.study(loss, Stage.SEARCH)
-    copies = study.attributes().get(COPIES)
-    if copies is None:
-        assert not study.trials(), "a study has trials of its own before the copies"
-        numbers = [trial.number for trial in source.trials(loss) if trial.state.is_finished()]
-        copies = {"search": source.name, "numbers": numbers}
-        study.set_attributes({COPIES: copies})
-    if _copied(study.trials()):
-        return 0
-    trials, space = source.trials(loss), search.plan.spaces[loss]
-    study.add(_copy(trials[number], source.name, copies["numbers"], space) for number in copies["numbers"])
-    return len(copies["numbers"])
-
-
-def _copied(trials: Sequence[FrozenTrial]) -> bool:
-    return any(COPIED_FROM in trial.user_attrs for trial in trials)
+    predecessor = search.plan.predecessor
+    if predecessor is None:
+        return
+    empty = [loss for loss in search.config.loss_names if not search.trials(loss, Stage.SEARCH)]
+    with closing(StoredSearch(RunFolder(search.plan.folder.runs, predecessor))) as source:
+        for loss in empty:
+            trials = [trial for trial in source.trials(loss) if trial.state.is_finished()]
+            numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
+            search.study(loss, Stage.SEARCH).add(_copy(trial, source.name, numbers, space) for trial in trials)
 
 
 def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int], space: SearchSpace) -> FrozenTrial:

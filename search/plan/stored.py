@@ -147,9 +147,6 @@ def stored_search(runs: Path, name: str) -> StoredSearch:
 
 # Trials as rows of a table.
 
-LEARNED_FROM = "learned_from"
-"""Trial attribute: the earlier search, and the number of its chosen trial (``search.learn_from``)."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRow:
@@ -157,7 +154,6 @@ class TrialRow:
 
     ``state`` is Optuna's name, ``value`` the trial's value (its last one if it was pruned), ``epochs`` the number of
     reported epochs, ``replicate_of`` the first trial with the same params, and ``outcome`` the reason for its end.
-    ``learned_from`` is the earlier search that chose these params, and its trial.
     """
 
     number: int
@@ -168,7 +164,6 @@ class TrialRow:
     epochs: int
     replicate_of: int | None
     outcome: str | None
-    learned_from: Mapping[str, Any] | None = None
 
 
 def trial_row(trial: FrozenTrial) -> TrialRow:
@@ -184,7 +179,6 @@ def trial_row(trial: FrozenTrial) -> TrialRow:
         epochs=len(record_keys(trial)),
         replicate_of=attributes.get("replicate_of"),
         outcome=attributes.get("outcome"),
-        learned_from=attributes.get(LEARNED_FROM),
     )
 
 
@@ -324,7 +318,7 @@ def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally, *
 
 def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
     stages = {row.stage for row in studies}
-    if search.folder.is_tested:
+    if search.folder.test.exists():
         return "tested"
     if Stage.TEST in stages:
         return "training for the test"
@@ -335,8 +329,6 @@ def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
     left = [row.stage for row in studies if row.complete + row.pruned + row.failed < row.planned]
     if not left and sum(row.stage is Stage.SEARCH for row in studies) == len(search.losses):
         return "searched"
-    if Stage.AUDIT in stages:
-        return "auditing the pruning"
     if stages == {Stage.NOISE}:
         return "measuring the noise" if left else "noise measured"
     return "searching"

@@ -51,7 +51,7 @@ def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work
     whole = config.training.epochs * max(1, len(search.plan.split.folds))
     for loss in config.loss_names:
         planned = planned_budgets(search.plan, loss)
-        for stage in stages if Stage.SEARCH not in stages else (*stages, Stage.AUDIT):
+        for stage in stages:
             yield Work(
                 study=study_name(search.name, loss, stage),
                 loss=loss,
@@ -65,11 +65,10 @@ def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work
 def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
     """Return the maximum number of trials of each stage."""
     config, folds = plan.config, len(plan.split.folds)
-    final = config.final.looks[-1] * (folds if folds and config.final.train_on == "train" else 1)
+    final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
     return {
         Stage.NOISE: Budget(trials=(config.noise.seeds + config.noise.splits) * (loss == config.noise_loss)),
         Stage.SEARCH: plan.budget(loss),
-        Stage.AUDIT: Budget(trials=config.search.audit),
         Stage.SELECT: Budget(trials=(config.selection.finalists + 1) * config.selection.seeds),
         Stage.TEST: Budget(trials=2 * final),
     }

@@ -21,14 +21,11 @@ class Pair(Result):
         difference: difference of the means.
         ci95: its 95 % interval, which holds for all pairs of the table at once; without 0 if they ``differ``.
         p: two-sided p-value of the pair alone, against other test classes and other seeds.
-        p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1; with ``final.seeds: auto`` divided by the
-            look's share of the error.
+        p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1.
         differ: True if ``p_corrected`` is at most 5 %.
-        of_classes: False if the metric is a single number, so that ``ci95`` and ``p`` are of other seeds alone.
         within: the margin of equivalence, in the unit of the metric; None without one.
         same: True if ``ci95`` lies between -``within`` and ``within``: two one-sided tests, corrected for all pairs.
             Rows may be the same within a margin and ``differ`` nevertheless.
-        is_open: True if it is not decided, and the seeds that ``final.seeds: auto`` may add could decide it.
     """
 
     first: RowKey
@@ -40,10 +37,8 @@ class Pair(Result):
     p: float
     p_corrected: float
     differ: bool
-    of_classes: bool = True
     within: float | None = None
     same: bool = False
-    is_open: bool = False
 
 
 class CurvePoint(Result):

@@ -6,16 +6,16 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from search.plan.runs import ENDED, RunFolder, stored_config, stored_split
+from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.anytime import compared_curves
 from search.report.compared import Comparison, SearchCurve
 from search.report.pairs import comparable_rows, pairs_of, tested_pairs
 from search.report.results import Summary, stored_summary
 from search.report.rows import Row, RowKey, shown_metrics
-from search.report.scored import Look, scored_openings
+from search.report.scored import scored_openings
 from search.selection import Family, Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
-from trainables.files import read_json, reading
+from trainables.files import reading
 from trainables.mistakes import Mistakes, listed
 
 
@@ -39,7 +39,6 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
     wanted = list(tested_pairs(rows))
     within = within or _frozen_margin(folders)
     tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
-    look = _look_of(folders)
     return Comparison(
         objective=objective,
         split=summaries[0].split,
@@ -51,17 +50,11 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         ),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
-        pairs=tuple(pairs_of(tested, wanted, within, look)) if tested else (),
+        pairs=tuple(pairs_of(tested, wanted, within)) if tested else (),
         left_out=tuple(left_out),
         anytime=tuple(_anytime(summaries)),
         searches=tuple(summaries),
     )
-
-
-def _look_of(folders: Sequence[RunFolder]) -> Look | None:
-    """Return the look with the smallest share of the error among those of ``folders``; None if all seeds are fixed."""
-    looks = [opening.look for folder in folders for opening in scored_openings(folder.test)[:1] if opening.look]
-    return min(looks, key=lambda look: look.share, default=None)
 
 
 def _frozen_margin(folders: Sequence[RunFolder]) -> float | None:
@@ -214,19 +207,7 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
     openings = [opening for folder in opened if (opening := _opening_of(folder))]
     if len(openings) < len(opened):
         return "this test set: opened without a line in the ledger, which was changed"
-    return "; ".join([ledger.sentence(openings[0]), *_looks_told(opened)])
-
-
-def _looks_told(folders: Sequence[RunFolder]) -> Iterator[str]:
-    """Yield a sentence for each search whose number of seeds was not fixed."""
-    for folder in folders:
-        look, content = scored_openings(folder.test)[0].look, read_json(folder.test)
-        if look:
-            ended = f"ended after {look.seeds}, since {content[ENDED]['why']}" if ENDED in content else "goes on"
-            yield (
-                f"{folder.name}: the test was planned to look after {', '.join(map(str, look.of))} seeds, and {ended}; "
-                f"the look after {look.seeds} has {look.share:.0%} of the error of 5 %"
-            )
+    return ledger.sentence(openings[0])
 
 
 def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:

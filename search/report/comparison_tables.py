@@ -20,12 +20,11 @@ from search.report.formats import (
     verdict,
 )
 from search.report.loss_results import LossSummary
-from search.report.pairs import method_of
+from search.report.pairs import METHOD
 from search.report.results import SplitSummary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
-from trainables.data.units import CLASS
 
 # The columns of the result table that an output shows.
 
@@ -219,7 +218,6 @@ def sentences_of(entry: LossSummary) -> list[str]:
         entry.ended_early,
         entry.other_splits.sentence if entry.other_splits else None,
         entry.overtuned,
-        entry.audit.sentence if entry.audit else None,
         *(finding.sentence for finding in entry.diagnostics),
     )
     return [sentence for sentence in found if sentence]
@@ -232,9 +230,7 @@ def split_sentence(comparison: Comparison) -> str:
     noise = f" with {split.label_noise:.0%} wrong labels" if split.label_noise else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
     among = " among half of the training images too" if split.training_half else ""
-    classes = f"{split.train_classes} {split.noun} train{merged}{noise}{validate}{among}, {split.test_classes} test"
-    if split.by != CLASS:
-        classes += f"; where this says classes of a part, it means {split.noun}"
+    classes = f"{split.train_classes} classes train{merged}{noise}{validate}{among}, {split.test_classes} test"
     return "; ".join((f"split {split.digest[:12]}: {classes}", *protocol_sentences(split), comparison.openings))
 
 
@@ -254,7 +250,7 @@ def pairs_table(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
-        notes.append(f"{method_of(pairs)} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
+        notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
     return TextTable(
         title=_pairs_title(pairs) or "Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p alone", "p (corrected)", ""),

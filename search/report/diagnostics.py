@@ -1,4 +1,4 @@
-"""Findings about a study: edges of ranges, replicates, noise, and the audit of pruning."""
+"""Findings about a study: edges of ranges, replicates, and noise."""
 
 import math
 import statistics
@@ -11,12 +11,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
-from search.report.loss_results import Finding, PruningAudit
+from search.report.loss_results import Finding
 from search.report.results import Detectable, NoiseSummary
 from search.report.rows import shown_metrics
 from search.report.statistics import deviation_interval, minimum_detectable_difference
-from search.selection import finalists
-from search.trials import by_fold, by_params, epochs_of, mean_value
+from search.trials import by_fold, by_params, epochs_of
 from spaces.space import Parameter, Params, Space, Value, position, value_at
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
@@ -274,8 +273,8 @@ def _detectable(values: Sequence[float], plan: Plan) -> Detectable:
     Its pairs are each tuned loss against its default, the other tuned losses and, where there is one, the untrained
     network. It is proportional to the deviation of the noise, and so are the ends of its interval.
     """
-    losses, seeds = len(plan.config.loss_names), plan.config.final.looks[-1]
-    pairs = losses * (1 + plan.config.has_baselines) + losses * (losses - 1) // 2
+    losses, seeds = len(plan.config.loss_names), plan.config.final.seeds
+    pairs = losses * (1 + plan.config.model.is_pretrained) + losses * (losses - 1) // 2
     if len(values) < MIN_NOISE_SEEDS:
         return Detectable(seeds=seeds, pairs=pairs, difference=None)
     std = statistics.stdev(values)
@@ -286,41 +285,3 @@ def _detectable(values: Sequence[float], plan: Plan) -> Detectable:
 
 def _deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
-
-
-# The audit of pruning.
-
-
-def pruning_audit(
-    searched: Sequence[FrozenTrial], audited: Sequence[FrozenTrial], *, places: int, epochs: int
-) -> PruningAudit | None:
-    """Return the audit of a loss; None until one of its trainings and one trial of the search are complete.
-
-    Args:
-        searched: trials of the search.
-        audited: trainings of the pruned trials that were trained again, to the end.
-        places: number of finalists.
-        epochs: number of epochs of a whole training.
-    """
-    values = [trial.value for trial in audited if trial.state == TrialState.COMPLETE and trial.value is not None]
-    if not values:
-        return None
-    best = [mean_value(searched, trial.params) for trial in finalists(searched, places)[:places]]
-    known = [value for value in best if value is not None]
-    if not known:
-        return None
-    from scipy.stats import binomtest  # takes 0.5 s to import
-
-    pruned = [trial for trial in searched if trial.state == TrialState.PRUNED]
-    bar = min(known)
-    wrongly = sum(value >= bar for value in values)
-    low, high = binomtest(wrongly, len(values)).proportion_ci()
-    return PruningAudit(
-        pruned=len(pruned),
-        epochs_saved=sum(epochs - len(epochs_of(trial)) for trial in pruned),
-        audited=len(values),
-        bar=bar,
-        wrongly=wrongly,
-        ci95=(float(low), float(high)),
-        best=max(values),
-    )

@@ -9,7 +9,6 @@ from search.report.statistics import LEVEL, Standing
 from search.report.text_table import NOTHING
 from search.stages import Role
 from spaces.space import Value, value_text
-from trainables.metrics.table import is_bounded
 from trainables.mistakes import counted
 
 # Numbers and hyperparameters.
@@ -117,8 +116,6 @@ def verdict(pair: Pair) -> str:
 def the_same(pair: Pair) -> str:
     """Return "the same within 1 point", with the margin of equivalence of ``pair``."""
     assert pair.within is not None
-    if not is_bounded(pair.metric):
-        return f"the same within {pair.within:g}"
     points = f"{100 * pair.within:g}"
     return f"the same within {points} point{'s' * (points != '1')}"
 

@@ -30,38 +30,6 @@ class BestTrial(Result):
     number: int
 
 
-class PruningAudit(Result):
-    """The cost of pruning, measured by training ``audited`` of the ``pruned`` trials to the end.
-
-    Attributes:
-        pruned: number of pruned trials.
-        epochs_saved: number of epochs that pruning saved.
-        audited: number of pruned trials that were trained to the end.
-        bar: value of the last finalist.
-        wrongly: number of audited trials that reached ``bar``, and so lost their place among the finalists.
-        ci95: 95 % interval of the share of such trials among all pruned ones (Clopper and Pearson 1934).
-        best: best value of an audited trial.
-    """
-
-    pruned: int
-    epochs_saved: int
-    audited: int
-    bar: float
-    wrongly: int
-    ci95: tuple[float, float]
-    best: float
-
-    @property
-    def sentence(self) -> str:
-        """The audit in a sentence."""
-        low, high = self.ci95
-        return (
-            f"pruning saved {self.epochs_saved} epochs of {self.pruned} trials; of {self.audited} trained to the end, "
-            f"{self.wrongly} reached the last finalist's {self.bar:.4f} (95 % interval of the share {low:.0%} to "
-            f"{high:.0%}), the best {self.best:.4f}"
-        )
-
-
 class SplitAgreement(Result):
     """Agreement of other splits of the training classes with the choice.
 
@@ -127,7 +95,6 @@ class LossSummary(Result):
         tuned: the chosen configuration; before the choice, the best of the search.
         best: the best trial of the search.
         other_splits: agreement of other splits with the choice, if it was confirmed on some.
-        audit: the cost of pruning.
         anytime: the search's improvements in order.
         front: the Pareto front of the complete trials that meet the constraints, and the chosen configuration; empty if
             one metric decides alone.
@@ -141,7 +108,6 @@ class LossSummary(Result):
     tuned: Row
     best: BestTrial | None
     other_splits: SplitAgreement | None
-    audit: PruningAudit | None
     anytime: tuple[Incumbent, ...]
     front: tuple[FrontTrial, ...]
     diagnostics: tuple[Finding, ...]

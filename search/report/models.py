@@ -68,7 +68,7 @@ def model_card(
     entry = comparison.searches[0].losses[loss]
     chosen = selection.chosen[loss]
     return _template().render(
-        head=_head(comparison, loss, entry, dataset, of_images=of_images, scores_itself="metrics" in spec.origin),
+        head=_head(comparison, loss, entry, dataset, of_images=of_images),
         features=features,
         items="images" if of_images else "items",
         own=isinstance(spec, TrainableSpec),
@@ -84,9 +84,7 @@ def model_card(
         weights=_weights(spec) if isinstance(spec, EmbedderSpec) else "",
         trials=_trials(entry),
         confirmed=_confirmed(comparison, entry),
-        training=[
-            f"{sentence}." for sentence in (*_training(comparison, loss), *baselines_told(comparison), *_basis(scored))
-        ],
+        training=[f"{sentence}." for sentence in (*_training(comparison, loss), *baselines_told(comparison))],
         scores=rows_as_markdown(_scores(comparison, entry, scored)) if scored and entry.test else "",
     )
 
@@ -102,31 +100,21 @@ def _template() -> "Template":
     return environment.get_template("card.md")
 
 
-def _head(
-    comparison: Comparison, loss: str, entry: LossSummary, dataset: str, *, of_images: bool, scores_itself: bool
-) -> str:
+def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str, *, of_images: bool) -> str:
     """Return the metadata for the hub; the metrics are means over seeds, on the test classes."""
     results = [
         {"type": name, "name": f"{name}, mean over seeds", "value": statistics.mean}
         for name, statistics in (entry.test or {}).items()
         if name in comparison.test_metrics
     ]
-    if scores_itself:
-        kind: dict[str, Any] = {"tags": [loss]}
-        task = {"type": "other", "name": "The training's own metrics"}
-    else:
-        kind = {
-            "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
-            "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
-        }
-        task = {"type": "image-retrieval" if of_images else "retrieval", "name": "Retrieval among unseen classes"}
-    head: dict[str, Any] = {"library_name": "holdout", **kind}
+    head: dict[str, Any] = {
+        "library_name": "holdout",
+        "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
+        "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
+    }
     if results:
-        data = {
-            "name": dataset,
-            "type": dataset,
-            "split": f"test {comparison.split.noun}, split {comparison.split.digest[:12]}",
-        }
+        task = {"type": "image-retrieval" if of_images else "retrieval", "name": "Retrieval among unseen classes"}
+        data = {"name": dataset, "type": dataset, "split": f"test classes, split {comparison.split.digest[:12]}"}
         name = f"{comparison.searches[0].name}-{loss}"
         head["model-index"] = [{"name": name, "results": [{"task": task, "dataset": data, "metrics": results}]}]
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
@@ -149,7 +137,7 @@ def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
         return ""
     return (
         f"Its mean {comparison.objective} with {counted(len(confirmed.values), 'fresh seed')} is {confirmed.mean:.4f} "
-        f"on the {comparison.split.validation_classes} validation {comparison.split.noun}."
+        f"on the {comparison.split.validation_classes} validation classes."
     )
 
 
@@ -178,13 +166,6 @@ def _training(comparison: Comparison, loss: str) -> Iterator[str]:
     for pair in filter(is_against_baseline, comparison.pairs):
         if pair.first.loss == loss:
             yield training_sentence(pair, loss)
-
-
-def _basis(scored: ScoredModel | None) -> Iterator[str]:
-    """Yield the sentence on the metrics of a training that scores its items itself."""
-    if scored and scored.per_item is not None:
-        values = f"a value per item of {', '.join(scored.per_item)}" if scored.per_item else "numbers only"
-        yield f"the training computes these metrics itself, and the test kept {values}; intervals are over seeds"
 
 
 def _cells(test: Mapping[str, SeedStatistics], name: str) -> tuple[str, str]:

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from search.plan.runs import RunFolder
 from search.report.compared import Pair
 from search.report.rows import Row, RowKey
-from search.report.scored import Look, ScoredBaseline, ScoredModel, ScoredOpening, scored_openings, share_of
-from search.report.statistics import MIN_CLASSES, Estimate, ScoredRows
+from search.report.scored import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
+from search.report.statistics import MIN_CLASSES, ScoredRows
 from search.stages import UNTRAINED, Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
-from trainables.metrics.table import is_bounded
 
 # Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
 
@@ -26,9 +25,9 @@ from trainables.metrics.table import is_bounded
 class ClassScores:
     """The scores of one training, or of a baseline (without trial and seed), summed and counted by class.
 
-    ``labels_C`` are the classes that have queries, and ``images`` is the digest of the queries' names and classes. A
-    metric that is a single number has one sum, and ``of_classes`` is False. With folds, the sums are the mean over the
-    models of a seed's folds: they share the seed and the test classes, so they are one draw.
+    ``labels_C`` are the classes that have queries, and ``images`` is the digest of the queries' names and classes. With
+    folds, the sums are the mean over the models of a seed's folds: they share the seed and the test classes, so they
+    are one draw.
     """
 
     loss: str
@@ -38,7 +37,6 @@ class ClassScores:
     sums_C: NDArray[np.float64]
     counts_C: NDArray[np.int64]
     images: str
-    of_classes: bool
 
 
 def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
@@ -100,15 +98,11 @@ def _path(folder: RunFolder, opening: ScoredOpening, model: ScoredModel | Scored
 def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: Path, metric: str) -> ClassScores:
     with reading(path):
         labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
-        is_number = not scores_N.ndim
-        if is_number:
-            scores_N = np.full(len(labels_N), scores_N)
         of_N = ~np.isnan(scores_N)  # only queries have a score, for a metric on a part of the classes only theirs
         if not of_N.any():
             raise ValueError(f"no image has a value of {metric}")
         labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
-        of_classes_N = np.zeros_like(labels_N) if is_number else labels_N
-        labels_C, classes_N = np.unique(of_classes_N, return_inverse=True)
+        labels_C, classes_N = np.unique(labels_N, return_inverse=True)
         return ClassScores(
             loss=loss,
             source_trial=source_trial,
@@ -117,7 +111,6 @@ def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: P
             sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
             counts_C=np.bincount(classes_N),
             images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),
-            of_classes=not is_number,
         )
 
 
@@ -126,15 +119,11 @@ def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: P
 
 @dataclass(frozen=True, kw_only=True)
 class Comparable:
-    """Rows that were tested by ``metric`` on the same images, and their numbers of ``seeds`` (0 for a baseline).
-
-    ``of_classes`` is False if the metric has no values per class, so that only seeds are compared.
-    """
+    """Rows that were tested by ``metric`` on the same images, and their numbers of ``seeds`` (0 for a baseline)."""
 
     metric: str
     rows: ScoredRows[RowKey]
     seeds: Mapping[RowKey, int]
-    of_classes: bool = True
 
 
 def comparable_rows(
@@ -181,14 +170,14 @@ def _on_the_same_images(
 ) -> tuple[Comparable | None, list[str]]:
     some_key, (some, *_) = next(iter(by_row.items()))
     classes = len(some.counts_C)
-    if some.of_classes and classes < MIN_CLASSES:
+    if classes < MIN_CLASSES:
         return None, [
             f"no pairs: {classes} test classes are too few to estimate their variance; it takes {MIN_CLASSES}"
         ]
     left_out = []
     kept: dict[RowKey, Sequence[ClassScores]] = {}
     for key, models in by_row.items():
-        if any((model.images, model.of_classes) != (some.images, some.of_classes) for model in models):
+        if any(model.images != some.images for model in models):
             left_out.append(f"{' '.join(key)} was not tested on the same images as {' '.join(some_key)}")
         elif len(models) == 1 and key.role is not Role.BASELINE:
             left_out.append(f"{' '.join(key)} has only one seed (final.seeds), so its noise is unknown")
@@ -200,8 +189,7 @@ def _on_the_same_images(
     sums = {key: np.stack([model.sums_C for model in models]) for key, models in trained.items()}
     fixed = {key: models[0].sums_C for key, models in kept.items() if key not in trained}
     seeds = {key: len(trained.get(key, ())) for key in kept}
-    scored = ScoredRows(sums, some.counts_C, fixed)
-    return Comparable(metric=metric, rows=scored, seeds=seeds, of_classes=some.of_classes), left_out
+    return Comparable(metric=metric, rows=ScoredRows(sums, some.counts_C, fixed), seeds=seeds), left_out
 
 
 # The differences of pairs.
@@ -210,39 +198,21 @@ METHOD = (
     "t-test over test classes and final seeds, with variances shrunk towards those of all rows; it covers neither the "
     "choice of hyperparameters nor the validation split; intervals and p are corrected for all"
 )
-OF_SEEDS = (
-    "t-test over final seeds alone, because the metric is a single number for all test items, with variances shrunk "
-    "towards those of all rows; it covers neither other test items, nor the choice of hyperparameters, nor the "
-    "validation split; intervals and p are corrected for all"
-)
 
 
-def method_of(pairs: Sequence[Pair]) -> str:
-    """Return the method by which ``pairs`` were tested; the number of pairs follows it."""
-    return METHOD if all(pair.of_classes for pair in pairs) else OF_SEEDS
-
-
-def pairs_of(
-    tested: Comparable,
-    wanted: Sequence[tuple[RowKey, RowKey]],
-    within: float | None = None,
-    look: Look | None = None,
-) -> list[Pair]:
+def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]], within: float | None = None) -> list[Pair]:
     """Return the differences of the ``wanted`` pairs whose rows were tested, corrected for their number.
 
-    ``within`` is the margin of equivalence as a search file has it, in points of a metric between 0 and 1. ``look`` is
-    that of the test, whose share of the error its pairs have; None for a fixed number of seeds.
+    ``within`` is the margin of equivalence as a search file has it, in points.
     """
-    margin = within / 100 if within is not None and is_bounded(tested.metric) else within
+    margin = None if within is None else within / 100
     pairs = [pair for pair in wanted if tested.seeds.keys() >= set(pair)]
-    tests = len(pairs) / (look.share if look else 1.0)
-    estimates = [tested.rows.contrast({first: 1.0, second: -1.0}, tests) for first, second in pairs]
+    estimates = [tested.rows.contrast({first: 1.0, second: -1.0}, len(pairs)) for first, second in pairs]
     return [
         Pair(
             first=first,
             second=second,
             metric=tested.metric,
-            of_classes=tested.of_classes,
             seeds=min(filter(None, (tested.seeds[first], tested.seeds[second]))),
             difference=estimate.value,
             ci95=estimate.ci95,
@@ -251,18 +221,9 @@ def pairs_of(
             differ=estimate.differs,
             within=margin,
             same=margin is not None and estimate.is_within(margin),
-            is_open=look is not None and is_open(estimate, look, len(pairs), margin),
         )
         for (first, second), estimate in zip(pairs, estimates, strict=True)
     ]
-
-
-def is_open(estimate: Estimate, look: Look, pairs: int, margin: float | None) -> bool:
-    """Return True if a pair is undecided after ``look``, and a later look could decide it."""
-    if look.is_last or estimate.differs or (margin is not None and estimate.is_within(margin)):
-        return False
-    last = look.of[-1]
-    return estimate.is_in_reach(last / look.seeds, pairs / share_of(last, look.of), margin)
 
 
 def comparable_halves(pairs: Sequence[Pair]) -> dict[RowKey, float] | None:

@@ -13,7 +13,6 @@ from search.report.rows import Result, Row, SeedStatistics
 from search.report.shown import Named, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
-from trainables.data.units import CLASS, NOUNS
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
 
@@ -87,8 +86,7 @@ class SplitSummary(Result):
         folds: number of folds of a cross-validation; None without one.
         merge: number of consecutive classes that are learned as one.
         label_noise: the part of the training images that is learned under a wrong class.
-        marks: "groups", "parts", "cameras" and "targets", those that the data set has.
-        by: what is divided, and here called classes: "class", "group" or "time".
+        marks: "groups", "parts" and "cameras", those that the data set has.
     """
 
     digest: str
@@ -101,12 +99,6 @@ class SplitSummary(Result):
     merge: int
     label_noise: float
     marks: tuple[str, ...] = ()
-    by: str = CLASS
-
-    @property
-    def noun(self) -> str:
-        """The word for several of the units that are divided."""
-        return NOUNS[self.by][1]
 
     @property
     def luck(self) -> str | None:
@@ -115,7 +107,7 @@ class SplitSummary(Result):
         if classes >= FEW_CLASSES:
             return None
         return (
-            f"only {classes} {self.noun} validate, so the choice may be mostly luck; split.folds or a "
+            f"only {classes} classes validate, so the choice may be mostly luck; split.folds or a "
             "smaller split.ratio validates on more"
         )
 

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from search.report.text_table import NOTHING
 from search.stages import Role
 from spaces.space import Value
-from trainables.metrics.table import METRICS, is_retrieval, split_subset
 
 
 class Result(BaseModel):
@@ -286,10 +285,5 @@ def mean_of(entry: Entry) -> float | None:
 
 
 def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
-    """Return the test metrics that a comparison shows, among those that were ``computed``.
-
-    All of them if a training computes its own metrics: it declares those that matter.
-    """
-    if not any(is_retrieval(split_subset(name)[0]) or split_subset(name)[0] in METRICS for name in computed):
-        return sorted(computed, key=lambda name: (name != objective, name))
+    """Return the test metrics that a comparison shows, among those that were ``computed``."""
     return [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]

@@ -46,17 +46,13 @@ class Estimate:
 
     The interval and ``p_corrected`` have the same correction (Bonferroni's, for intervals by Dunn 1961: "Multiple
     comparisons among means"), so the interval excludes 0 exactly if the contrast ``differs``. All intervals of a table
-    contain their true values at once with a probability of 95 %. ``p`` is that of the contrast alone. ``variance`` is
-    that of the value, of which ``of_seeds`` falls with the number of seeds. ``tests`` may be a fraction: a test with a
-    share of the error counts as several.
+    contain their true values at once with a probability of 95 %. ``p`` is that of the contrast alone.
     """
 
     value: float
     ci95: tuple[float, float]
     p: float
-    tests: float
-    variance: float
-    of_seeds: float
+    tests: int
 
     @property
     def p_corrected(self) -> float:
@@ -77,17 +73,6 @@ class Estimate:
         low, high = self.ci95
         return -margin < low and high < margin
 
-    def is_in_reach(self, factor: float, tests: float, margin: float | None) -> bool:
-        """Return True if ``factor`` times as many seeds could show that the value is not 0, or is within ``margin``.
-
-        The variance of the seeds is then divided by ``factor``, and the value may have moved by its deviation.
-        """
-        from scipy.special import ndtri  # slow to import
-
-        half = -float(ndtri(LEVEL / (2 * tests))) * (self.variance - self.of_seeds + self.of_seeds / factor) ** 0.5
-        moved = self.of_seeds**0.5
-        return abs(self.value) + moved > half or (margin is not None and abs(self.value) - moved + half < margin)
-
 
 class ScoredRows(Generic[Key]):
     """Scores of rows that were tested on the same classes, with at least two seeds each.
@@ -95,19 +80,16 @@ class ScoredRows(Generic[Key]):
     A network without training has one value per class: other seeds would not change it, other classes would. It adds
     nothing to the variances that the trained rows lend each other, so their differences do not depend on it.
 
-    Scores without values per class are those of a single class. Then nothing is known of other test items: the variance
-    of a contrast is that of the seeds alone.
-
     Args:
         sums: for each row, the sum of the query scores of each test class, [S, C].
-        counts_C: number of queries of each test class, of which there are at least ``MIN_CLASSES``, or one.
+        counts_C: number of queries of each test class, of which there are at least ``MIN_CLASSES``.
         fixed: the sums of rows without training, [C].
     """
 
     def __init__(
         self, sums: Mapping[Key, Floats], counts_C: NDArray[np.int64], fixed: Mapping[Key, Floats] | None = None
     ) -> None:
-        assert len(counts_C) == 1 or len(counts_C) >= MIN_CLASSES
+        assert len(counts_C) >= MIN_CLASSES
         assert all(len(of_row) > 1 for of_row in sums.values())
         self._share_C = counts_C / counts_C.sum()
         self._unbias, self._class_freedom = _of_weighted_classes(self._share_C)
@@ -145,7 +127,7 @@ class ScoredRows(Generic[Key]):
             self._seed_variance[row] = float(variance) / seeds[row]
             self._seed_freedom[row] = min(float(freedom), self._total_freedom)
 
-    def contrast(self, weights: Mapping[Key, float], tests: float = 1) -> Estimate:
+    def contrast(self, weights: Mapping[Key, float], tests: int = 1) -> Estimate:
         """Return the sum of ``weights`` times the rows' mean scores, one of ``tests`` contrasts; the weights sum to 0.
 
         Its variance is that of the classes plus that of the seeds, minus the part that both contain (the models' noise
@@ -161,9 +143,7 @@ class ScoredRows(Generic[Key]):
         both = sum(weight**2 * self._residual[row] for row, weight in trained.items())
         variance = max(classes, seeds, classes + seeds - both)
         if variance == 0:
-            return Estimate(
-                value=value, ci95=(value, value), p=float(value == 0), tests=tests, variance=0.0, of_seeds=0.0
-            )
+            return Estimate(value=value, ci95=(value, value), p=float(value == 0), tests=tests)
         seed_parts = sum(part**2 / self._seed_freedom[row] for row, part in by_row.items())
         seed_freedom = min(seeds**2 / seed_parts, self._total_freedom) if seeds else 1.0
         if self._trained > 1:
@@ -172,9 +152,7 @@ class ScoredRows(Generic[Key]):
             freedom = (classes + seeds) / (classes / class_freedom + seeds / seed_freedom)
         half = float(stdtrit(freedom, 1 - LEVEL / (2 * tests))) * variance**0.5
         p = float(2 * stdtr(freedom, -abs(value) / variance**0.5))
-        return Estimate(
-            value=value, ci95=(value - half, value + half), p=p, tests=tests, variance=variance, of_seeds=seeds
-        )
+        return Estimate(value=value, ci95=(value - half, value + half), p=p, tests=tests)
 
     def _of_classes(self, weights: Mapping[Key, float]) -> tuple[float, float]:
         """Return the variance of a contrast over other classes, and its degrees of freedom."""
@@ -203,11 +181,8 @@ def shrunk(
 def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:
     """Return the factor that makes Σ w²(x − Σwx)² unbiased for the variance of Σwx, and its degrees of freedom.
 
-    They are those of a quadratic form in classes of equal variance: C / (C − 1) and C − 1 if all have equal size. A
-    single class has no variance.
+    They are those of a quadratic form in classes of equal variance: C / (C − 1) and C − 1 if all have equal size.
     """
-    if len(share_C) == 1:
-        return 0.0, 1.0
     two, three, four, five = (float((share_C**power).sum()) for power in (2, 3, 4, 5))
     trace = two - 2 * three + two**2  # of the form's matrix, and below of its square
     of_square = four - 4 * five + 4 * two * four + 2 * three**2 - 4 * two**2 * three + two**4

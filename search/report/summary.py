@@ -14,7 +14,7 @@ from search.plan.runs import RunFolder, refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
 from search.report.anytime import incumbents
-from search.report.diagnostics import diagnose, noise_summary, pruning_audit
+from search.report.diagnostics import diagnose, noise_summary
 from search.report.loss_results import BestTrial, FrontTrial, LossSummary, SplitAgreement, TrialCounts
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
@@ -100,7 +100,6 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             merge=split.merge,
             label_noise=split.label_noise,
             marks=tuple(name for name, _ in split.marks),
-            by=split.by,
         ),
         objective=config.objective,
         noise=noise_summary(search.plan, trials[config.noise_loss][Stage.NOISE]),
@@ -182,12 +181,6 @@ def _loss_summary(
         ),
         best=best,
         other_splits=_split_agreement(plan, searched, confirmed, chosen) if chosen else None,
-        audit=pruning_audit(
-            searched,
-            trials[Stage.AUDIT],
-            places=plan.config.selection.finalists,
-            epochs=plan.config.training.epochs * len(plan.split.divisions),
-        ),
         anytime=incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
         front=tuple(_front(searched, confirmed, chosen, plan.config.goal)),
         diagnostics=(),
@@ -242,7 +235,7 @@ def _row(
             "test_small": _tested_small(models),
             "distinct_proxies": _distinct_proxies(final),
             "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
-            "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.looks[0]),
+            "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
         }
     )
 

@@ -55,7 +55,6 @@ class Opening:
     ``search`` is the search or campaign that opened it. ``selections`` maps each search that was scored to the digest
     of its frozen selection, ``configurations`` to the number of its configurations that were scored. ``studies`` has
     the digests of the final trainings, by study. ``scores`` maps the selections that have scores to their digests.
-    ``look`` is that of a test whose number of seeds is not fixed; None for others.
     """
 
     id: str
@@ -66,14 +65,13 @@ class Opening:
     studies: Mapping[str, str]
     time: str
     reason: str
-    look: Mapping[str, Any] | None = None
     images: OpenedImages | None = None
     scores: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def entry(self) -> dict[str, Any]:
         """The content of its first line, which does not change."""
-        left_out = {"images", "scores"} | ({"look"} if self.look is None else set())
+        left_out = {"images", "scores"}
         return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in left_out}
 
 
@@ -139,7 +137,6 @@ class Ledger:
         configurations: Mapping[str, int],
         studies: Mapping[str, str],
         reason: str,
-        look: Mapping[str, Any] | None = None,
     ) -> Opening:
         """Write an opening of the test set; it is on disk when this returns.
 
@@ -156,7 +153,6 @@ class Ledger:
             studies=dict(studies),
             time=_now(),
             reason=reason,
-            look=look,
         )
         self._write(opening.entry)
         return opening

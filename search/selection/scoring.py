@@ -39,7 +39,6 @@ from trainables.metrics.ranking import Gallery, full_float32
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.training.cross_validation import training_class
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
-from trainables.training.scores import Scores
 from trainables.training.untrained import whitened
 
 # Neighbours, curves and a few embeddings.
@@ -140,7 +139,8 @@ def in_small_galleries(
     of_images_N = labels_N.cpu().numpy()
     known = np.unique(of_images_N if protocol is None else of_images_N[protocol.queries_N.numpy()])
     if classes >= len(known):
-        return evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N, protocol=protocol)[metric]
+        found = evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N, protocol=protocol)
+        return found[metric_name(metric)]
     generator = np.random.default_rng(0)
     values = []
     for _ in range(DRAWS):
@@ -152,7 +152,7 @@ def in_small_galleries(
             superclasses_N=None if superclasses_N is None else superclasses_N[chosen],
             protocol=None if protocol is None else protocol[chosen],
         )
-        values.append(drawn[metric])
+        values.append(drawn[metric_name(metric)])
     return float(np.mean(values))
 
 
@@ -225,15 +225,14 @@ def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
 
     The files are the per-image results and the ranking, a :class:`~search.selection.retrieval_file.RetrievalFile`; the
     scores contain the names and digests of both. They are returned because a worker may not have access to the runs
-    folder. Embeddings are computed in float32, independently of the precision of the training. A training that scores
-    its items itself has no ranking, and its scores name the metrics that have a value ``per_item``.
+    folder. Embeddings are computed in float32, independently of the precision of the training.
     """
     # Not `torch.cuda.is_available()`: a Ray task without a GPU sees them all.
     if isinstance(scoring, BaselineScoring):
         return list(_baseline_scores(scoring, torch.device("cuda" if scoring.spec.gpu else "cpu")))
     spec, device = scoring.spec, torch.device("cuda" if scoring.gpu else "cpu")
     checkpoint = as_path(scoring.checkpoint)
-    view, found = training_class(spec).tested(spec, checkpoint, scoring.images, device)
+    view, embeddings_ND = training_class(spec).tested(spec, checkpoint, scoring.images, device)
     entry = {
         "loss": scoring.loss,
         "source_trial": scoring.source_trial,
@@ -242,35 +241,13 @@ def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
         "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
         "per_image": scoring.per_image,
     }
-    if isinstance(found, Scores):
-        return _scored_itself(entry, found, view, scoring.metrics)
-    scores, files = _scored(entry, found, view, scoring, spec.objective)
+    scores, files = _scored(entry, embeddings_ND, view, scoring, spec.objective)
     if spec.trainable is None:
         return scores, files
     content = io.BytesIO()
-    np.savez_compressed(content, embeddings=found.cpu().numpy())
+    np.savez_compressed(content, embeddings=embeddings_ND.cpu().numpy())
     files[f"{EMBEDDINGS}/{scoring.per_image}"] = content.getvalue()
     return {**scores, "embeddings_sha256": hashlib.sha256(content.getvalue()).hexdigest()}, files
-
-
-def _scored_itself(entry: Mapping[str, Any], found: Scores, view: StoreView, names: Sequence[str]) -> Scored:
-    """Return ``entry`` with the metrics ``names`` of a training that scored ``view`` itself, and the file of them."""
-    content = _per_image(view, {name: found.values[name] for name in names})
-    scores = {
-        **entry,
-        "metrics": found.means(names),
-        "in_small_galleries": None,
-        "per_item": list(found.per_item(names)),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    return scores, {entry["per_image"]: content}
-
-
-def _per_image(view: StoreView, parts: Mapping[str, Any]) -> bytes:
-    """Return the file of the ``parts`` of metrics, with the labels and the keys of the images."""
-    content = io.BytesIO()
-    np.savez_compressed(content, labels=view.labels_N.numpy(), keys=np.array(view.image_keys), **parts)
-    return content.getvalue()
 
 
 def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
@@ -329,8 +306,10 @@ def _scored(
     protocol = protocol_for(scoring.images.dataset, view.image_keys)
     dataset = scoring.images.dataset
     parts, metrics = test_metrics(embeddings_ND, labels_N, view.class_names, dataset, names, superclasses_N, protocol)
+    content = io.BytesIO()
+    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names, protocol)
-    files = {entry["per_image"]: _per_image(view, parts), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
+    files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
     digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
     scores = {
         **entry,

@@ -4,7 +4,6 @@ from .budget import (
 )
 from .pruners import (
     Pruner as Pruner,
-    to_audit as to_audit,
 )
 from .queued import (
     QueuedStage as QueuedStage,

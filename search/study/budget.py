@@ -9,7 +9,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import READY, WAIT, Availability, Sampler
 from search.trials import count_epochs, work_ms
-from trainables.mistakes import counted
 
 MS = 3_600_000
 """Milliseconds of an hour."""
@@ -91,18 +90,13 @@ class Budget:
     it is pruned, the rest becomes available again. Thus a loss trains its budget and less than one training more, no
     matter how many trials run at once. Hours are the sum over all recorded epochs, not the time of the clock, and the
     rest of a running trial is predicted from their mean: so they count the same after a kill, and with any number of
-    trials at once. With ``patience`` the study ends after that many trials, in the order of their numbers, none of
-    which improved its best value by more than ``min_gain``; with ``patience_epochs`` after so many epochs of such
-    trials. ``sampler`` may have nothing to propose for now, or at all.
+    trials at once. ``sampler`` may have nothing to propose for now, or at all.
     """
 
     trials: int
     epochs: int | None = None
     epochs_each: int = 0
     hours: float | None = None
-    patience: int | None = None
-    patience_epochs: int | None = None
-    min_gain: float = 0.0
     sampler: Sampler | None = None
 
     def availability(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> Availability:
@@ -124,39 +118,12 @@ class Budget:
             to_train = tally.running * self.epochs_each - tally.epochs_running
             if tally.epochs and to_train * tally.work_ms / tally.epochs >= left_ms:
                 return WAIT
-        if reason := self._out_of_patience(trials):
-            return Availability(open=False, over=reason)
         # Trial 0 is not the sampler's: it is enqueued, or about to be.
         return READY if self.sampler is None or not tally.started else self.sampler.availability(trials)
 
     def _left_ms(self, tally: Tally) -> float:
         assert self.hours is not None
         return self.hours * MS - tally.work_ms
-
-    def _out_of_patience(self, trials: Sequence[FrozenTrial]) -> str | None:
-        """Return why the study ends without a further gain; None as long as it goes on."""
-        if self.patience is None and self.patience_epochs is None:
-            return None
-        without = self._without_gain(trials)
-        gain = f"did not improve its best value{f' by more than {self.min_gain:g}' if self.min_gain else ''}"
-        if self.patience is not None and len(without) >= self.patience:
-            return f"the last {counted(self.patience, 'trial')} {gain}"
-        if self.patience_epochs is not None and (epochs := sum(map(count_epochs, without))) >= self.patience_epochs:
-            return f"the last {counted(len(without), 'trial')}, of {counted(epochs, 'epoch')}, {gain}"
-        return None
-
-    def _without_gain(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-        """Return the ended trials since the last one that improved the best value by enough."""
-        best, without = float("-inf"), list[FrozenTrial]()
-        for trial in trials:
-            if not trial.state.is_finished():
-                continue
-            value = trial.value if trial.state == TrialState.COMPLETE else None
-            if value is None or value <= best + self.min_gain:
-                without.append(trial)
-            else:
-                best, without = value, []
-        return without
 
     def epochs_left(self, tally: Tally, seconds: float | None) -> float:
         """Return the maximum number of epochs left, infinity without a limit; ``seconds`` is the time of an epoch."""
@@ -168,7 +135,7 @@ class Budget:
     @property
     def may_end_early(self) -> bool:
         """True if there may be fewer trials than planned."""
-        return any(limit is not None for limit in (self.epochs, self.hours, self.patience, self.patience_epochs))
+        return self.epochs is not None or self.hours is not None
 
     @property
     def most(self) -> int:
@@ -187,17 +154,6 @@ class Budget:
             found.append(
                 f"search.epochs gives each loss {self.epochs} and one training takes {self.epochs_each}; give each a "
                 "budget for the default at least, or leave it null."
-            )
-        if self.patience is not None and self.patience >= self.trials:
-            found.append(
-                f"search.patience is {self.patience} and search.trials {self.trials}, so that it could never end the "
-                "search; give less, or leave it null."
-            )
-        if self.patience_epochs is not None and self.patience_epochs >= self.trials * self.epochs_each:
-            found.append(
-                f"search.patience_epochs is {self.patience_epochs} and {self.trials} trials train at most "
-                f"{self.trials * self.epochs_each} epochs, so that it could never end the search; give less, or leave "
-                "it null."
             )
         return found
 

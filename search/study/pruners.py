@@ -18,7 +18,6 @@ from typing import ClassVar
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from trainables.mistakes import counted
-from trainables.spec import derived_seed
 
 # The rules. The values of a study's trials are kept sorted, so that a comparison costs a few look-ups.
 
@@ -334,12 +333,3 @@ class Median(Pruner):
 
     def _rule(self, study: str) -> PruningRule:
         return BelowMedian(self.first, COMPLETE_FOR_MEDIAN, self.unit)
-
-
-def to_audit(trials: Sequence[FrozenTrial], count: int, *, seed: int, loss: str) -> list[FrozenTrial]:
-    """Draw at most ``count`` of the pruned trials among ``trials``, independently of their values.
-
-    They are those with the smallest random numbers, each derived from the search's ``seed``, the loss and the number.
-    """
-    pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
-    return sorted(pruned, key=lambda trial: derived_seed(seed, "audit", loss, trial.number))[:count]

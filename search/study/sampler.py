@@ -46,8 +46,6 @@ class Sampler(ABC):
     """The reason why the sampler cannot be combined with a pruner."""
     one_metric: ClassVar[bool] = False
     """True if it compares trials by one metric, and knows neither further objectives nor constraints."""
-    tries_a_list: ClassVar[bool] = False
-    """True if its trials are given by the space alone, so that no others may be enqueued."""
     models_complete: ClassVar[bool] = False
     """True if Optuna's model ignores all but complete trials."""
 

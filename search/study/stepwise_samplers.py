@@ -15,8 +15,6 @@ from spaces.space import Value
 class Stepwise(Sampler):
     """A sampler with a finite number of proposals, in a fixed order."""
 
-    tries_a_list = True
-
     @property
     @abstractmethod
     def size(self) -> int:

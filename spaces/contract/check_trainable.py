@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch.nn.functional import normalize
 
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
 from spaces.space import Space, Value
 from spaces.trainables import space_of_trainable
 from trainables.data import DATASETS, Dataset
 from trainables.data.store.spec import StoreSpec
-from trainables.data.units import CLASS, GROUP, NOUNS, UnitDataset
 from trainables.inference.model_files import read_model
 from trainables.mistakes import Mistakes, counted, raise_if_any
 from trainables.models import ModelConfig
@@ -24,7 +24,7 @@ from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
 from trainables.training.own_model import own_model_of
-from trainables.training.trainable import Trainable, checked_embeddings, has_predictor, trainable_class
+from trainables.training.trainable import has_predictor, trainable_class
 
 EPOCHS = 2
 MOST_CLASSES = 12
@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnFeatures(Dataset):
-    """Classes of drawn vectors in groups, for a training that is checked without a data set."""
+    """Classes of drawn vectors, for a training that is checked without a data set."""
 
     summary: ClassVar[str] = "drawn vectors"
     publisher: ClassVar[str] = "none"
@@ -52,9 +52,6 @@ class DrawnFeatures(Dataset):
 
     def features(self) -> int:
         return 16
-
-    def groups(self) -> Mapping[str, str]:
-        return {key: f"group {key.partition('/')[2]}" for keys in self.classes().values() for key in keys}
 
     def read(self, key: str) -> np.ndarray:
         label, row = map(int, key.split("/"))
@@ -80,8 +77,7 @@ class _TrainableContract:
         self._path, self._folder = path, folder
         self._space: Space = space_of_trainable(path)
         self._own = trainable_class(path)
-        metrics = tuple(self._own.metrics) or ("map_at_r", "recall_at_1")
-        dataset = _dataset(options, self._own)
+        dataset = _dataset(options)
         names = tuple(islice(dataset.classes(), MOST_CLASSES))
         train = names[: -(-2 * len(names) // 3)]
         self._spec = TrialSpec(
@@ -93,8 +89,8 @@ class _TrainableContract:
             images=StoreSpec(dataset=dataset, class_names=names, short_side=256, cache=str(folder / "cache")),
             train_classes=train,
             validation_classes=names[len(train) :],
-            metrics=metrics,
-            objective=metrics[0],
+            metrics=("map_at_r", "recall_at_1"),
+            objective="map_at_r",
             seed=1,
             directory="",
         )
@@ -105,14 +101,8 @@ class _TrainableContract:
             "It trains two epochs with its defaults.": self._default_problem,
             "The same seed and items give the same numbers, within its tolerance.": self._again_problem,
             "Saved and loaded, it continues with the same numbers.": self._resume_problem,
-            **(
-                {"Scored again or in reverse, items have the same scores.": self._score_problem}
-                if self._own.metrics
-                else {
-                    "An item's embedding does not depend on the other items or their order.": self._order_problem,
-                    "A predictor gives the embeddings of the saved training.": self._predictor_problem,
-                }
-            ),
+            "An item's embedding does not depend on the other items or their order.": self._order_problem,
+            "A predictor gives the embeddings of the saved training.": self._predictor_problem,
             "Both ends of every range and every choice can be set up.": self._ends_problem,
         }
 
@@ -162,22 +152,6 @@ class _TrainableContract:
     def _tolerance(self) -> float:
         return self._own.tolerance
 
-    def _score_problem(self) -> str:
-        with self._training("default") as training:
-            first, again, reverse = training.scored(), training.scored(), training.scored(backwards=True)
-        for name, values in first.values.items():
-            if again.values[name].shape != values.shape or reverse.values[name].shape != values.shape:
-                return f"{name} is a number once and a value per item another time; return one of them always."
-            backwards = reverse.values[name][::-1] if values.ndim else reverse.values[name]
-            rounding = 1e-4 * max(1.0, float(np.abs(values).max()))
-            for how, found, allowed in (("again", again.values[name], 0.0), ("in reverse", backwards, rounding)):
-                if (largest := float(np.abs(values - found).max())) > max(self._tolerance, allowed):
-                    return (
-                        f"Scored {how}, {name} differs by {largest:g}; draw no random numbers in score, and return "
-                        "values in the order of the items."
-                    )
-        return ""
-
     def _order_problem(self) -> str:
         with self._training("default") as training:
             forward_ND, backward_ND = training.embedded(), training.embedded(backwards=True).flip(0)
@@ -197,9 +171,9 @@ class _TrainableContract:
         model = own_model_of(read_model(address), device=CPU, trust_code=True)
         images = replace(self._spec.images, class_names=self._spec.validation_classes)
         view, tested_ND = OwnTraining.tested(self._spec, Path(address), images, CPU)
-        assert isinstance(tested_ND, torch.Tensor), "it embeds"
-        largest = (checked_embeddings(model.predict(view.items), len(view)) - tested_ND).abs().max().item()
-        if largest > self._allowed(tested_ND):
+        unit_ND = normalize(tested_ND)
+        largest = (torch.from_numpy(model.embed(view.items)) - unit_ND).abs().max().item()
+        if largest > self._allowed(unit_ND):
             return f"It differs by {largest:g} from embed after load; return the same numbers, in the items' order."
         return ""
 
@@ -220,18 +194,13 @@ def _numbers(record: EpochRecord) -> dict[str, float]:
     return {**loss, **record.get("reported", {}), **record["metrics"]}
 
 
-def _dataset(options: dict[str, Any], own: type[Trainable]) -> Dataset:
-    """Return the data set; for a training that scores its items itself with its groups for classes, if it has any."""
+def _dataset(options: dict[str, Any]) -> Dataset:
     name = options.pop("name", None)
     if name is None:
         raise_if_any([f"--set {key}: name a data set, too, by --set name=…." for key in options])
-        dataset: Dataset = DrawnFeatures()
-    else:
-        raise_if_any(DATASETS.problems("name", name))
-        dataset = DATASETS[name](**options)
-    by = GROUP if own.metrics and dataset.groups() else CLASS
-    if by == GROUP:
-        dataset = UnitDataset(source=dataset, by=GROUP)
+        return DrawnFeatures()
+    raise_if_any(DATASETS.problems("name", name))
+    dataset: Dataset = DATASETS[name](**options)
     if len(dataset.classes()) < 4:
-        raise Mistakes(f"{name} has {counted(len(dataset.classes()), *NOUNS[by])}; the contract needs 4.")
+        raise Mistakes(f"{name} has {counted(len(dataset.classes()), 'class', 'classes')}; the contract needs 4.")
     return dataset

@@ -81,7 +81,7 @@ RECORDS = (
 SENSITIVE = (
     "search.storage", "search.storage", "tracking.uri", "tracking.uri", "checkpoints.storage_path", "dataset.root",
     "dataset.cache", "dataset.name", "losses.0", "model.weights", "model.backbone", "model.head", "training.sampler",
-    "search.from", "search.objective", "ship", "name",
+    "search.objective", "ship", "name",
 )  # fmt: skip
 """Keys of a search file that name an address, a path or code."""
 OTHERS: tuple[Any, ...] = (

@@ -97,7 +97,7 @@ class World:
         from search.driver.synchronise import make_projection, synchronise
         from search.report.document import write_search_report
         from trainables.inference.embedder import load_model
-        from trainables.inference.index.image_index import ImageIndex
+        from trainables.inference.index import ImageIndex
 
         self.enter(self.folder, own=True)
         training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}

@@ -163,10 +163,6 @@ def test_a_recipe_is_built_upon(trees: Trees) -> None:
     [
         ({"vary": {"K": {"1": {"training.epochs": 0}, "2": {}}}}, "1: training: epochs must be at least 1; it is 0."),
         ({"vary": {"K": {"1": {"search.max_concurrent": 2}, "2": {}}}}, "vary: search.max_concurrent must be the same"),
-        (
-            {"vary": {"K": {"1": {"final.seeds": "auto"}, "2": {}}}},
-            "base.final.seeds is auto, which ends the test of one",
-        ),
     ],
 )
 def test_a_mistake_is_one_clear_sentence(changes: dict[str, Any], expected: str) -> None:

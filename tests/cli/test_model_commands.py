@@ -17,7 +17,7 @@ from support.small_model import SmallModel, small_model
 
 import holdout
 from trainables.inference.embedder import Embedder
-from trainables.inference.index.image_index import ImageIndex
+from trainables.inference.index import ImageIndex
 
 ROOT = Path(__file__).parents[2]
 CPU = ("--device", "cpu")
@@ -161,17 +161,6 @@ def test_relative_addresses_are_found_from_another_folder(
     assert found["neighbours"][0]["path"] == "images/class-00/01.png"  # as it was given
 
 
-@pytest.mark.parametrize(("kind", "parameter"), [("ivf", "nprobe"), ("hnsw", "efSearch")])
-def test_the_recall_is_printed_and_kept(kind: str, parameter: str, made: SmallModel, tmp_path: Path) -> None:
-    done = holdout_here("index", made.folder, made.images, "--to", tmp_path / "index", "--kind", kind, *CPU)
-    recall = json.loads((tmp_path / "index" / "index.json").read_text())["recall"]
-    assert recall["parameter"] == parameter
-    assert recall["recall_at_10"] >= recall["target"]
-    said = f"of the index's own images: {recall['recall_at_10']:.4f} with {parameter} = {recall['value']}."
-    assert said in plain(done.stderr)
-    assert plain(done.stdout) == f"{tmp_path / 'index'} holds an index of 60 images ({kind})."
-
-
 @pytest.fixture
 def mixed(made: SmallModel, tmp_path: Path) -> Path:
     """Four images, two of which are unreadable."""
@@ -294,8 +283,6 @@ def test_bad_indexes_and_numbers(index: Path, made: SmallModel, other: SmallMode
     assert said.startswith(f"The index {index} was made by the model {made.folder}, whose weights are ")
     assert str(other.folder) in said
     assert "There is no image and no folder" in refused("query", index, tmp_path / "nothing.png")
-    ten = made.images / "class-00"
-    assert "10 images have fewer" in refused("index", made.folder, ten, "--to", tmp_path / "i", "--kind", "ivf")
     described = json.loads((index / "index.json").read_text())
     (tmp_path / "nameless").mkdir()
     (tmp_path / "nameless" / "index.json").write_text(json.dumps({**described, "model": None}))

@@ -34,7 +34,6 @@ KEYS = [
     ("gpus", "resources.gpus_per_trial"),
     ("num_trials", "search.trials"),
     ("seeds", "selection.seeds, final.seeds or noise.seeds"),
-    ("from", "search.from"),
     ("search.trails", "search.trials"),
     ("search.epoch", "search.epochs"),
     ("search.batch_size", "training.batch_size"),

@@ -32,7 +32,7 @@ from trainables.mistakes import Mistakes
 READ = [
     ("status",), ("status", "small"), ("trials", "small"), ("show", "small", "pnp", "0"), ("report", "small"),
     ("verify", "small"), ("disk",), ("remove", "small", "--yes"), ("sync", "small"), ("register", "small"),
-    ("export", "small", "--to", "exported"), ("select", "small"), ("test", "small"), ("audit", "small"),
+    ("export", "small", "--to", "exported"), ("select", "small"), ("test", "small"),
 ]  # fmt: skip
 """Every command that opens a stored search."""
 
@@ -103,16 +103,6 @@ def test_no_command_contacts_the_checkpoints_that_a_stranger_names(
     done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
     if command[0] in ("disk", "show", "verify", "sync", "register"):
         assert "checkpoints.storage_path of small is ftp://127.0.0.1" in plain(done.stdout + done.stderr)
-
-
-@pytest.mark.parametrize("command", [("select", "small"), ("test", "small"), ("audit", "small")], ids=" ".join)
-def test_no_command_posts_to_the_webhook_that_a_stranger_names(
-    command: tuple[str, ...], stranger: Path, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEBHOOK", f"http://127.0.0.1:{port}/for-no-eye")
-    rewrite(stranger, tracking__webhook="${WEBHOOK}")
-    said = plain(holdout_here(*command, "--runs", stranger, code=2).stderr)
-    assert "tracking.webhook of small is ${WEBHOOK}, which is not contacted" in said
 
 
 @pytest.mark.parametrize("address", ["nope://x", "ftp://[::1/x", "simplecache::ftp://h/x", 3, "a\0b"])
@@ -335,7 +325,7 @@ def test_no_command_imports_the_code_that_a_stranger_names(
     rewrite(stranger, **change)
     done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
     assert not evil.exists()
-    if command[0] in ("verify", "sync", "register", "select", "test", "audit"):
+    if command[0] in ("verify", "sync", "register", "select", "test"):
         assert done.returncode == 2
         assert "small names code that would be imported and run (evil_module" in plain(done.stderr)
         assert "add --trust-code" in plain(done.stderr)

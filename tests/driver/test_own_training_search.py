@@ -189,7 +189,6 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
                 for key in ("training.lr", "model.pooling", "space.training")
             ],
         ),
-        ({"resources": {"stack": 2}}, ["resources.stack is 2 and gpus_per_trial 0; a training of your own runs alone"]),
         ({"trainable": "examples.texts:Nothing"}, ["trainable: The trainable 'examples.texts:Nothing' does not exist"]),
         ({"trainable": "examples.texts:Languages"}, ["must be a class that derives from"]),
         ({"trainable": "texts"}, ["trainable: The trainable 'texts' is not an import path"]),
@@ -208,7 +207,6 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
         ),
         ({"space": {"languages": {"rate": 1}}}, ["space.languages.rate: there is no such hyperparameter to search"]),
         ({"trainable": None, "losses": ["mpa"]}, ["whose items are neither images nor embeddings"]),
-        ({"tracking": {"register": True}}, ["tracking.register: MLflow cannot serve"]),
     ],
 )
 def test_a_mistake_in_the_file_is_a_sentence(tmp_path: Path, changes: dict[str, Any], sentences: list[str]) -> None:

@@ -1,18 +1,13 @@
 """When a worker that says nothing is taken as dead, and when a trial waits for a machine in vain."""
 
 import logging
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node
-from search.engines.waiting import AWAKE_S, END_S, FLOOR_S, SAY_S, SILENCE_LOOK_S, Placement, Silences
-from trainables.mistakes import Failure, Mistakes
-
-FIRST_S = 7200.0
+from search.engines.waiting import AWAKE_S, END_S, FIRST_EPOCH_S, FLOOR_S, SAY_S, SILENCE_LOOK_S, Placement, Silences
+from trainables.mistakes import Failure
 
 
 class Clock:
@@ -26,9 +21,9 @@ class Clock:
 class Driver:
     """Looks every second, as Tune's steps let it."""
 
-    def __init__(self, first_epoch_s: float = FIRST_S, epochs: float = 10) -> None:
+    def __init__(self) -> None:
         self.clock = Clock()
-        self.silences = Silences(epochs=epochs, first_epoch_s=first_epoch_s, now=self.clock)
+        self.silences = Silences(now=self.clock)
 
     def wait(self, seconds: float) -> set[str]:
         """Who was taken as dead meanwhile."""
@@ -56,8 +51,7 @@ def test_a_worker_has_a_multiple_of_its_own_slowest_epoch() -> None:
     assert driver.until_dead("1") == pytest.approx(10 * 300, abs=2)  # with what it waited for its checkpoint
     (silence,) = driver.silences.too_long().values()
     assert str(silence) == (
-        "its worker said nothing for 50.0 minutes and is taken as dead; its slowest epoch took 300.0 s "
-        "(resources.silent_epochs)"
+        "its worker said nothing for 50.0 minutes and is taken as dead; its slowest epoch took 300.0 s"
     )
 
 
@@ -72,8 +66,8 @@ def test_epochs_of_a_second_still_have_ten_minutes() -> None:
 def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
     driver = Driver()
     driver.silences.watch("1", "mpa")
-    assert driver.until_dead("1") == pytest.approx(FIRST_S, abs=2)
-    assert "before its first epoch ended (resources.first_epoch_minutes)" in str(driver.silences.too_long()["1"])
+    assert driver.until_dead("1") == pytest.approx(FIRST_EPOCH_S, abs=2)
+    assert "before its first epoch ended" in str(driver.silences.too_long()["1"])
     driver.silences.forget("1")
     for name, study in (("2", "mpa"), ("3", "triplet")):
         driver.silences.watch(name, study)
@@ -85,7 +79,7 @@ def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
     assert driver.until_dead("4") == pytest.approx(10 * 1000, abs=2)
     driver.silences.forget("4")
     driver.silences.watch("5", "triplet")  # of which no epoch is known
-    assert driver.until_dead("5") == pytest.approx(FIRST_S, abs=2)
+    assert driver.until_dead("5") == pytest.approx(FIRST_EPOCH_S, abs=2)
 
 
 def test_a_resumed_attempt_keeps_earlier_epoch_times() -> None:
@@ -94,13 +88,6 @@ def test_a_resumed_attempt_keeps_earlier_epoch_times() -> None:
     driver.wait(5)
     driver.silences.heard("1", [400.0, 500.0])  # read from its checkpoint
     assert driver.until_dead("1") == pytest.approx(10 * 500, abs=2)
-
-
-def test_a_bound_for_the_first_epoch_below_ten_minutes_holds_for_all() -> None:
-    driver = Driver(first_epoch_s=30)
-    driver.silences.watch("1", None)
-    driver.silences.heard("1", [])
-    assert driver.until_dead("1") == pytest.approx(30, abs=2)
 
 
 def test_pauses_of_the_driver_do_not_count() -> None:
@@ -126,30 +113,13 @@ def test_workers_that_report_or_finish_are_alive() -> None:
         driver.silences.heard("talks", [FLOOR_S - 10])
 
 
-@pytest.mark.parametrize(
-    ("resources", "sentence"),
-    [
-        ({"silent_epochs": 1}, "resources.silent_epochs: must be at least 2.0; it is 1"),
-        ({"silent_epochs": ".inf"}, "resources.silent_epochs"),
-        ({"first_epoch_minutes": 0}, "resources.first_epoch_minutes: must be more than 0.0; it is 0"),
-        ({"silent_epoch": 5}, "did you mean resources.silent_epochs"),
-    ],
-)
-def test_a_wrong_bound_is_refused(
-    search_file: Callable[..., dict[str, Any]], resources: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(Mistakes) as raised:
-        parse_config(search_file(resources=resources))
-    assert sentence in str(raised.value)
-
-
 class Cluster:
-    """A cluster whose machines come and go, and a search that asks for two GPUs a trial."""
+    """A cluster whose machines come and go, and a search that asks for a GPU a trial."""
 
     def __init__(self, *nodes: Node, may_come: tuple[Node, ...] = ()) -> None:
         self.clock = Clock()
         self.nodes = list(nodes)
-        resources = ResourcesSection(cpus_per_trial=1, gpus_per_trial=2)
+        resources = ResourcesSection(cpus_per_trial=1, gpus_per_trial=1)
         self.ray_runs_here = True
         self.placement = Placement(resources, lambda: self.nodes, may_come, lambda: self.ray_runs_here, now=self.clock)
 
@@ -159,8 +129,8 @@ class Cluster:
             self.clock.now += 1
 
 
-SMALL: Node = {"CPU": 8, "GPU": 1}
-LARGE: Node = {"CPU": 8, "GPU": 2}
+SMALL: Node = {"CPU": 8}
+LARGE: Node = {"CPU": 8, "GPU": 1}
 
 
 def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -175,8 +145,8 @@ def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) ->
     with pytest.raises(Failure) as raised:
         cluster.wait(2)
     assert str(raised.value) == (
-        "No trial has a machine for 40 minutes: one asks for 1 CPUs and 2 GPUs, the cluster has 3 (2 with 8 CPUs and "
-        "1 GPUs, 1 with 4 CPUs and 0 GPUs), and no other can come. Add one (`ray start`), or ask for less (resources); "
+        "No trial has a machine for 40 minutes: one asks for 1 CPUs and 1 GPUs, the cluster has 3 (2 with 8 CPUs and "
+        "0 GPUs, 1 with 4 CPUs and 0 GPUs), and no other can come. Add one (`ray start`), or ask for less (resources); "
         "the same command goes on."
     )
 
@@ -213,7 +183,7 @@ def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptu
         cluster.wait(END_S - 10)
         cluster.wait(1, placed=1)
         cluster.wait(1, waiting=0)
-    assert "the cluster has 1 (1 with 8 CPUs and 1 GPUs)" in caplog.text
+    assert "the cluster has 1 (1 with 8 CPUs and 0 GPUs)" in caplog.text
     cluster.nodes.clear()
     with pytest.raises(Failure, match="the cluster has no machine, and no other can come"):
         cluster.wait(END_S + 2)

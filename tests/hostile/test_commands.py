@@ -89,7 +89,6 @@ USAGE = [
     (["run", "row.yaml", "--nope"], "No such option: --nope"),
     (["run", "row.yaml", "extra"], "Got unexpected extra argument(s) (extra)"),
     (["show", "x", "pnp", "1e3"], "Invalid value for 'NUMBER'"),
-    (["audit", "x", "--trials", "0"], "Invalid value for '--trials': it must be greater than or equal to 1"),
     (["serve", "--port", "99999"], "Invalid value for '--port': it must be less than or equal to 65535"),
     (["serve", "--port", "abc"], "Invalid value for '--port': it must be a valid integer. `"),
     (["check", "pnp", "--kind", "zebra"], "'zebra' is not one of 'loss', 'dataset', 'backbone', 'sampler', 'metric'"),

@@ -101,7 +101,7 @@ def test_after_the_test_a_successor_goes_on(file: SearchFile, tmp_path: Path, ch
         "ledger counts."
     )
     assert plan.notices[0] == said
-    assert (plan.config.name, plan.config.search.origin) == ("small-2", "small")
+    assert (plan.config.name, plan.predecessor) == ("small-2", "small")
     search = go_on(plan)
     for loss in before.config.loss_names:
         copies = [trial for trial in search.trials(loss, Stage.SEARCH) if "copied_from" in trial.user_attrs]
@@ -117,7 +117,7 @@ def test_a_tested_successor_has_one_too(file: SearchFile, tmp_path: Path) -> Non
     go_on(read_plan(file(), tmp_path), tested=True)
     go_on(read_plan(file(search={"trials": 5}), tmp_path), tested=True)
     plan = read_plan(file(search={"trials": 6}), tmp_path)
-    assert (plan.config.name, plan.config.search.origin) == ("small-4", "small-2"), "a name that is taken is skipped"
+    assert (plan.config.name, plan.predecessor) == ("small-4", "small-2"), "a name that is taken is skipped"
     assert [notice.split(",")[0] for notice in plan.notices] == ["small was tested", "small-2 was tested"]
 
 

@@ -92,7 +92,6 @@ KEYS: dict[str, Any] = {
             "distinct_proxies": None,
             "confirmed_seeds": SEEDS,
             "final_seeds": SEEDS,
-            "audit": None,
             "anytime": [("epochs", "value", "trial", "confirmed")],
             "front": None,
             "diagnostics": [("kind", "parameters", "sentence")],

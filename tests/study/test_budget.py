@@ -1,4 +1,4 @@
-"""Budgets in epochs, hours and patience: the counting, the end of a study, and the messages."""
+"""Budgets in epochs and hours: the counting, the end of a study, and the messages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,6 @@ from support.driving import drive, only, record, train, train_side_by_side
 from search.driver.progress import Progress
 from search.driver.stages import search_stage
 from search.plan.make_plan import read_plan
-from search.plan.plan import search_budget
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.report.summary import write_summary
@@ -144,16 +143,6 @@ def test_the_time_left_knows_the_hours(opened: Opened) -> None:
     assert progress.seconds_left() == pytest.approx(3)
 
 
-def test_gpu_hours_are_hours_of_a_trial_s_gpus(opened: Opened) -> None:
-    config = opened(losses=["pnp"]).config
-    both = config.search.model_copy(update={"hours": 5.0, "gpu_hours": 1.0})
-    halves = config.resources.model_copy(update={"gpus_per_trial": 0.5})
-    plan = opened(losses=["pnp"]).plan
-    shared = config.model_copy(update={"search": both, "resources": halves})
-    assert search_budget(shared, "pnp", plan.spaces["pnp"]).hours == 2
-    assert search_budget(config.model_copy(update={"search": both}), "pnp", plan.spaces["pnp"]).hours == 5
-
-
 def test_losses_share_a_budget_equally(opened: Opened) -> None:
     search = opened(search={"trials": 9, "epochs": 14, "hours": 4.0, "pruner": "none", "budget": "together"})
     losses = search.config.loss_names
@@ -164,87 +153,18 @@ def test_losses_share_a_budget_equally(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "min_gain", "trained"),
+    ("search", "said"),
     [
-        ([0.1, 0.2, 0.2, 0.2, 0.2, 0.9], 0.0, 5),
-        ([0.1, 0.2, 0.15, 0.1, 0.3, 0.3, 0.1, 0.2, 0.9], 0.0, 8),
-        ([0.1, 0.14, 0.18, 0.12, 0.9], 0.1, 4),
-        ([0.5, None, None, None, 0.9], 0.0, 4),
-    ],
-)
-def test_patience_ends_after_trials_without_a_gain(
-    opened: Opened, values: list[float | None], min_gain: float, trained: int
-) -> None:
-    search = opened(
-        losses=["pnp"],
-        search={"trials": 40, "pruner": "none", "patience": 3, "min_gain": min_gain, "sampler": "random"},
-    )
-    for _ in range(2):  # a second driver continues where the first one was killed
-        queue = TrialQueue(only(search_stage(search)))
-        while job := queue.next_trial():
-            if (value := values[job.number]) is None:
-                queue.on_trial_result(job, {"failure": {"cause": "DIVERGED", "reason": "x"}})
-            else:
-                train(queue, job, lambda job, epoch, value=value: value)
-            if job.number == 1:
-                break
-        search = open_search(search.plan)
-    assert len(search.trials("pnp", Stage.SEARCH)) == trained
-    gain = " by more than 0.1" if min_gain else ""
-    reason = f"the last 3 trials did not improve its best value{gain}"
-    assert write_summary(search).losses["pnp"].ended_early == reason
-
-
-@pytest.mark.parametrize(
-    ("lengths", "patience_epochs", "trained"),
-    [
-        ([3, 1, 1, 1, 3], 3, 4),
-        ([3, 1, 1, 1, 3], 4, 5),
-        ([3, 3, 3, 3], 2, 2),
-    ],
-)
-def test_patience_counts_the_epochs_of_trials_without_a_gain(
-    opened: Opened, lengths: list[int], patience_epochs: int, trained: int
-) -> None:
-    """The first trial is the best; the others end after so many of 3 epochs."""
-    search = opened(
-        losses=["pnp"],
-        search={"trials": 5, "pruner": "none", "patience_epochs": patience_epochs, "sampler": "random"},
-    )
-    queue = TrialQueue(only(search_stage(search)))
-    while job := queue.next_trial():
-        value, length = 0.5 if job.number == 0 else 0.4, lengths[job.number]
-        for epoch in range(1, length + 1):
-            queue.on_trial_result(job, {"records": [record(epoch, value)], "finished": epoch == 3})
-        if length < 3:
-            queue.on_trial_result(job, {"failure": {"cause": "DIVERGED", "reason": "x"}})
-    assert len(search.trials("pnp", Stage.SEARCH)) == trained
-    ended = write_summary(search).losses["pnp"].ended_early
-    if trained < 5:
-        epochs = sum(lengths[1:trained])
-        trials = f"{trained - 1} trial{'s' * (trained > 2)}"
-        assert ended == f"the last {trials}, of {epochs} epochs, did not improve its best value"
-
-
-@pytest.mark.parametrize(
-    ("search", "resources", "said"),
-    [
-        ({"patience_epochs": 48}, {}, "search.patience_epochs is 48 and 16 trials train at most 48 epochs, so that"),
-        ({"patience": 16}, {}, "search.patience is 16 and search.trials 16, so that it could never end"),
-        ({"budget": "together"}, {}, "budget is together and there is none to share"),
-        ({"min_gain": 0.1}, {}, "min_gain is 0.1 and patience null"),
-        ({"gpu_hours": 2}, {}, "search.gpu_hours is 2 and resources.gpus_per_trial 0, so no trial uses a GPU"),
-        ({"hours": 2}, {"stack": 4}, "search.hours is 2 and resources.stack 4: trials of a stack share their time"),
-        ({"hours": 0}, {}, "search.hours: must be more than 0"),
+        ({"budget": "together"}, "budget is together and there is none to share"),
+        ({"hours": 0}, "search.hours: must be more than 0"),
     ],
 )
 def test_budgets_that_contradict_the_rest_are_refused(
     search_file: Callable[..., dict[str, Any]],
     tmp_path: Path,
     search: dict[str, Any],
-    resources: dict[str, Any],
     said: str,
 ) -> None:
     with pytest.raises(Mistakes) as error:
-        read_plan(search_file(losses=["pnp"], search={"trials": 16, **search}, resources=resources), tmp_path)
+        read_plan(search_file(losses=["pnp"], search={"trials": 16, **search}), tmp_path)
     assert any(said in sentence for sentence in error.value.sentences), error.value.sentences

@@ -109,18 +109,6 @@ def test_another_split_may_decide(splits: int, chosen: int) -> None:
     assert Replay(table, way, trials=4, slots=1, run=0).outcome().chosen == chosen
 
 
-def test_what_an_earlier_search_chose_is_tried_first() -> None:
-    # Of four trials one is learned: the earlier table is best at 1.0, which InOrder proposes as trial 4.
-    earlier = hill([0.5, 0.6, 0.1, 0.2, 0.9])
-    table = hill([0.5, 0.4, 0.3, 0.2, 0.8])
-    way = Way(sampler=InOrder, pruner="none")
-    found = [
-        Replay(table, replace(way, learns=learns), trials=4, slots=1, run=0, earlier=[earlier]).outcome()
-        for learns in (False, True)
-    ]
-    assert [outcome.chosen for outcome in found] == [0, 4]
-
-
 def test_diverging_rows_fail() -> None:
     table = hill([0.5, 0.9, 0.6, 0.55, 0.0])
     table.validation[1] = np.nan

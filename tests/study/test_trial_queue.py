@@ -268,6 +268,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
             assert job.spec.validation_classes == ()
             assert set(job.spec.train_classes) == {*split.train, *split.validation}
             assert job.spec.training.epochs == (2 if job.number < 2 else 1)  # the median best epoch
+            assert job.spec.schedule_epochs == 3
         else:
             assert (job.spec.train_classes, job.spec.validation_classes) == (split.train, split.validation)
             assert job.spec.training.epochs == 3

@@ -6,16 +6,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-GLYPHS: dict[str, Any] = {
-    "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
-    "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
-    "model": {"embedding_dim": 8},
-    "losses": ["pnp", "triplet"],
-    "search": {"trials": 2},
-    "selection": {"finalists": 1, "seeds": 1},
-}
-"""A search of a second on drawn images, without its name and its final trainings."""
-
 
 def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20) -> Path:
     """Write a folder data set of noise; each class has its own mean colour, so that a model can learn it."""

@@ -54,7 +54,6 @@ def made_loss(**fields: Any) -> LossSummary:
             "tuned": made_row(Role.TUNED),
             "best": None,
             "other_splits": None,
-            "audit": None,
             "anytime": (),
             "front": (),
             "diagnostics": (),

@@ -21,7 +21,7 @@ LIGHT = (
     "trainables.data.split",
     "trainables.data.store.spec",
     "trainables.files",
-    "trainables.inference.index.description",
+    "trainables.inference.index",
     "trainables.inference.model_files",
     "trainables.losses",
     "trainables.metrics",
@@ -35,7 +35,6 @@ LIGHT = (
     "trainables.spec",
     "trainables.training.checkpoints",
     "trainables.training.config",
-    "trainables.training.stack",
 )
 
 USES = {

@@ -16,8 +16,7 @@ from support.small_model import SmallModel, small_model
 import holdout
 from trainables.data.store.contents import ARRAYS, read_contents
 from trainables.inference.embedder import Embedder
-from trainables.inference.index.description import DESCRIPTION, PATHS, VECTORS
-from trainables.inference.index.image_index import ImageIndex
+from trainables.inference.index import DESCRIPTION, PATHS, VECTORS, ImageIndex
 from trainables.inference.model_files import WEIGHTS
 from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig

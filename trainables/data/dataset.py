@@ -76,13 +76,8 @@ class Dataset(ABC):
     def groups(self) -> Mapping[str, str]:
         """Map image keys to the group of each, such as a product, a shop or a session; empty without groups.
 
-        A group never crosses the split: classes with images of one group train, validate or test together. A split by
-        group divides the groups themselves.
+        A group never crosses the split: classes with images of one group train, validate or test together.
         """
-        return {}
-
-    def times(self) -> Mapping[str, str | float]:
-        """Map image keys to the time of each, a number or an ISO date, for a split by time; empty without times."""
         return {}
 
     def parts(self) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """Files of embeddings that somebody has computed: ``.npz``, ``.parquet`` or ``.safetensors``.
 
-All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids`` [N], ``paths`` [N],
-``groups`` [N] and ``times`` [N].
+All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids`` [N], ``paths`` [N] and
+``groups`` [N].
 Parquet has them as columns, with a list of F numbers in a row. A safetensors file has tensors, and lists of text as
 JSON in its metadata. Nothing in a file is executed.
 
@@ -23,9 +23,9 @@ from trainables.arrays import FREE, RATIO, array_names, read_arrays
 from trainables.files import DAMAGED, regular
 from trainables.mistakes import Mistakes, counted, listed, raise_if_any, suggestion
 
-EMBEDDINGS, LABELS, IDS, PATHS, GROUPS, TIMES = "embeddings", "labels", "ids", "paths", "groups", "times"
-NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS, TIMES)
-REPEATED = (LABELS, GROUPS, TIMES)
+EMBEDDINGS, LABELS, IDS, PATHS, GROUPS = "embeddings", "labels", "ids", "paths", "groups"
+NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS)
+REPEATED = (LABELS, GROUPS)
 """Arrays in which an entry may occur more than once."""
 
 LONGEST = 1_000
@@ -43,7 +43,6 @@ class FeatureArrays:
     ids: tuple[str, ...] | None
     paths: tuple[str, ...] | None
     groups: tuple[str, ...] | None = None
-    times: tuple[str, ...] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -188,10 +187,9 @@ def _mistakes(arrays: Arrays) -> Iterator[str]:
 
 
 def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[str]:
-    if values.ndim != 1 or values.dtype.kind not in ("iuUf" if name == TIMES else "iuU"):
+    if values.ndim != 1 or values.dtype.kind not in "iuU":
         shape = " × ".join(map(str, values.shape))
-        number = "number" if name == TIMES else "whole number"
-        yield f"{name} must be one text or {number} for each item; they are {values.dtype} of {shape}."
+        yield f"{name} must be one text or whole number for each item; they are {values.dtype} of {shape}."
     elif len(values) != count:
         yield f"there are {count:,} {EMBEDDINGS} and {len(values):,} {name}; give one for each."
     elif name not in REPEATED and (twice := [entry for entry, times in Counter(values.tolist()).items() if times > 1]):

@@ -12,9 +12,6 @@ Classes with images of a common group (the same product, shop, animal, session) 
 connected components of the classes, and without groups each class is one. A component has the place of its first class
 in the data set's order, and the lowest of its classes' hashes.
 
-A split by group or time divides groups or periods, which take the place of classes (:mod:`trainables.data.units`); the
-classes of the items are their targets. Groups are divided by the same rule, unless the groups of a part are named.
-
 With ``label_noise``, a part of the training images is learned under a wrong class (symmetric noise, as in van Rooyen et
 al., 2015); PNP claims to be robust to wrong annotations. Validation and test keep the true labels.
 """
@@ -28,7 +25,6 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any
 
 from trainables.data.marks import joined_classes
-from trainables.data.units import CLASS, NOUNS, Parts, UnitDataset
 from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 
 if TYPE_CHECKING:
@@ -50,8 +46,7 @@ class ClassSplit:
     validate while the others train. Every ``merge`` consecutive training classes are learned as one, and the part
     ``label_noise`` of the training images under a wrong class. ``joined`` lists the classes that share groups, and
     ``marks`` has the digests of the images' groups, official parts and cameras if the data set has them. ``images`` is
-    the digest of the images of the training half, None until they are decoded. ``by`` is what the names are: classes,
-    groups or times.
+    the digest of the images of the training half, None until they are decoded.
     """
 
     train: tuple[str, ...]
@@ -66,12 +61,6 @@ class ClassSplit:
     joined: tuple[tuple[str, ...], ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
     images: str | None = None
-    by: str = CLASS
-
-    @property
-    def noun(self) -> str:
-        """The word for several of the units that are divided: classes, groups or periods."""
-        return NOUNS[self.by][1]
 
     @property
     def divisions(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -99,7 +88,6 @@ class ClassSplit:
             **({"joined": [list(names) for names in self.joined]} if self.joined else {}),
             **({"marks": dict(self.marks)} if self.marks else {}),
             **({"images": self.images} if self.images else {}),
-            **({"by": self.by} if self.by != CLASS else {}),
         }
 
     @property
@@ -141,7 +129,6 @@ class ClassSplit:
                 joined=tuple(map(tuple, content.get("joined", ()))),
                 marks=tuple(content.get("marks", {}).items()),
                 images=content.get("images"),
-                by=content.get("by", CLASS),
             )
             expected = content["digest"]
         except KeyError as missing:
@@ -173,21 +160,9 @@ def split_dataset(
     merge: int | None = None,
     label_noise: float = 0.0,
 ) -> ClassSplit:
-    """Split the classes of a data set as :func:`make_split` does, with its groups; errors as there.
-
-    The groups or periods of a :class:`UnitDataset` may be in given parts.
-    """
+    """Split the classes of a data set as :func:`make_split` does, with its groups; errors as there."""
     classes = dataset.classes()
     marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
-    if isinstance(dataset, UnitDataset):
-        marks["targets"] = dataset.targets()
-        if parts := dataset.given_parts():
-            return _of_parts(dataset, parts, seed, marks)
-        if dataset.source.published_split() is not None:
-            raise Mistakes(
-                f"split.by is {dataset.by}, and the data set has official training and test classes; set it to class, "
-                "or name the groups that validate and test in split.validation and split.test."
-            )
     split = make_split(
         dataset.identity(),
         list(classes),
@@ -198,28 +173,8 @@ def split_dataset(
         merge=merge,
         label_noise=label_noise,
         joined=joined_classes(classes, marks["groups"]),
-        by=dataset.by if isinstance(dataset, UnitDataset) else CLASS,
     )
-    return replace(split, marks=_digests(marks))
-
-
-def _of_parts(dataset: UnitDataset, parts: Parts, seed: int, marks: Mapping[str, Mapping[str, str]]) -> ClassSplit:
-    """Return the split with these ``parts``."""
-    train, validation, test = parts
-    return ClassSplit(
-        train=train,
-        validation=validation,
-        test=test,
-        ratio=len(train) / (len(train) + len(validation)),
-        seed=seed,
-        identity=dataset.identity(),
-        marks=_digests(marks),
-        by=dataset.by,
-    )
-
-
-def _digests(marks: Mapping[str, Mapping[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, _sha256(dict(found))) for name, found in marks.items() if found)
+    return replace(split, marks=tuple((name, _sha256(dict(found))) for name, found in marks.items() if found))
 
 
 def make_split(
@@ -233,7 +188,6 @@ def make_split(
     merge: int | None = None,
     label_noise: float = 0.0,
     joined: Sequence[tuple[str, ...]] = (),
-    by: str = CLASS,
 ) -> ClassSplit:
     """Split ``class_names``, given in the data set's own order.
 
@@ -259,7 +213,7 @@ def make_split(
     if joined and len(units) == 1:
         raise Mistakes(
             f"All {len(class_names)} classes are joined by the groups that they share ({listed(units[0], shown=3)}), "
-            "and a group never crosses the split; give the images of fewer classes the same group, or split by group."
+            "and a group never crosses the split; give the images of fewer classes the same group."
         )
     half, test = _halves(class_names, published, units)
     if folds and folds > len(half) >= 2 * FEWEST_CLASSES:  # before dealing, since the number may be huge
@@ -284,7 +238,6 @@ def make_split(
         merge=merge or 1,
         label_noise=label_noise,
         joined=tuple(joined),
-        by=by,
     )
     _refuse_too_few(split)
     return split
@@ -366,10 +319,10 @@ def _refuse_too_few(split: ClassSplit) -> None:
     few = min(train, validation) < FEWEST_CLASSES
     if len(split.test) < FEWEST_CLASSES or (few and (not split.folds or half < 2 * FEWEST_CLASSES)):
         raise Mistakes(
-            f"The data set has {counted(half + len(split.test), *NOUNS[split.by])}: {half} in the training half and "
+            f"The data set has {counted(half + len(split.test), 'class', 'classes')}: {half} in the training half and "
             f"{len(split.test)} in the test half. At split.ratio {split.ratio}, {validation} of the training half "
             f"validate and {train} are left to train. Each part needs at least {FEWEST_CLASSES}: give more "
-            f"{split.noun} or another split.ratio{', or fewer classes with common groups' if split.joined else ''}."
+            f"classes or another split.ratio{', or fewer classes with common groups' if split.joined else ''}."
         )
     if few and split.joined:
         raise Mistakes(
@@ -385,13 +338,13 @@ def _refuse_too_few(split: ClassSplit) -> None:
         )
 
 
-def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]], *, fewest: int = FEWEST_IMAGES) -> None:
-    """Check, without opening images, that no class is empty and that each part has a class with ``fewest`` images.
+def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> None:
+    """Check, without opening images, that no class is empty and that each part has a class with two images.
 
     A class with one image may be scored; its query has nothing to find and counts as a miss.
 
     Raises:
-        Mistakes: classes are empty, or all classes of a part have fewer than ``fewest`` images.
+        Mistakes: classes are empty, or all classes of a part have fewer than two images.
     """
     sentences = []
     validating = [("validation", names) for _, names in split.divisions]
@@ -401,9 +354,9 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]], *, few
                 f"{len(empty)} of the {len(names)} {part} classes have no image: {listed(empty)}. "
                 "Add images or remove these classes."
             )
-        elif max(len(classes[name]) for name in names) < fewest:
+        elif max(len(classes[name]) for name in names) < FEWEST_IMAGES:
             sentences.append(
-                f"None of the {len(names)} {part} classes has {fewest} images, and a class with one has nothing "
+                f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} images, and a class with one has nothing "
                 "to find. Add images."
             )
     raise_if_any(sentences)

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
 from trainables.inference.features import given_features, names_of_features
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
+from trainables.inference.index import ImageIndex
 from trainables.inference.model_files import (
     FROZEN,
     EmbedderSpec,
@@ -30,10 +30,6 @@ from trainables.mistakes import Mistakes
 from trainables.models.backbones import LIBRARIES
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.parts import is_own
-
-if TYPE_CHECKING:
-    from trainables.inference.index.image_index import ImageIndex
-
 
 OnProgress = Callable[[int], None]
 
@@ -155,28 +151,22 @@ class Embedder:
         self,
         images: ImageLike | Iterable[ImageLike],
         *,
-        kind: str | None = None,
         batch_size: int | None = None,
         on_progress: OnProgress | None = None,
-    ) -> "ImageIndex":
+    ) -> ImageIndex:
         """Build an index of images for similarity search.
 
         Args:
             images: as for :meth:`embed`. Images without a path are named ``image 0`` and so on, by position.
-            kind: ``exact``, ``ivf`` or ``hnsw``; by default exact up to a million images, and ivf above. The recall of
-                an approximate index is measured: ``index.description.recall``.
             batch_size: as for :meth:`embed`.
             on_progress: as for :meth:`embed`.
 
         Raises:
-            Mistakes: images cannot be read (all of them are listed), none is given, or ``kind`` is unknown or needs
-                more images.
+            Mistakes: images cannot be read (all of them are listed), or none is given.
         """
-        from trainables.inference.index.image_index import ImageIndex  # imports faiss
-
         if self.network.on_vectors:
             embeddings_ND = self.embed(images, batch_size=batch_size, on_progress=on_progress)
-            return ImageIndex.of(embeddings_ND, names_of_features(images, len(embeddings_ND)), self, kind=kind)
+            return ImageIndex.of(embeddings_ND, names_of_features(images, len(embeddings_ND)), self)
         names: list[str] = []
 
         def named() -> Iterator[ImageLike]:
@@ -185,7 +175,7 @@ class Embedder:
                 yield image
 
         embeddings_ND = self.embed(named(), batch_size=batch_size, on_progress=on_progress)
-        return ImageIndex.of(embeddings_ND, names, self, kind=kind)
+        return ImageIndex.of(embeddings_ND, names, self)
 
     def embed_decoded(self, images: Images | Features, *, batch_size: int | None = None) -> NDArray[np.float32]:
         """Compute embeddings as :meth:`embed` does, of images that are already decoded and scaled down.

@@ -18,8 +18,7 @@ from trainables.metrics.clustering import (
     superclass_agreement,
 )
 from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.ranking import checked, checked_superclasses
-from trainables.metrics.refinement import refined
+from trainables.metrics.ranking import Gallery, checked, checked_superclasses
 from trainables.metrics.retrieval import SCORES, Ranking, average_precision
 from trainables.metrics.table import (
     AT_K,
@@ -31,7 +30,6 @@ from trainables.metrics.table import (
     SUPERCLASSES,
     WHOLE,
     all_metrics,
-    by_refinement,
     is_retrieval,
     metric_name,
     name_conflicts,
@@ -75,7 +73,7 @@ def evaluate(
 
     Raises:
         Mistakes: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
-            number, no superclasses for a metric that needs them, or too many images for one.
+            number, or no superclasses for a metric that needs them.
     """
     names = all_metrics(ks) if names == "all" else tuple(names)
     near = (*all_metrics(ks), *SUPERCLASSES)
@@ -136,8 +134,7 @@ def per_query_metrics(
     queries, None for all; with a ``protocol`` the score of an image among them that is no query is NaN.
 
     Raises:
-        Mistakes: a name of no retrieval metric, no embeddings, not finite, labels of another number, or too many images
-            for a metric.
+        Mistakes: a name of no retrieval metric, no embeddings, not finite, or labels of another number.
     """
     names = retrieval_names(ks) if names == "all" else tuple(names)
     if wrong := [name for name in names if not is_retrieval(name)]:
@@ -150,24 +147,19 @@ def per_query_metrics(
     protocol = _whole_protocol(len(labels_N), queries, protocol).to(labels_N.device)
     positives_N, _ = protocol.counts(labels_N)
     scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
-    for refinement, of_refinement in by_refinement(names).items():
-        ranked = refined(refinement, embeddings_ND, labels_N, protocol)
-        if whole := [name for name, metric in of_refinement.items() if metric in WHOLE]:
-            for numbers_Q, ranks_QR in ranked.hit_ranks():
-                precision_Q = average_precision(ranks_QR, positives_N[numbers_Q]).cpu()
-                for name in whole:
-                    scores[name][numbers_Q.cpu()] = precision_Q
-        depth_r = int(positives_N[ranked.queries_Q].max())
-        wanted = {
-            name: split_at_k(metric) or (metric, depth_r)
-            for name, metric in of_refinement.items()
-            if metric not in WHOLE
-        }
-        depth = max([1, *(depth for _, depth in wanted.values())])
-        for numbers_Q, relevant_QK in ranked.relevance(depth) if wanted else ():
-            ranking = Ranking(relevant_QK=relevant_QK, positives_Q=positives_N[numbers_Q])
-            for name, (row, k) in wanted.items():
-                scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
+    gallery = Gallery(embeddings_ND, labels_N, protocol)
+    if whole := [name for name in names if name in WHOLE]:
+        for numbers_Q, ranks_QR in gallery.hit_ranks():
+            precision_Q = average_precision(ranks_QR, positives_N[numbers_Q]).cpu()
+            for name in whole:
+                scores[name][numbers_Q.cpu()] = precision_Q
+    depth_r = int(positives_N[gallery.queries_Q].max())
+    wanted = {name: split_at_k(name) or (name, depth_r) for name in names if name not in WHOLE}
+    depth = max([1, *(depth for _, depth in wanted.values())])
+    for numbers_Q, relevant_QK in gallery.relevance(depth) if wanted else ():
+        ranking = Ranking(relevant_QK=relevant_QK, positives_Q=positives_N[numbers_Q])
+        for name, (row, k) in wanted.items():
+            scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
     return scores
 
 

@@ -195,10 +195,7 @@ class Gallery:
         embeddings_ND: torch.Tensor,
         labels_N: torch.Tensor,
         protocol: RetrievalProtocol | None = None,
-        *,
-        queries_ND: torch.Tensor | None = None,
     ) -> None:
-        """Prepare the ranking of N images; ``queries_ND`` are their embeddings as queries, if these are others."""
         protocol = protocol or RetrievalProtocol.first(len(labels_N), len(labels_N))
         self.protocol = protocol.to(labels_N.device)
         self.labels_N = labels_N
@@ -206,10 +203,8 @@ class Gallery:
         self._rows_G = self.protocol.gallery_N.nonzero().flatten()
         self._place_N = torch.where(self.protocol.gallery_N, self.protocol.gallery_N.cumsum(0) - 1, -1)
         self._raw_ND = embeddings_ND
-        self._queries_ND = embeddings_ND if queries_ND is None else queries_ND
-        self._unit_ND = _unit64(self._queries_ND).float().contiguous()
-        unit_ND = self._unit_ND if queries_ND is None else _unit64(embeddings_ND).float().contiguous()
-        self._unit_GD = unit_ND if len(self._rows_G) == len(unit_ND) else unit_ND[self._rows_G]
+        self._unit_ND = _unit64(embeddings_ND).float().contiguous()
+        self._unit_GD = self._unit_ND if len(self._rows_G) == len(self._unit_ND) else self._unit_ND[self._rows_G]
         self._exact: tuple[torch.Tensor, torch.Tensor | None] | None = None
         self.positives_N, ignored_N = self.protocol.counts(labels_N)
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
@@ -249,13 +244,8 @@ class Gallery:
             self._exact = _unit64(raw_GD), _first_of_duplicates(raw_GD)
         unit_GD, first_G = self._exact
         for block_Q in queries_Q.split(max(_BLOCK_BYTES // (8 * len(unit_GD)), 1)):
-            exact_QG = (_unit64(self._queries_ND[block_Q]) @ unit_GD.T * GRID).round()
+            exact_QG = (_unit64(self._raw_ND[block_Q]) @ unit_GD.T * GRID).round()
             yield block_Q, exact_QG if first_G is None else exact_QG[:, first_G]
-
-    def ordered(self, queries_Q: torch.Tensor, heights_QG: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return relevance of the first ranks, the highest of whole numbers ``heights_QG`` first, ties by index."""
-        order_QG = self._full_keys(queries_Q, heights_QG).sort(descending=True).indices
-        return self._relevant_pairs(queries_Q).gather(1, order_QG[:, :ranks])
 
     def _candidates(self, queries_Q: torch.Tensor, ranks: int) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return similarities and rows of more than the first ranks, [Q, K]; None if the gallery has hardly more."""
@@ -379,17 +369,21 @@ class Gallery:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
         parts = []
         for left, right in zip(left_M.split(4096), right_M.split(4096), strict=True):
-            left_MD, right_MD = _unit64(self._queries_ND[left]), _unit64(self._raw_ND[right])
+            left_MD, right_MD = _unit64(self._raw_ND[left]), _unit64(self._raw_ND[right])
             parts.append((left_MD * right_MD).sum(1))
         return (torch.cat(parts) * GRID).round()
 
     def _full_relevance(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
         """Return relevance of the first ranks, from all similarities in float64."""
-        return torch.cat([self.ordered(block_Q, exact_QG, ranks) for block_Q, exact_QG in self.similarities(queries_Q)])
+        parts = []
+        for block_Q, exact_QG in self.similarities(queries_Q):
+            order_QG = self._full_keys(block_Q, exact_QG).sort(descending=True).indices
+            parts.append(self._relevant_pairs(block_Q).gather(1, order_QG[:, :ranks]))
+        return torch.cat(parts)
 
-    def _full_keys(self, queries_Q: torch.Tensor, heights_QG: torch.Tensor) -> torch.Tensor:
+    def _full_keys(self, queries_Q: torch.Tensor, exact_QG: torch.Tensor) -> torch.Tensor:
         """Return the :meth:`_keys` of the gallery; that of an image that a query ignores is ``_LAST``."""
-        keys_QG = self._keys(heights_QG, self._rows_G)
+        keys_QG = self._keys(exact_QG, self._rows_G)
         keys_QG[self._ignored_pairs(queries_Q)] = _LAST
         return keys_QG
 

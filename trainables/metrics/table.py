@@ -47,23 +47,9 @@ DISTANCES: dict[str, str] = {
 METRICS: dict[str, str] = {**AT_K, **AT_R, **WHOLE, **CLUSTERING, **SUPERCLASSES, **DISTANCES}
 """Formula of every metric by name. In ``_at_k``, k is any integer of at least 1: ``recall_at_1``."""
 
-REFINEMENTS: dict[str, str] = {
-    "reranked": "by k-reciprocal neighbours, k1 = 20, k2 = 6, λ = 0.3 (Zhong et al. 2017)",
-    "aqe": "each query + Σ s³ · its 10 nearest of similarity s (α query expansion, Radenović et al. 2019)",
-    "dba": "each gallery image + the same sum over its 10 nearest (database augmentation, Gordo et al. 2017)",
-}
-"""Other rankings of the same embeddings. Each retrieval metric of them has a name such as ``map_at_r_reranked``."""
-
-MOST_RERANKED = 65_536
-"""The most images that are re-ranked: all pairs of them are compared, in float64, for each model."""
-
 
 def split_at_k(name: str) -> tuple[str, int] | None:
-    """Split ``recall_at_10`` into its row ``recall_at_k`` and 10; None for a metric not in ``AT_K``.
-
-    A refinement in the name is ignored.
-    """
-    name, _ = split_refinement(name)
+    """Split ``recall_at_10`` into its row ``recall_at_k`` and 10; None for a metric not in ``AT_K``."""
     parsed = re.fullmatch(r"([a-z]+)_at_([1-9]\d*)", name)
     row = f"{parsed[1]}_at_k" if parsed else ""
     return (row, int(parsed[2])) if parsed and row in AT_K else None
@@ -75,39 +61,8 @@ def split_subset(name: str) -> tuple[str, str | None]:
     return (metric, subset) if subset and not is_own(name) else (name, None)
 
 
-def refinement_of(name: str) -> str | None:
-    """Return the refinement of a metric, possibly of a subset; None for one of the plain ranking."""
-    return split_refinement(split_subset(name)[0])[1]
-
-
-def split_refinement(name: str) -> tuple[str, str | None]:
-    """Split ``map_at_r_reranked`` into the metric and ``reranked``, None without a refinement."""
-    metric, _, last = name.rpartition("_")
-    return (metric, last) if last in REFINEMENTS else (name, None)
-
-
-def by_refinement(names: Sequence[str]) -> dict[str | None, dict[str, str]]:
-    """Group metrics by their refinement; each group maps the names to those without it."""
-    found: dict[str | None, dict[str, str]] = {}
-    for name in names:
-        metric, refinement = split_refinement(name)
-        found.setdefault(refinement, {})[name] = metric
-    return found
-
-
-def too_many_to_rerank(images: int) -> str | None:
-    """Return an error if there are too many images for re-ranking, whose time grows with their square."""
-    if images <= MOST_RERANKED:
-        return None
-    return (
-        f"re-ranking compares all pairs of images, and there are {images:,}; it is limited to {MOST_RERANKED:,}: leave "
-        "out the metrics _reranked."
-    )
-
-
 def is_retrieval(name: str) -> bool:
     """Return True for a metric of rankings, which has a score for each query."""
-    name, _ = split_refinement(name)
     return name in AT_R or name in WHOLE or split_at_k(name) is not None
 
 
@@ -123,7 +78,7 @@ def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
 
 
 def all_metrics(ks: Sequence[int] = KS) -> tuple[str, ...]:
-    """Return the names of all metrics without superclasses and refinements, those of k ranks for each of ``ks``."""
+    """Return the names of all metrics without superclasses, those of k ranks for each of ``ks``."""
     return (*retrieval_names(ks), *CLUSTERING, *DISTANCES)
 
 

@@ -1,6 +1,5 @@
 """The model section of a search file; pooling and the embedding layer's initialisation by name."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -122,16 +121,6 @@ class ModelConfig:
     "layer[12].*"]` freezes the parameters of matching names with the running statistics of their layers; null trains
     everything. Example: backbone.
     """
-    lora_rank: int = 0
-    """The rank of the products of two small matrices that learn beside the weights of the backbone, which stay as they
-    are (LoRA); 0: none. Range: at least 0. Example: 8.
-    """
-    lora_alpha: float = 16.0
-    """The factor of these products, times the rank. Range: more than 0."""
-    lora_targets: tuple[str, ...] = ("*",)
-    """The weights that get such a product, by patterns of parameter names: matrices of linear layers and attention and
-    kernels of convolutions, if their smaller side is at least two ranks. Example: ["*.qkv.weight"].
-    """
     freeze_bn: bool | str = False
     """True freezes the backbone's batch normalisation; `statistics` only the running means and variances, while weights
     and biases learn; false trains with each batch's statistics.
@@ -174,7 +163,6 @@ class ModelConfig:
             )
         sentences += self._head_mistakes()
         sentences += self._freeze_mistakes()
-        sentences += self._lora_mistakes()
         raise_if_any(sentences)
 
     def _head_mistakes(self) -> list[str]:
@@ -222,30 +210,6 @@ class ModelConfig:
             sentences.append(
                 f"model.freeze is {BACKBONE} and model.pooling {LEARNED_POOLING}, whose exponent learns, so that "
                 "features cannot be computed in advance; use gem, or freeze null."
-            )
-        return sentences
-
-    def _lora_mistakes(self) -> list[str]:
-        sentences = []
-        if self.lora_rank < 0:
-            sentences.append(f"model.lora_rank must be at least 0, where 0 is none; it is {self.lora_rank}.")
-        if not (self.lora_alpha > 0 and math.isfinite(self.lora_alpha)):
-            sentences.append(f"model.lora_alpha must be positive and finite; it is {self.lora_alpha}.")
-        if not self.lora_targets:
-            sentences.append('model.lora_targets is an empty list; give patterns of parameter names, or ["*"].')
-        if not self.lora_rank:
-            return sentences
-        if self.freeze is not None:
-            sentences.append(
-                f"model.lora_rank is {self.lora_rank}, which keeps all weights of the backbone as they are, and "
-                "model.freeze is given too; set freeze to null, or lora_rank to 0."
-            )
-        if on_features(self.backbone):
-            sentences.append("model.lora_rank adapts a backbone, and a data set of embeddings has none; set it to 0.")
-        elif self.weights is None and not is_own(self.backbone):
-            sentences.append(
-                f"model.lora_rank is {self.lora_rank} and model.weights null: the weights of a random network are not "
-                "worth keeping. Give weights, or set lora_rank to 0."
             )
         return sentences
 

@@ -20,7 +20,6 @@ from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.backbones import backbone
 from trainables.models.config import POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.heads import make_head
-from trainables.models.lora import adapt
 from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
 
 
@@ -44,8 +43,6 @@ class EmbeddingModel(nn.Module):
         raise_if_any(pooling_problems(config.pooling, config.backbone, row))
         self.backbone = row.tokens() if row.tokens and POOLING.rows[config.pooling].tokens else row.build()
         self.loaded = None if path is None else load_weights(self.backbone, path)
-        if config.lora_rank:
-            adapt(self.backbone, config)
         self.pooling = nn.Identity() if row.vectors else POOLING[config.pooling]()
         self.head = make_head(config, config.features)
         self.register_buffer("mean", torch.tensor(row.mean).view(3, 1, 1), persistent=False)
@@ -55,7 +52,7 @@ class EmbeddingModel(nn.Module):
         norms = [module for module in self.backbone.modules() if isinstance(module, _BatchNorm)]
         for module in norms if config.freeze_bn else ():
             module.requires_grad_(config.freeze_bn == STATISTICS)
-        self._frozen = [*(norms if config.freeze_bn or config.lora_rank else ()), *freeze(self.backbone, config)]
+        self._frozen = [*(norms if config.freeze_bn else ()), *freeze(self.backbone, config)]
         # convolutions are up to 1.4 times as fast on a CPU, and faster on a GPU too
         self.to(memory_format=torch.channels_last)
         self.train()

@@ -38,9 +38,7 @@ class Schedule:
     """Learning rates as a function of the step, so that a resumed training needs no state of a scheduler.
 
     Rates are multiplied by ``gamma`` every ``step`` epochs or after each milestone. Or they decay with every step, by a
-    half ``cosine`` (Loshchilov and Hutter, SGDR, ICLR 2017, eq. 5, without restarts) or ``linear``, to ``end_factor``
-    times their first value, which they reach when ``decay_epochs`` (None: all epochs) have been trained. In any case
-    they grow linearly during the first ``warmup_steps`` steps; the decay begins after these.
+    half ``cosine`` (Loshchilov and Hutter, SGDR, ICLR 2017, eq. 5, without restarts) or ``linear``, to 0 at the end.
     """
 
     step: int | None = None
@@ -52,13 +50,7 @@ class Schedule:
     gamma: float = 0.5
     """The factor of each change. Range: more than 0, at most 1."""
     decay: str | None = None
-    """The decay of the learning rates with every step, instead of `step` and `milestones`; null: none."""
-    end_factor: float = 0.0
-    """The last rate as a factor of the first, with `decay`. Range: at least 0, at most 1. Example: 0.01."""
-    decay_epochs: int | None = None
-    """The epochs after which the decay ends; null: all epochs. Range: at least 1. Example: 20."""
-    warmup_steps: int = 0
-    """The first steps, during which all rates grow linearly. Range: at least 0. Example: 100."""
+    """The decay of the learning rates with every step, to 0, instead of `step` and `milestones`; null: none."""
 
     def __post_init__(self) -> None:
         mistakes = []
@@ -76,11 +68,6 @@ class Schedule:
             )
         if not 0 < self.gamma <= 1:
             mistakes.append(f"schedule.gamma must be in (0, 1]; it is {self.gamma}.")
-        mistakes += self._decay_mistakes()
-        raise_if_any(mistakes)
-
-    def _decay_mistakes(self) -> list[str]:
-        mistakes = []
         if self.decay is not None and self.decay not in DECAYS:
             mistakes.append(f"schedule.decay must be null or one of {', '.join(DECAYS)}; it is {self.decay!r}.")
         if self.decay is not None and (self.step is not None or self.milestones):
@@ -88,15 +75,7 @@ class Schedule:
                 f"schedule.decay is {self.decay}, and schedule.step or schedule.milestones change the rates too; give "
                 "one of them and leave the others null or empty."
             )
-        if not 0 <= self.end_factor <= 1:
-            mistakes.append(f"schedule.end_factor must be in [0, 1]; it is {self.end_factor}.")
-        if self.decay_epochs is not None and self.decay_epochs < 1:
-            mistakes.append(
-                f"schedule.decay_epochs must be at least 1 epoch, or null for all epochs; it is {self.decay_epochs}."
-            )
-        if self.warmup_steps < 0:
-            mistakes.append(f"schedule.warmup_steps must be at least 0; it is {self.warmup_steps}.")
-        return mistakes
+        raise_if_any(mistakes)
 
     def changes(self, epochs: int) -> tuple[int, ...]:
         """Return the epochs, among the first ``epochs``, after which the learning rates change."""
@@ -107,17 +86,10 @@ class Schedule:
         for change in self.changes(epochs):
             if change < epoch:
                 lr *= self.gamma
-        return lr * self._factor((epoch - 1) * steps + step, (self.decay_epochs or epochs) * steps)
-
-    def _factor(self, done: int, end: int) -> float:
-        """Return the factor of the rates after ``done`` steps, if the decay ends after ``end``."""
-        if done < self.warmup_steps:
-            return (done + 1) / (self.warmup_steps + 1)
         if self.decay is None:
-            return 1.0
-        share = (done - self.warmup_steps) / (end - self.warmup_steps) if done < end else 1.0
-        remaining = (1 + math.cos(math.pi * share)) / 2 if self.decay == "cosine" else 1 - share
-        return self.end_factor + (1 - self.end_factor) * remaining
+            return lr
+        share = min(1.0, ((epoch - 1) * steps + step) / (epochs * steps))
+        return lr * ((1 + math.cos(math.pi * share)) / 2 if self.decay == "cosine" else 1 - share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +98,10 @@ class TrainingConfig:
 
     ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of a user-defined class, imported when it is used.
 
-    During ``warmup_epochs`` only the head and the proxies are trained. Then the stages of the backbone
-    (:func:`trainables.models.stages.stages`) begin to learn from the top, a further one every ``unfreeze_epochs`` (0:
-    all at once), which is the gradual unfreezing of ULMFiT (Howard and Ruder, ACL 2018, section 3.3). The k-th stage
-    from the top has ``layer_decay``^k times the rate ``lr``, as in BEiT's code (Bao et al., ICLR 2022).
+    During ``warmup_epochs`` only the head and the proxies are trained.
 
-    With a ``gradient_chunk`` a batch is embedded in chunks of that many images, with the gradients of the whole batch
-    (:mod:`trainables.training.chunks`). With ``ema`` > 0 the network that is validated and kept has exponential moving
-    averages of the weights, with this decay (:mod:`trainables.training.averages`).
+    With ``ema`` > 0 the network that is validated and kept has exponential moving averages of the weights, with this
+    decay (:mod:`trainables.training.averages`).
 
     Evaluation resizes images as training does, and takes the centre crop.
     """
@@ -180,21 +148,9 @@ class TrainingConfig:
     """The first epochs, which train only the embedding layer and the proxies; the schedule counts them. Range: at least
     0, at most epochs.
     """
-    layer_decay: float = 1.0
-    """The factor of the learning rate from one stage of the backbone to the one below it. Range: more than 0, at most
-    1. Example: 0.75.
-    """
-    unfreeze_epochs: int = 0
-    """The epochs after which a further stage of the backbone learns, from the top; 0: all learn at once. Range: at
-    least 0. Example: 1.
-    """
     ema: float = 0.0
     """The decay of exponential moving averages of the weights, with which the network is validated and kept; 0: none.
     Range: at least 0, less than 1. Example: 0.99.
-    """
-    gradient_chunk: int | None = None
-    """The images that are embedded at once, with the gradients of the whole batch; null: the whole batch. Range: at
-    least 1. Example: 64.
     """
     compile: str | None = None
     """The mode of `torch.compile` for the network's training steps, compiled in the first epoch of a process;
@@ -245,34 +201,13 @@ class TrainingConfig:
             mistakes.append(f"weight_decay must be at least 0 and finite; it is {self.weight_decay}.")
         if not 0 <= self.warmup_epochs <= self.epochs:
             mistakes.append(f"warmup_epochs must be between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
-        if not 0 < self.layer_decay <= 1:
-            mistakes.append(f"layer_decay must be in (0, 1], where 1 is none; it is {self.layer_decay}.")
-        if self.unfreeze_epochs < 0:
-            mistakes.append(
-                f"unfreeze_epochs must be at least 0, where 0 is all stages at once; it is {self.unfreeze_epochs}."
-            )
-        if self.gradient_chunk is not None and self.gradient_chunk < 1:
-            mistakes.append(
-                f"gradient_chunk must be at least 1 image, or null for whole batches; it is {self.gradient_chunk}."
-            )
         if self.compile is not None and self.compile not in COMPILE_MODES:
             mistakes.append(
                 f"compile must be null or one of {', '.join(COMPILE_MODES)}; it is {self.compile!r}"
                 f"{suggestion(self.compile, COMPILE_MODES)}."
             )
-        if self.compile is not None and self.unfreeze_epochs:
-            mistakes.append(
-                f"compile is {self.compile} and unfreeze_epochs {self.unfreeze_epochs}, and each stage that begins to "
-                "learn would compile the network again; set one of them to null or 0."
-            )
         if not 0 <= self.ema < 1:
             mistakes.append(f"ema must be a decay in [0, 1), such as 0.999, or 0 for no averages; it is {self.ema}.")
-        schedule = self.schedule
-        if schedule.decay and not schedule.end_factor and (schedule.decay_epochs or self.epochs) < self.epochs:
-            mistakes.append(
-                f"schedule.decay_epochs is {schedule.decay_epochs} and epochs {self.epochs}, and with an end_factor of "
-                "0 nothing is learned in between; give a larger end_factor, or null for decay_epochs."
-            )
         if not 0 <= self.cross_batch_memory <= 1:
             mistakes.append(
                 "cross_batch_memory must be a share of the training images, from 0 for no memory to 1; it is "
@@ -286,11 +221,6 @@ class TrainingConfig:
                 f"used; it is {self.memory_warmup_epochs}."
             )
         raise_if_any(mistakes)
-
-    @property
-    def by_stage(self) -> bool:
-        """Return True if the stages of the backbone differ in their rates or in when they begin to learn."""
-        return self.layer_decay < 1 or self.unfreeze_epochs > 0
 
     @property
     def embedding_batch(self) -> int:

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     import torch
 
     from trainables.data.store.view import StoreView
-    from trainables.training.scores import Scores
 
 
 class Diverged(ArithmeticError):
-    """A loss, an embedding or a score that is not finite."""
+    """A loss or an embedding that is not finite."""
 
 
 class EpochTraining(ABC):
@@ -58,8 +57,8 @@ class EpochTraining(ABC):
     @abstractmethod
     def tested(
         cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: "torch.device"
-    ) -> "tuple[StoreView, torch.Tensor | Scores]":
-        """Return ``images``, and their embeddings [N, D], or scores, by the model that was kept at ``checkpoint``."""
+    ) -> "tuple[StoreView, torch.Tensor]":
+        """Return ``images``, and their embeddings [N, D] by the model that was kept at ``checkpoint``."""
 
     def _new_attempt(self, origin: Mapping[str, Any]) -> dict[str, Any] | None:
         """Begin a new attempt, write the ``origin`` and return the newest state of an earlier attempt."""
@@ -87,7 +86,7 @@ class EpochTraining(ABC):
         """Return the costs that the spec asks for.
 
         Args:
-            seconds: the time in which the validation's ``items`` were embedded or scored.
+            seconds: the time in which the validation's ``items`` were embedded.
             items: their number.
             tensors: returns those of the model; called if its size is asked for.
         """

@@ -1,21 +1,16 @@
-"""User-defined trainings with scikit-learn, PyTorch Lightning or sentence-transformers, which are imported when used.
-
-Legend: N items; C classes.
-"""
+"""User-defined trainings with scikit-learn, PyTorch Lightning or sentence-transformers, imported when used."""
 
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.mistakes import Mistakes, suggestion
 from trainables.training.trainable import Items, RepeatedTrainable, Trainable
 
 
@@ -23,8 +18,7 @@ class EstimatorTrainable(RepeatedTrainable):
     """An estimator of scikit-learn, or anything with ``fit`` and one of ``transform``, ``predict_proba``.
 
     An epoch is a fit to the training items and their labels, so ``training.epochs`` is 1. The estimator is fitted again
-    where another training would be loaded: it is never pickled. A class that declares ``metrics``, names of scorers of
-    scikit-learn such as ``accuracy``, is a classifier that these score; its data are split by group or time.
+    where another training would be loaded: it is never pickled.
     """
 
     def estimator(self, params: Mapping[str, Any], *, seed: int) -> Any:
@@ -46,55 +40,6 @@ class EstimatorTrainable(RepeatedTrainable):
         transform = getattr(self._estimator, "transform", None) or self._estimator.predict_proba
         found = transform(items)
         return found.toarray() if hasattr(found, "toarray") else np.asarray(found)  # sparse matrices
-
-    def score(self, items: Items) -> Mapping[str, Any]:
-        """Score the predictions by the scorers of scikit-learn that :attr:`metrics` names.
-
-        ``accuracy`` and ``neg_log_loss`` have a value per item. A class that has no training item has the probability
-        0, which the logarithm takes as the smallest number, as scikit-learn does.
-
-        Raises:
-            Mistakes: the items are of other classes than the training's, or scikit-learn has no such scorer.
-        """
-        if items.class_names != self.train.class_names:
-            raise Mistakes(
-                "A classifier predicts the classes that it was trained on, and the items to score are of others; set "
-                "split.by to group or time."
-            )
-        return {name: self._scored(name, items) for name in self.metrics}
-
-    def _scored(self, name: str, items: Items) -> Any:
-        from sklearn.metrics import get_scorer
-
-        if name == "accuracy":
-            return np.asarray(self._estimator.predict(items.items)) == items.labels
-        if name == "neg_log_loss":
-            found_NC = np.asarray(self._estimator.predict_proba(items.items))
-            given_NC = items.labels[:, None] == self._estimator.classes_
-            smallest = np.finfo(found_NC.dtype).eps
-            return np.log((found_NC * given_NC).sum(axis=1).clip(smallest, 1 - smallest))
-        return get_scorer(name)(self._estimator, items.items, items.labels)
-
-    @classmethod
-    def _own_problems(cls) -> Iterator[str]:
-        if cls.score is not EstimatorTrainable.score or not cls.metrics or isinstance(cls.metrics, str):
-            return
-        from sklearn.metrics import get_scorer_names
-
-        known = get_scorer_names()
-        for name in cls.metrics:
-            if name not in known:
-                yield (
-                    f"names the metric {name}, and scikit-learn has no such scorer{suggestion(name, known)}; name "
-                    "another one, or define score."
-                )
-
-    def _probe(self) -> NDArray[Any]:
-        if not self.metrics:
-            return super()._probe()
-        names = ("predict_proba", "decision_function", "predict")
-        predict = next(getattr(self._estimator, name) for name in names if hasattr(self._estimator, name))
-        return np.asarray(predict(self._some_items().items), dtype=np.float64)
 
 
 class LightningTrainable(Trainable):

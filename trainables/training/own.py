@@ -26,7 +26,6 @@ from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath
 from trainables.training.epoch_training import Diverged, EpochTraining, origin_of
 from trainables.training.inputs import learned_labels, opened_images
-from trainables.training.scores import Scores, checked_scores
 from trainables.training.trainable import (
     Items,
     Trainable,
@@ -46,7 +45,7 @@ LINES = 3
 
 
 class OwnTraining(EpochTraining):
-    """A :class:`Trainable` as a training. Items of other classes reach it through ``embed`` or ``score`` alone."""
+    """A :class:`Trainable` as a training. Items of other classes reach it through ``embed`` alone."""
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         super().__init__(spec, device)
@@ -90,13 +89,9 @@ class OwnTraining(EpochTraining):
         if self._validation is None:
             return {}
         begin, views = time.perf_counter(), self._validation.views
-        found = (
-            _scored(self._own, views[0])
-            if self._own.metrics
-            else torch.cat([_embedded(self._own, view) for view in views])
-        )
+        embeddings_ND = torch.cat([_embedded(self._own, view) for view in views])
         seconds = time.perf_counter() - begin
-        metrics = found.means(self.spec.metrics) if isinstance(found, Scores) else self._validation.scores(found)
+        metrics = self._validation.scores(embeddings_ND)
         return metrics | self._costs(seconds, sum(map(len, views)), lambda: _saved(self._own))
 
     def _save(self, record: EpochRecord) -> None:
@@ -105,8 +100,7 @@ class OwnTraining(EpochTraining):
         best, description = None, None
         if self._is_best(record):
             assert self.spec.trainable is not None
-            scored = {"metrics": list(self._own.metrics)} if self._own.metrics else {}
-            origin = {**self._origin, **scored, "epoch": record["epoch"]}
+            origin = {**self._origin, "epoch": record["epoch"]}
             params = dict(self.spec.hyperparameters)
             best = files
             description = TrainableSpec(trainable=self.spec.trainable, params=params, origin=origin).to_json()
@@ -122,48 +116,35 @@ class OwnTraining(EpochTraining):
     @classmethod
     def tested(
         cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: torch.device
-    ) -> tuple[StoreView, Tensor | Scores]:
-        """Return ``images``, and their embeddings or scores. The training is set up with its own items and loaded."""
+    ) -> tuple[StoreView, Tensor]:
+        """Return ``images``, and their embeddings. The training is set up with its own items and loaded."""
         view = opened_images(images).subset(images.class_names)
         files, _ = read_tensors(checkpoint)
         own = _set_up(spec, opened_images(spec.images).subset(spec.train_classes), device)
         try:
             _load(own, files)
-            return view, _scored(own, view) if own.metrics else _embedded(own, view)
+            return view, _embedded(own, view)
         finally:
             own.finish()
 
     def embedded(self, *, backwards: bool = False) -> Tensor:
         """Return the embeddings of the validation items, [N, D], in their order or ``backwards``."""
-        return _embedded(self._own, self._queries(backwards))
-
-    def scored(self, *, backwards: bool = False) -> Scores:
-        """Return the scores of the validation items, in their order or ``backwards``."""
-        return _scored(self._own, self._queries(backwards))
-
-    def _queries(self, backwards: bool) -> StoreView:
         assert self._validation is not None, "it has validation classes"
         view = self._validation.views[0]
         rows = torch.arange(len(view))
-        return view.rows(rows.flip(0) if backwards else rows)
+        return _embedded(self._own, view.rows(rows.flip(0) if backwards else rows))
 
 
 def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable:
     assert spec.trainable is not None
     own = trainable_class(spec.trainable)()
     own.epochs = spec.training.epochs
-    train = _items(view, learned_labels(view, spec))
+    labels_N = learned_labels(view, spec).numpy().astype(np.int64)
+    train = Items(items=view.items, labels=labels_N, class_names=view.class_names)
     seed_epoch(spec.seed, 0)
     with _named(own, "setup"):
         own.setup(dict(spec.hyperparameters), train, seed=spec.seed, device=device)
     return own
-
-
-def _items(view: StoreView, labels_N: Tensor) -> Items:
-    """Return a copy of the items of ``view``; if its classes are groups or periods, with the items' own classes."""
-    if (targets := view.targets) is not None:
-        return Items(items=view.items, labels=targets[0], class_names=targets[1])
-    return Items(items=view.items, labels=labels_N.numpy().astype(np.int64), class_names=view.class_names)
 
 
 def _embedded(own: Trainable, view: StoreView) -> Tensor:
@@ -174,17 +155,6 @@ def _embedded(own: Trainable, view: StoreView) -> Tensor:
     if not torch.isfinite(embeddings_ND).all():
         raise Diverged("The embeddings are not finite.")
     return embeddings_ND
-
-
-def _scored(own: Trainable, view: StoreView) -> Scores:
-    """Score the items of ``view`` by the training's own metrics."""
-    items = _items(view, view.labels_N)
-    with _named(own, "score"), torch.no_grad():
-        found = own.score(items)
-    scores = checked_scores(found, type(own), len(view))
-    if bad := scores.not_finite:
-        raise Diverged(f"score returned {bad} that is not finite.")
-    return scores
 
 
 def _saved(own: Trainable) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from trainables.inference.embedder import available_device
+from trainables.inference.index import ImageIndex
 from trainables.inference.model_files import (
     ModelFiles,
     TrainableSpec,
@@ -28,9 +29,6 @@ from trainables.inference.model_files import (
 )
 from trainables.mistakes import Mistakes
 from trainables.training.trainable import checked_embeddings, has_predictor, trainable_class
-
-if TYPE_CHECKING:
-    from trainables.inference.index.image_index import ImageIndex
 
 
 class OwnModel:
@@ -70,11 +68,6 @@ class OwnModel:
         """Return the SHA-256 of the saved files as a file ``model.safetensors``, regardless of their source."""
         return hashlib.sha256(self._content).hexdigest()
 
-    def predict(self, items: Any) -> Any:
-        """Return what the training's predictor returns for ``items``, without gradients."""
-        with torch.no_grad():
-            return self._predict(items)
-
     def embed(self, items: Any) -> NDArray[np.float32]:
         """Compute embeddings of length 1, [N, D], of several items, in their order.
 
@@ -86,28 +79,27 @@ class OwnModel:
         """
         if not len(items):
             raise Mistakes("There is no item to embed: give at least one.")
-        embeddings_ND = checked_embeddings(self.predict(items), len(items), method="predictor")
+        with torch.no_grad():
+            found = self._predict(items)
+        embeddings_ND = checked_embeddings(found, len(items), method="predictor")
         if not torch.isfinite(embeddings_ND).all():
             raise Mistakes(f"The embeddings of {self.spec.trainable} are not finite; correct or remove these items.")
-        found: NDArray[np.float32] = normalize(embeddings_ND).cpu().numpy()
-        return found
+        unit_ND: NDArray[np.float32] = normalize(embeddings_ND).cpu().numpy()
+        return unit_ND
 
-    def index(self, items: Any, names: Sequence[str] | None = None, *, kind: str | None = None) -> "ImageIndex":
+    def index(self, items: Any, names: Sequence[str] | None = None) -> ImageIndex:
         """Build an index of items for similarity search.
 
         Args:
             items: as for :meth:`embed`.
             names: what they are called in results; ``item 0`` and so on by default.
-            kind: as for :meth:`holdout.Embedder.index`.
 
         Raises:
             Mistakes: the items cannot be embedded, or there are more or fewer names.
         """
-        from trainables.inference.index.image_index import ImageIndex  # imports faiss
-
         embeddings_ND = self.embed(items)
         called = [f"item {row}" for row in range(len(embeddings_ND))] if names is None else names
-        return ImageIndex.of(embeddings_ND, called, self, kind=kind)
+        return ImageIndex.of(embeddings_ND, called, self)
 
 
 def own_model_of(files: ModelFiles, *, device: str | torch.device | None = None, trust_code: bool = False) -> OwnModel:

@@ -6,9 +6,8 @@ Shapes: B images of a batch, N images of a view, D embedding dimensions.
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import invalidate_caches
 from typing import Any, cast
 
@@ -26,13 +25,10 @@ from trainables.losses.memory import Memory, PairLoss
 from trainables.losses.mining import most_pairs
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
-from trainables.models.lora import merged
-from trainables.models.stages import Stage, stages
 from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.averages import Averages, kept_tensors
-from trainables.training.chunks import ChunkedNetwork
 from trainables.training.config import OPTIMIZERS, parameter_group
 from trainables.training.epoch_training import Diverged, EpochTraining, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
@@ -50,30 +46,6 @@ def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[Epoch
             yield training.run_epoch()
     finally:
         training.wait_for_checkpoints()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """The outcome of an epoch's training steps.
-
-    ``loss`` is the mean over the batches, ``used`` counts the pairs, triplets or samples of the loss, and ``together``
-    is the number of trainings in the stack that took the steps.
-    """
-
-    loss: float
-    batches: int
-    used: dict[str, int]
-    together: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearningStage:
-    """Parameters of the backbone that learn at the rate ``lr`` from the epoch ``begins`` on."""
-
-    name: str
-    parameters: list[nn.Parameter]
-    lr: float
-    begins: int
 
 
 class Training(EpochTraining):
@@ -98,7 +70,8 @@ class Training(EpochTraining):
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
         self.learning_network = self._learning_network()
-        self.stages = self._learning_stages()
+        # Before a warm-up freezes them: parameters that are frozen by the model's settings never learn.
+        self._backbone = [parameter for parameter in self.model.backbone.parameters() if parameter.requires_grad]
         self.loss = self._make_loss().to(device)
         self.sampler = BATCH_SAMPLERS[self._config.sampler](
             self.labels_N,
@@ -114,18 +87,15 @@ class Training(EpochTraining):
         self._resume()
 
     def _learning_network(self) -> nn.Module:
-        """Return the model as the training steps call it, compiled or in chunks with these settings.
+        """Return the model as the training steps call it, compiled if the settings say so.
 
         Validation calls the model itself, whose parameters are the same.
         """
-        network: nn.Module = self.model
-        if self._config.compile:
-            # A program for each size of batch: one for all sizes would depend on which of them came first, and a
-            # resumed training would compute other last bits.
-            network = cast(nn.Module, torch.compile(network, mode=self._config.compile, dynamic=False))
-        if self._config.gradient_chunk:
-            network = ChunkedNetwork(network, self._config.gradient_chunk)
-        return network
+        if not self._config.compile:
+            return self.model
+        # A program for each size of batch: one for all sizes would depend on which of them came first, and a resumed
+        # training would compute other last bits.
+        return cast(nn.Module, torch.compile(self.model, mode=self._config.compile, dynamic=False))
 
     def _make_loss(self) -> Loss:
         loss = LOSSES[self.spec.loss](
@@ -145,28 +115,10 @@ class Training(EpochTraining):
         """The loss's memory of earlier batches, if it has one."""
         return self.loss.memory if isinstance(self.loss, PairLoss) else None
 
-    def _learning_stages(self) -> list[LearningStage]:
-        """Return the stages of the backbone that learn, from the top; one stage if they do not differ.
-
-        Called before a warm-up freezes parameters: those that are frozen by the model's settings never learn.
-        """
-        config, backbone = self._config, self.model.backbone
-        whole = Stage(name="backbone", parameters=tuple(backbone.parameters()))
-        found: list[LearningStage] = []
-        for depth, stage in enumerate(reversed(stages(backbone) if config.by_stage else [whole]), start=1):
-            if learning := [parameter for parameter in stage.parameters if parameter.requires_grad]:
-                lr = config.lr * config.layer_decay**depth
-                begins = config.warmup_epochs + len(found) * config.unfreeze_epochs + 1
-                found.append(LearningStage(name=stage.name, parameters=learning, lr=lr, begins=begins))
-        if config.by_stage and found:
-            shown = ", ".join(f"{stage.name} ({stage.lr:.3g}, epoch {stage.begins})" for stage in found)
-            logger.info("The stages of the backbone, with their rates and first epochs: %s.", shown)
-        return found
-
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self._config
         groups = [
-            *(parameter_group(stage.parameters, stage.lr) for stage in self.stages),
+            parameter_group(self._backbone, config.lr),
             parameter_group(self.model.head_parameters(), config.head_lr or config.lr),
             *self.loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]
@@ -190,70 +142,32 @@ class Training(EpochTraining):
 
     def run_epoch(self) -> EpochRecord:
         """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
-        start = time.time()
-        epoch = self.begin_epoch()
-        with self.deterministic:
-            trained = self._train(epoch)
-        return self.end_epoch(start, trained)
-
-    @property
-    def deterministic(self) -> AbstractContextManager[None]:
-        """Return a context that computes as ``training.deterministic`` says."""
-        return deterministic(self.device, self._config.deterministic)
-
-    # The steps of an epoch. In a stack, steps of several trainings at once replace `_train`.
-
-    @property
-    def phase(self) -> tuple[int, bool]:
-        """Return the number of stages that wait in the next epoch, and True if the memory waits too."""
-        epoch = len(self.records) + 1
-        waits = self._memory is not None and epoch <= self._config.memory_warmup_epochs
-        return sum(epoch < stage.begins for stage in self.stages), waits
-
-    @property
-    def first_whole_epoch(self) -> int:
-        """Return the first epoch in which all stages learn and the memory is used."""
-        return max(1, self._config.memory_warmup_epochs + 1, *(stage.begins for stage in self.stages))
-
-    def begin_epoch(self) -> int:
-        """Prepare the network and the loss for the next epoch's steps, and return its number."""
         assert not self.finished, "all epochs are trained already"
-        epoch = len(self.records) + 1
+        start, epoch = time.time(), len(self.records) + 1
+        with deterministic(self.device, self._config.deterministic):
+            loss, batches, used = self._train(epoch)
+        metrics = self._validate()
+        record = EpochRecord(
+            epoch=epoch, loss=loss, batches=batches,
+            metrics=metrics, start=start, end=time.time(), checkpoint=None,
+        )  # fmt: skip
+        if used:
+            record["used"] = used
+        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
+            record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
+        return self._recorded(record)
+
+    def _train(self, epoch: int) -> tuple[float, int, dict[str, int]]:
+        """Take the steps of ``epoch``; return the mean loss, the number of batches, and the counts of the loss."""
         self.set_train_mode(epoch)
-        return epoch
-
-    def set_train_mode(self, epoch: int) -> None:
-        """Set the network and the loss to training mode.
-
-        The stages of the backbone learn, and the loss has a memory, after their warm-up epochs only. A stage that waits
-        normalises by the statistics of the batch and updates the running ones, unless ``model.freeze_bn`` freezes them.
-        """
-        self.model.train()
-        self.loss.train()
-        if self._memory is not None:
-            self._memory.active = epoch > self._config.memory_warmup_epochs
-        for stage in self.stages:
-            for parameter in stage.parameters:
-                parameter.requires_grad_(epoch >= stage.begins)
-
-    def learning_rates(self, epoch: int, step: int, steps: int) -> list[float]:
-        """Return the rate of each optimizer group in a step, counted from 0, of the ``steps`` of ``epoch``."""
-        rate, epochs = self._config.schedule.rate, self._config.epochs
-        return [rate(lr, epoch=epoch, step=step, steps=steps, epochs=epochs) for lr in self._base_rates]
-
-    def set_learning_rates(self, epoch: int, step: int, steps: int) -> None:
-        """Give the optimizer its :meth:`learning_rates`."""
-        for group, lr in zip(self.optimizer.param_groups, self.learning_rates(epoch, step, steps), strict=True):
-            group["lr"] = lr
-
-    def _train(self, epoch: int) -> Trained:
         torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
+        drawn = list(self.sampler.batches(epoch))
+        self.loss.most_pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
         losses: list[Tensor] = []
         used: list[Used | None] = []
-        drawn = self.draw_batches(epoch)
-        batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
         previous: LateValue | None = None
+        batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
         for number, (images, labels_B) in enumerate(batches):
             self.set_learning_rates(epoch, number, len(drawn))
             losses.append(self.step(images, labels_B))
@@ -264,32 +178,40 @@ class Training(EpochTraining):
             previous = late
         assert previous is not None, "an epoch without a batch"
         raise_if_diverged(previous.read(), epoch)
-        return Trained(loss=torch.stack(losses).mean().item(), batches=len(losses), used=summed(used))
+        return torch.stack(losses).mean().item(), len(losses), summed(used)
 
-    def draw_batches(self, epoch: int) -> list[Tensor]:
-        """Return the batches of ``epoch``, whose number of pairs the loss needs, as indices of images."""
-        drawn = list(self._batches(epoch))
-        self.loss.most_pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
-        return drawn
+    def set_train_mode(self, epoch: int) -> None:
+        """Set the network and the loss to training mode.
 
-    def _batches(self, epoch: int) -> Iterable[Tensor]:
-        return self.sampler.batches(epoch)
+        The backbone learns, and the loss has a memory, after their warm-up epochs only. A waiting backbone normalises
+        by the statistics of the batch and updates the running ones, unless ``model.freeze_bn`` freezes them.
+        """
+        self.model.train()
+        self.loss.train()
+        if self._memory is not None:
+            self._memory.active = epoch > self._config.memory_warmup_epochs
+        for parameter in self._backbone:
+            parameter.requires_grad_(epoch > self._config.warmup_epochs)
+
+    def set_learning_rates(self, epoch: int, step: int, steps: int) -> None:
+        """Set the optimizer's rates for a step, counted from 0, of the ``steps`` of ``epoch``."""
+        rate, epochs = self._config.schedule.rate, self.spec.schedule_epochs or self._config.epochs
+        for group, lr in zip(self.optimizer.param_groups, self._base_rates, strict=True):
+            group["lr"] = rate(lr, epoch=epoch, step=step, steps=steps, epochs=epochs)
 
     def load_batch(self, indices_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Load the images of this process's share of a batch, and the labels of the whole batch, onto the device."""
+        """Load the images and the labels of a batch onto the device."""
         images = load(
             self.train_view, indices_B, self._config.augment, self._config.frame,
-            device=self.device, generator=generator, share=self._share(len(indices_B)),
+            device=self.device, generator=generator,
         )  # fmt: skip
         return images, self.labels_N[indices_B].to(self.device)
 
-    def _share(self, batch: int) -> slice:
-        """Return the rows of a batch of ``batch`` images that this process embeds."""
-        return slice(None)
-
     def step(self, images: Tensor, labels_B: Tensor) -> Tensor:
         """Take one optimizer step and return the detached loss."""
-        loss: Tensor = self.loss(self._embeddings(images, len(labels_B)), labels_B)
+        with autocast(self.device, self._config.precision):
+            embeddings_BD: Tensor = self.learning_network(images)
+        loss: Tensor = self.loss(embeddings_BD, labels_B)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self._config.clip_grad is not None:
@@ -299,44 +221,11 @@ class Training(EpochTraining):
             self.averages.update()
         return loss.detach()
 
-    def _embeddings(self, images: Tensor, batch: int) -> Tensor:
-        """Embed a batch of ``batch`` images, attached to the network's graph."""
-        with autocast(self.device, self._config.precision):
-            embeddings_BD: Tensor = self.learning_network(images)
-        return embeddings_BD
-
-    # The end of an epoch: validation, record, checkpoints.
-
-    def end_epoch(self, start: float, trained: Trained, embedded: Sequence[Tensor] | None = None) -> EpochRecord:
-        """Validate an epoch, which began at ``start``, record it and save its checkpoints; see :meth:`run_epoch`.
-
-        ``embedded`` holds the embeddings of :attr:`validated_views` if they are already computed.
-        """
-        metrics = self._validate(embedded)
-        record = EpochRecord(
-            epoch=len(self.records) + 1, loss=trained.loss, batches=trained.batches,
-            metrics=metrics, start=start, end=time.time(), checkpoint=None,
-        )  # fmt: skip
-        if trained.used:
-            record["used"] = trained.used
-        if trained.together > 1:
-            record["together"] = trained.together
-        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
-            record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
-        return self._recorded(record)
-
-    @property
-    def validated_views(self) -> list[StoreView]:
-        """Return the views that an epoch is scored on: the queries, and further gallery images if any."""
-        return [] if self._validation is None else self._validation.views
-
-    def _validate(self, embedded: Sequence[Tensor] | None) -> dict[str, float]:
+    def _validate(self) -> dict[str, float]:
         if self._validation is None:
             return {}
         begin = time.perf_counter()
-        if embedded is None:
-            embedded = [self._embed(view) for view in self.validated_views]
-        embeddings_ND = torch.cat([*embedded])
+        embeddings_ND = torch.cat([self._embed(view) for view in self._validation.views])
         is_finite = bool(torch.isfinite(embeddings_ND).all())  # waits for the device
         seconds = time.perf_counter() - begin
         if not is_finite:
@@ -345,7 +234,7 @@ class Training(EpochTraining):
 
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config
-        with self.deterministic:
+        with deterministic(self.device, config.deterministic):
             return embed(
                 self.model if self.averages is None else self.averages.network, view, config.frame,
                 batch_size=config.embedding_batch, device=self.device, precision=config.precision,
@@ -357,8 +246,6 @@ class Training(EpochTraining):
         best, description = None, None
         if self._is_best(record):
             best = kept_tensors(weights["model"], weights["loss"]) if self.averages is None else self.averages.tensors
-            if self.spec.model.lora_rank:
-                best = merged(best)
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {
@@ -422,9 +309,8 @@ def raise_if_diverged(loss: float, epoch: int) -> None:
 def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
     """Return the description, stored in the checkpoint, of the network that ``spec`` has trained after ``epoch``."""
     return EmbedderSpec(
-        # The initial weights are overwritten by training, and LoRA is merged with them; a frozen backbone's are in
-        # ``origin``.
-        model=replace(spec.model, weights=None, freeze=None, lora_rank=0),
+        # The initial weights are overwritten by training; a frozen backbone's are in ``origin``.
+        model=replace(spec.model, weights=None, freeze=None),
         decoded_side=spec.images.short_side,
         frame=spec.training.frame,
         batch_size=spec.training.embedding_batch,

@@ -1,16 +1,15 @@
 """The interface of a user-defined training, and its declared ranges.
 
 A class has the five methods of :class:`Trainable`; :func:`trainable` makes one of a function. Queue, pruning, resume,
-confirmation, test and verification are those of every training. Items are either embedded and scored as retrieval among
-unseen classes, or scored by the training itself.
+confirmation, test and verification are those of every training. Items are embedded, and scored as retrieval among
+unseen classes.
 
 Legend: N items.
 """
 
 import json
 import random
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,11 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.metrics.table import METRICS, is_retrieval, split_refinement
 from trainables.mistakes import Mistakes, counted, raise_if_any
-from trainables.parts import OURS, load_part
+from trainables.parts import load_part
 from trainables.spec import derived_seed
-from trainables.training.scores import checked_scores
 
 if TYPE_CHECKING:
     import torch
@@ -72,10 +69,7 @@ Range = Float | Int | Choice
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Items:
-    """Items of some classes with their labels, which are positions in ``class_names``.
-
-    In a split by class these are the classes of the items, so every label from 0 to C−1 occurs. In a split by group or
-    time they are all classes of the data set, the same in training, validation and test.
+    """Items of some classes with their labels, which are positions in ``class_names``; every position occurs.
 
     ``items`` are what the data set gives: a list, or float32 [N, F] for embeddings. All of it is a copy.
     """
@@ -91,20 +85,17 @@ class Items:
 class Trainable:
     """A user-defined training, an epoch at a time.
 
-    All methods but :meth:`finish` and :meth:`predictor` are needed, and of :meth:`embed` and :meth:`score` one.
-    ``setup`` comes first, also before ``load``. Before ``setup`` and each ``train_epoch`` the global generators of
-    Python, NumPy and PyTorch are seeded by the trial's seed and the epoch.
+    All methods but :meth:`finish` and :meth:`predictor` are needed. ``setup`` comes first, also before ``load``. Before
+    ``setup`` and each ``train_epoch`` the global generators of Python, NumPy and PyTorch are seeded by the trial's seed
+    and the epoch.
 
     Attributes:
         space: the searched hyperparameters with their ranges and defaults; trial 0 trains the defaults.
-        metrics: the names of all metrics that :meth:`score` returns, the objective by default first; empty if items are
-            embedded.
         tolerance: the largest difference of a metric or loss between two trainings with the same seed. 0: none.
         epochs: the planned epochs of this training, ``training.epochs`` of the search file.
     """
 
     space: ClassVar[Mapping[str, Range]] = {}
-    metrics: ClassVar[Sequence[str]] = ()
     tolerance: ClassVar[float] = 0.0
     epochs: int = 1
 
@@ -120,19 +111,6 @@ class Trainable:
         """Return one embedding per item, in their order: a tensor or an array of numbers [N, D]."""
         raise NotImplementedError
 
-    def score(self, items: Items) -> Mapping[str, Any]:
-        """Return the value of each of :attr:`metrics` on ``items``; higher is better, a loss is ``neg_log_loss``.
-
-        A value is a number, or an array or tensor of one number per item, whose mean is the metric. With values per
-        item, differences are tested against other test classes too; numbers are only compared between seeds.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def _own_problems(cls) -> Iterable[str]:
-        """Return what an adapter finds wrong with the class, as sentences that follow its import path."""
-        return ()
-
     def save(self, folder: Path) -> None:
         """Write all that :meth:`load` needs into the empty ``folder``."""
         raise NotImplementedError
@@ -146,7 +124,7 @@ class Trainable:
 
     @classmethod
     def predictor(cls, folder: Path, params: Mapping[str, Any], *, device: "torch.device") -> Callable[[Any], Any]:
-        """Return the exported model: a function that maps items to embeddings, or for another task to predictions.
+        """Return the exported model: a function that maps items to embeddings.
 
         ``folder`` holds what :meth:`save` wrote, and stays as long as the function is used. There are no training
         items. :func:`holdout.load` needs this method, a search does not.
@@ -154,13 +132,9 @@ class Trainable:
         raise NotImplementedError
 
 
-REQUIRED = ("setup", "train_epoch", "save", "load")
+REQUIRED = ("setup", "train_epoch", "embed", "save", "load")
 
 EXAMPLE = 'space = {"lr": holdout.Float(1e-4, 1e-1, log=True, default=1e-2)}'
-OF_METRICS = 'metrics = ("accuracy", "neg_log_loss")'
-
-STORED = ("labels", "keys")
-"""Arrays of a test's files, which no metric can be named after."""
 
 
 def trainable_class(path: str) -> type[Trainable]:
@@ -178,8 +152,6 @@ def _problems(found: type[Trainable]) -> Iterator[str]:
     for name in REQUIRED:
         if getattr(found, name) is getattr(Trainable, name):
             yield f"has no method {name}; define it, see holdout.Trainable."
-    yield from _score_problems(found)
-    yield from found._own_problems()
     if isinstance(found.tolerance, bool) or not isinstance(found.tolerance, int | float) or not found.tolerance >= 0:
         yield f"has the tolerance {found.tolerance!r}; give a number of at least 0."
     if not isinstance(found.space, Mapping):
@@ -197,28 +169,6 @@ def _problems(found: type[Trainable]) -> Iterator[str]:
 def has_predictor(found: type[Trainable]) -> bool:
     """Return True if the training defines :meth:`Trainable.predictor`."""
     return getattr(found.predictor, "__func__", None) is not getattr(Trainable.predictor, "__func__", None)
-
-
-def _score_problems(found: type[Trainable]) -> Iterator[str]:
-    """Yield what is wrong with the declared metrics, and with the methods that embed or score."""
-    names = found.metrics
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        yield f"must declare its metrics as names, as in `{OF_METRICS}`; they are {names!r:.100}."
-        return
-    own = [base for base in found.__mro__ if not base.__module__.startswith(OURS)]
-    if not names and any("score" in vars(base) for base in own):
-        yield f"has a method score and declares no metrics; name all that it returns, as in `{OF_METRICS}`."
-    elif not names and found.embed is Trainable.embed:
-        yield "has no method embed; define it, or score with its metrics, see holdout.Trainable."
-    elif names and found.score is Trainable.score:
-        yield "declares metrics and has no method score, which returns them; define it, see holdout.Trainable."
-    for name in names:
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-            yield f"has the metric {name!r:.60}; name it with letters, digits and underscores, as in `{OF_METRICS}`."
-        elif name in (*METRICS, *STORED) or is_retrieval(name) or split_refinement(name)[1]:
-            yield f"has the metric {name}, a name that Holdout uses for something else; rename it, as in my_{name}."
-        elif list(names).count(name) > 1:
-            yield f"has the metric {name} more than once; keep one."
 
 
 def seed_epoch(seed: int, epoch: int) -> None:
@@ -258,8 +208,8 @@ def checked_embeddings(found: Any, count: int, method: str = "embed") -> "torch.
 class RepeatedTrainable(Trainable):
     """A training that is not saved: :meth:`load` repeats it up to the saved epoch.
 
-    The embeddings or scores of some training items are saved and compared, so that another model than the saved one is
-    an error. Subclasses extend :meth:`setup`, and increment :attr:`epoch`.
+    The embeddings of some training items are saved and compared, so that another model than the saved one is an error.
+    Subclasses extend :meth:`setup`, and increment :attr:`epoch`.
     """
 
     probed: ClassVar[int] = 16
@@ -269,54 +219,41 @@ class RepeatedTrainable(Trainable):
         self.train, self.seed, self.epoch = train, seed, 0
 
     def save(self, folder: Path) -> None:
-        """Write the epoch, and embeddings or scores to recognise it by."""
+        """Write the epoch, and embeddings to recognise it by."""
         (folder / "epoch.json").write_text(json.dumps(self.epoch))
         np.save(folder / "probe.npy", self._probe())
 
     def _probe(self) -> NDArray[Any]:
-        if self.metrics:
-            some = self._some_items()
-            found = checked_scores(self.score(some), type(self), len(some))
-            return np.concatenate([values.ravel() for values in found.values.values()])
         items = self.train.items[: self.probed]
         probe: NDArray[Any] = checked_embeddings(self.embed(items), len(items)).double().cpu().numpy()
         return probe
-
-    def _some_items(self) -> Items:
-        """Return :attr:`probed` training items, evenly spaced, so that several classes are among them."""
-        train, rows = self.train, np.linspace(0, len(self.train) - 1, min(self.probed, len(self.train))).astype(int)
-        items = train.items[rows] if isinstance(train.items, np.ndarray) else [train.items[row] for row in rows]
-        return Items(items=items, labels=train.labels[rows], class_names=train.class_names)
 
     def load(self, folder: Path) -> None:
         """Train up to the saved epoch.
 
         Raises:
-            Mistakes: the embeddings or scores are not the saved ones.
+            Mistakes: the embeddings are not the saved ones.
         """
         for epoch in range(1, json.loads((folder / "epoch.json").read_text()) + 1):
             seed_epoch(self.seed, epoch)
             self.train_epoch()
         saved, found = np.load(folder / "probe.npy"), self._probe()
         if saved.shape != found.shape or not np.allclose(saved, found, rtol=0, atol=max(self.tolerance, 1e-6)):
-            what = "scores" if self.metrics else "embeddings"
             raise Mistakes(
-                f"Repeated to epoch {self.epoch}, the training gives other {what}, so its model cannot be restored; "
-                "draw random numbers from its seed, or write a holdout.Trainable with save and load."
+                f"Repeated to epoch {self.epoch}, the training gives other embeddings, so its model cannot be "
+                "restored; draw random numbers from its seed, or write a holdout.Trainable with save and load."
             )
 
 
 # A function as a training.
 
 Embed = Callable[[Any], Any]
-Score = Callable[[Items], Mapping[str, Any]]
 
 
 class Report:
     """The callback of a function that trains: ``report(embed, loss=0.3)`` ends an epoch.
 
-    ``embed`` maps items to embeddings and is used until the next report; a training that declares ``metrics`` reports a
-    function ``score`` of :class:`Items` instead. The call of the last epoch does not return.
+    ``embed`` maps items to embeddings and is used until the next report. The call of the last epoch does not return.
 
     Attributes:
         epochs: the planned epochs.
@@ -324,31 +261,19 @@ class Report:
         device: the device to train on.
     """
 
-    def __init__(self, *, epochs: int, seed: int, device: "torch.device", metrics: Sequence[str] = ()) -> None:
+    def __init__(self, *, epochs: int, seed: int, device: "torch.device") -> None:
         self.epochs, self.seed, self.device = epochs, seed, device
-        self._scores = bool(metrics)
         self._goes_on: SimpleQueue[bool] = SimpleQueue()
-        self._reports: SimpleQueue[tuple[Embed | Score, Mapping[str, float]] | BaseException | None] = SimpleQueue()
+        self._reports: SimpleQueue[tuple[Embed, Mapping[str, float]] | BaseException | None] = SimpleQueue()
 
-    def __call__(self, embed: Embed | None = None, *, score: Score | None = None, **numbers: float) -> None:
+    def __call__(self, embed: Embed, **numbers: float) -> None:
         """End an epoch.
 
         Args:
             embed: maps items to embeddings.
-            score: maps :class:`Items` to the declared metrics, as :meth:`Trainable.score` does.
             numbers: are recorded.
-
-        Raises:
-            Mistakes: the function is missing, or is not the one that the training needs.
         """
-        given, other = (score, embed) if self._scores else (embed, score)
-        if not callable(given) or other is not None:
-            raise Mistakes(
-                "The training declares metrics, so it reports a function that returns them: report(score=…)."
-                if self._scores
-                else "The training declares no metrics, so it reports a function that embeds: report(embed)."
-            )
-        self._reports.put((given, numbers))
+        self._reports.put((embed, numbers))
         self._wait()
 
     def _wait(self) -> None:
@@ -366,7 +291,7 @@ class Report:
         except BaseException as error:
             self._reports.put(error)
 
-    def next(self) -> tuple[Embed | Score, Mapping[str, float]] | None:
+    def next(self) -> tuple[Embed, Mapping[str, float]] | None:
         """Let the function run until its next report, and return that; None if the function returns."""
         self._goes_on.put(True)
         found = self._reports.get()
@@ -394,7 +319,7 @@ class FunctionTrainable(RepeatedTrainable):
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
         """Start the thread, which waits."""
         super().setup(params, train, seed=seed, device=device)
-        self._report = report = Report(epochs=self.epochs, seed=seed, device=device, metrics=self.metrics)
+        self._report = report = Report(epochs=self.epochs, seed=seed, device=device)
         function = type(self).function
         Thread(target=report.run, args=(lambda: function(params, train, report),), daemon=True).start()
 
@@ -414,24 +339,16 @@ class FunctionTrainable(RepeatedTrainable):
         """Embed items by the function that was reported."""
         return self._reported(items)
 
-    def score(self, items: Items) -> Mapping[str, Any]:
-        """Score items by the function that was reported."""
-        found: Mapping[str, Any] = self._reported(items)
-        return found
-
     def finish(self) -> None:
         """End the thread."""
         self._report.end()
 
 
-def trainable(
-    *, tolerance: float = 0.0, metrics: Sequence[str] = (), **space: Range
-) -> Callable[[TrainingFunction], type[FunctionTrainable]]:
+def trainable(*, tolerance: float = 0.0, **space: Range) -> Callable[[TrainingFunction], type[FunctionTrainable]]:
     """Return a decorator that makes a training of a function ``train(params, train, report)``.
 
     Args:
         tolerance: see :class:`Trainable`.
-        metrics: see :class:`Trainable`; the function then calls ``report(score=…)``.
         space: the searched hyperparameters.
     """
 
@@ -440,7 +357,6 @@ def trainable(
             "function": staticmethod(function),
             "space": space,
             "tolerance": tolerance,
-            "metrics": metrics,
             "__module__": function.__module__,
             "__doc__": function.__doc__,
         }

@@ -119,7 +119,14 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     assert data is not None, "no mistake was found, but there is no split"
-    return Plan(config=config, folder=folder, split=data.split, spaces=spaces, further_splits=further_splits)
+    return Plan(
+        config=config,
+        folder=folder,
+        split=data.split,
+        spaces=spaces,
+        further_splits=further_splits,
+        predecessor=folder.predecessor_name(),
+    )
 
 
 def records_of(plan: Plan) -> Records | None:

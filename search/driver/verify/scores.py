@@ -13,23 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from search.driver.looks import end_of, looks_taken
 from search.driver.sealed_test import scores_digest, sealed, trained_digests
-from search.driver.stages import final_seeds
 from search.driver.verify.records import Check, Records, as_json, check, differing
 from search.driver.verify.stages import decoded_anew
 from search.plan.plan import best_checkpoint, training_of
-from search.plan.runs import ENDED, RunFolder
-from search.report.summary import summarise
+from search.plan.runs import RunFolder
 from search.selection import Baselines, ImageSet, Ledger, Opening, Selection, baseline_entry, images_in
 from search.stages import BASELINES, Stage, short_study_name
 from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.metrics import metric_name
-from trainables.metrics.table import is_retrieval, refinement_of, superclass_metrics
+from trainables.metrics.table import is_retrieval, superclass_metrics
 
 if TYPE_CHECKING:
     from trainables.metrics.protocol import RetrievalProtocol
@@ -116,43 +113,20 @@ def check_scores(records: Records, selection: Selection, training: ImageSet) -> 
         if selection.baselines is not None or record.get("baselines"):
             yield check(f"{what}: the networks without training", _baseline_problems(what, plan.folder, record))
         folder = plan.folder.path / "test" / record["id"]
-        if plan.config.declared_metrics:
+        yield check(
+            f"{what}: its metrics, from the per-image results",
+            _metric_problems(what, records, selection.test_metrics, record, folder),
+        )
+        if plan.config.trainable is not None:
             yield check(
-                f"{what}: its metrics, {_basis(record)}",
-                _own_metric_problems(what, records, selection.test_metrics, record, folder),
+                f"{what}: its metrics, from the kept embeddings",
+                _embedding_problems(what, records, selection.test_metrics, record, folder),
             )
-        else:
-            yield check(
-                f"{what}: its metrics, from the per-image results",
-                _metric_problems(what, records, selection.test_metrics, record, folder),
-            )
-            if plan.config.trainable is not None:
-                yield check(
-                    f"{what}: its metrics, from the kept embeddings",
-                    _embedding_problems(what, records, selection.test_metrics, record, folder),
-                )
-            yield check(
-                f"{what}: the stored neighbours, samples and thumbnails",
-                _retrieval_problems(what, records, record, folder, images.class_names),
-            )
+        yield check(
+            f"{what}: the stored neighbours, samples and thumbnails",
+            _retrieval_problems(what, records, record, folder, images.class_names),
+        )
         yield check(f"{what}: its digest", _digest_problems(what, record))
-
-
-def check_looks(records: Records) -> Iterator[Check]:
-    """Check the looks at a test whose number of seeds is not fixed: that they follow the plan, and when they ended."""
-    if taken := looks_taken(records.plan.folder):
-        seeds = ", ".join(str(look["seeds"]) for look in taken)
-        yield check(f"test.json: the looks after {seeds} seeds, and their end", _look_problems(records, taken))
-
-
-def _look_problems(records: Records, taken: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    folder, of = records.plan.folder, taken[0]["of"]
-    planned = [{"seeds": seeds, "of": of} for seeds in of[: len(taken)]]
-    yield from differing("test.json looks", taken, planned)
-    yield from differing("test.json looks, as search.yaml plans them,", of, list(records.plan.config.final.looks))
-    if folder.is_tested:
-        end = end_of(folder, summarise(records.search))
-        yield from differing("test.json ended", json.loads(folder.test.read_text())[ENDED], end)
 
 
 def _image_problems(
@@ -171,20 +145,10 @@ def _image_problems(
     yield from differing(f"test.json opening {opening.id} overlap with the training images", record["overlap"], overlap)
 
 
-def _seeds(records: Records, record: Mapping[str, Any]) -> list[int] | None:
-    """Return the seeds of the look that an opening was; None if the seeds of the test are fixed."""
-    return final_seeds(records.search, record["look"]["seeds"]) if record.get("look") else None
-
-
-def _trained(records: Records, loss: str, seeds: list[int] | None) -> list[FrozenTrial]:
-    trials = records.search.trials(loss, Stage.TEST)
-    return [trial for trial in trials if seeds is None or trial.user_attrs["seed"] in seeds]
-
-
-def _finals(records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield, for each complete final training of an opening, its entry in ``test.json`` and its checkpoint's path."""
+def _finals(records: Records, selection: Selection) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield, for each complete final training, its entry in ``test.json`` and its checkpoint's path."""
     for loss in selection.chosen:
-        for trial in _trained(records, loss, _seeds(records, record)):
+        for trial in records.search.trials(loss, Stage.TEST):
             if trial.state == TrialState.COMPLETE:
                 name = {
                     "loss": loss,
@@ -198,22 +162,21 @@ def _finals(records: Records, selection: Selection, record: Mapping[str, Any]) -
 
 def _training_problems(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
     """Check that exactly the complete final trainings were scored, and that they are unchanged."""
-    seeds = _seeds(records, record)
     for loss in selection.chosen:
-        for trial in _trained(records, loss, seeds):
+        for trial in records.search.trials(loss, Stage.TEST):
             if not trial.state.is_finished():
                 name = records.name_of(loss, Stage.TEST)
                 yield f"{name} trial {trial.number}: it is {trial.state.name}, but it was scored."
-    names = [name for name, _ in _finals(records, selection, record)]
+    names = [name for name, _ in _finals(records, selection)]
     stored = [{key: model.get(key) for key in names[0]} for model in record["scores"]]
     yield from differing(f"{what} scores", stored, names)
-    trained = trained_digests(records.search, selection, seeds)
+    trained = trained_digests(records.search, selection)
     yield from differing(f"{what} studies", {name: record["studies"].get(name) for name in trained}, trained)
 
 
 def _model_problems(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
     """Compare the digests of the checkpoints with those of the scored models."""
-    for (name, checkpoint), model in zip(_finals(records, selection, record), record["scores"], strict=True):
+    for (name, checkpoint), model in zip(_finals(records, selection), record["scores"], strict=True):
         path = as_path(checkpoint)
         if not path.is_file():
             yield f"{what}: the scored model {path} is missing."
@@ -235,62 +198,6 @@ def _all_scores(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*record["scores"], *record.get("baselines", [])]
 
 
-def _basis(record: Mapping[str, Any]) -> str:
-    """Return in words what the metrics of a training that scores its items itself are compared with."""
-    metrics, per_item = record["scores"][0]["metrics"], record["scores"][0].get("per_item") or ()
-    numbers = [name for name in metrics if name not in per_item]
-    recorded = f"{', '.join(numbers)} as recorded only (single numbers; --retrain computes those of the validation)"
-    if not per_item:
-        return recorded
-    return f"{', '.join(per_item)} from the values per item" + (f", and {recorded}" if numbers else "")
-
-
-def _own_metric_problems(
-    what: str, records: Records, names: Sequence[str], record: Mapping[str, Any], folder: Path
-) -> Iterator[str]:
-    """Check the files of a training that scores its items itself, and recompute the metrics with a value per item."""
-    keys, labels = _test_images(records)
-    for model in record["scores"]:
-        of_model, per_image = f"{what} {model['per_image']}", _results(folder / model["per_image"])
-        if per_image is None:
-            yield f"{of_model}: the file is missing."
-            continue
-        yield from _content_problems(of_model, model, per_image, names, keys, labels)
-        yield from differing(f"{of_model} arrays", sorted(per_image), sorted(("keys", "labels", *names)))
-        per_item = [name for name in names if per_image[name].ndim]
-        yield from differing(f"{of_model} per_item", model.get("per_item"), per_item)
-        for name in names:
-            values = per_image[name]
-            if values.ndim and len(values) != len(keys):
-                yield f"{of_model} {name}: there are {len(values)} values for {len(keys)} items."
-            elif not math.isclose(model["metrics"][name], float(values.mean()), rel_tol=CLOSE):
-                yield from differing(f"{of_model} {name}", model["metrics"][name], float(values.mean()))
-        yield from _digest_of_file(of_model, model, folder / model["per_image"])
-
-
-def _results(file: Path) -> dict[str, Any] | None:
-    """Return the arrays of a file of per-image results; None if it is missing."""
-    return read_arrays(file) if file.is_file() else None
-
-
-def _content_problems(
-    what: str,
-    model: Mapping[str, Any],
-    per_image: Mapping[str, Any],
-    names: Sequence[str],
-    keys: Sequence[str],
-    labels: Sequence[int],
-) -> Iterator[str]:
-    """Check that a model has the test metrics ``names``, and its file the images of the test classes."""
-    yield from differing(f"{what} metrics", list(model["metrics"]), [metric_name(name) for name in names])
-    yield from differing(f"{what} keys", per_image["keys"].tolist(), keys)
-    yield from differing(f"{what} labels", per_image["labels"].tolist(), labels)
-
-
-def _digest_of_file(what: str, model: Mapping[str, Any], file: Path) -> Iterator[str]:
-    yield from differing(f"{what} sha256", model["sha256"], hashlib.sha256(file.read_bytes()).hexdigest())
-
-
 def _metric_problems(
     what: str, records: Records, names: Sequence[str], record: Mapping[str, Any], folder: Path
 ) -> Iterator[str]:
@@ -302,15 +209,17 @@ def _metric_problems(
 
     keys, labels = _test_images(records)
     superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
-    class_names, test_subsets = records.plan.split.test, records.plan.config.source.test_subsets()
+    class_names, test_subsets = records.plan.split.test, records.plan.config.dataset.source.test_subsets()
     queries = _test_protocol(records, keys).queries_N.tolist()
     for model in _all_scores(record):
-        of_model, per_image = f"{what} {model['per_image']}", _results(folder / model["per_image"])
-        if per_image is None:
+        file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"
+        if not file.is_file():
             yield f"{of_model}: the file is missing."
             continue
-        yield from _content_problems(of_model, model, per_image, names, keys, labels)
-        del per_image["keys"]
+        yield from differing(f"{of_model} metrics", list(model["metrics"]), [metric_name(name) for name in names])
+        per_image = read_arrays(file)
+        yield from differing(f"{of_model} keys", per_image.pop("keys").tolist(), keys)
+        yield from differing(f"{of_model} labels", per_image["labels"].tolist(), labels)
         for name in filter(is_retrieval, per_image):
             yield from differing(f"{of_model} {name} queries", (~np.isnan(per_image[name])).tolist(), queries)
         kept = {part: torch.from_numpy(array) for part, array in per_image.items()}
@@ -328,7 +237,7 @@ def _metric_problems(
                 stored = model["metrics"][subset_name(name, subset)]
                 if not math.isclose(stored, value, rel_tol=CLOSE):
                     yield from differing(f"{of_model} {subset_name(name, subset)}", stored, value)
-        yield from _digest_of_file(of_model, model, folder / model["per_image"])
+        yield from differing(f"{of_model} sha256", model["sha256"], hashlib.sha256(file.read_bytes()).hexdigest())
 
 
 def _embedding_problems(
@@ -340,7 +249,7 @@ def _embedding_problems(
     from search.selection import EMBEDDINGS, test_metrics
     from trainables.data.store.view import protocol_for
 
-    (keys, labels), dataset = _test_images(records), records.plan.config.source
+    (keys, labels), dataset = _test_images(records), records.plan.config.dataset.source
     superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
     for model in record["scores"]:
         file, of_model = folder / EMBEDDINGS / model["per_image"], f"{what} {EMBEDDINGS}/{model['per_image']}"
@@ -368,7 +277,7 @@ def _test_images(records: Records) -> tuple[list[str], list[int]]:
     """Return the keys of the test images, in the order of the data set, and their labels."""
     plan = records.plan
     label_of = {name: label for label, name in enumerate(plan.split.test)}
-    classes = plan.config.source.classes()
+    classes = plan.config.dataset.source.classes()
     images = [(key, label_of[name]) for name, keys in classes.items() if name in label_of for key in keys]
     return [key for key, _ in images], [label for _, label in images]
 
@@ -378,14 +287,14 @@ def _test_protocol(records: Records, keys: Sequence[str]) -> "RetrievalProtocol"
     from trainables.data.store.view import protocol_for
     from trainables.metrics.protocol import RetrievalProtocol
 
-    found = protocol_for(records.plan.config.source, keys)
+    found = protocol_for(records.plan.config.dataset.source, keys)
     return found or RetrievalProtocol.first(len(keys), len(keys))
 
 
 def _test_superclasses(records: Records, labels: Sequence[int]) -> list[int]:
     """Return the superclass of each test image, as an index into the sorted superclasses of the test classes."""
     plan = records.plan
-    superclass_of = plan.config.source.superclasses() or {}
+    superclass_of = plan.config.dataset.source.superclasses() or {}
     of_classes = [superclass_of[name] for name in plan.split.test]
     names = sorted(set(of_classes))
     return [names.index(of_classes[label]) for label in labels]
@@ -468,8 +377,6 @@ def _ranking_problems(
         positives_Q=torch.from_numpy(positives_Q.clip(max=ranks)),  # queries with more positives are not compared
     )
     for name in filter(is_retrieval, per_image):
-        if refinement_of(name):
-            continue  # is not by these neighbours
         if name in AT_R:
             row, k, known_Q = name, ranks, positives_Q <= ranks
         elif (at_k := split_at_k(name)) and at_k[1] <= ranks:

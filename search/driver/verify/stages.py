@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.looks import looks_taken, seeds_to_train
 from search.driver.sealed_test import opened_among_training
-from search.driver.stages import audit_stage, confirm_stages, final_stage, noise_stage, selection_of
+from search.driver.stages import confirm_stages, final_stage, noise_stage, selection_of
 from search.driver.verify.records import Check, Records, as_json, check, differing, shown
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
@@ -92,11 +91,6 @@ def check_noise_trials(records: Records) -> Iterator[Check]:
     yield from _check_stage(records, Stage.NOISE, lambda search: [noise_stage(search)])
 
 
-def check_audited_trials(records: Records) -> Iterator[Check]:
-    """Check that the audited trials are those that the file selects from the pruned ones."""
-    yield from _check_stage(records, Stage.AUDIT, lambda search: [audit_stage(search)])
-
-
 def check_confirmations(records: Records) -> Iterator[Check]:
     """Check that the finalists follow from the search, and that each has the seeds that the rule gives it."""
     if records.search.is_done(Stage.SEARCH):
@@ -145,11 +139,7 @@ def _choice_problems(records: Records) -> Iterator[str]:
 
 def check_final_trainings(records: Records, selection: Selection) -> Iterator[Check]:
     """Check that the final trainings are those of the frozen choice, with the seeds that follow from the file."""
-    taken = [look["seeds"] for look in looks_taken(records.plan.folder)]
-    rounds = [*dict.fromkeys((*taken, seeds_to_train(records.search)))]
-    yield from _check_stage(
-        records, Stage.TEST, lambda search: (final_stage(search, selection, seeds) for seeds in rounds)
-    )
+    yield from _check_stage(records, Stage.TEST, lambda search: [final_stage(search, selection)])
 
 
 # Replay of a stage

@@ -66,7 +66,9 @@ def _trial_problems(records: Records, loss: str, stage: Stage, trials: Sequence[
         if trial.state == TrialState.WAITING:
             continue
         yield from _proposal_problems(records, loss, trial, what)
-        if COPIED_FROM not in trial.user_attrs:  # copied trials keep the numbers and seeds of their search
+        if copied := trial.user_attrs.get(COPIED_FROM):
+            yield from differing(f"{what} {COPIED_FROM}", copied["search"], records.plan.predecessor)
+        else:  # copied trials keep the numbers and seeds of their search
             first = first_with.get(params_of(trial))
             yield from differing(f"{what} replicate_of", trial.user_attrs.get("replicate_of"), first)
             if stage is Stage.SEARCH:

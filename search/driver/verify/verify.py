@@ -13,9 +13,8 @@ from optuna.trial import FrozenTrial
 
 from search.driver.sealed_test import scores_digest
 from search.driver.verify.records import Check, Records, as_json, check, differing, plan_from_rules, records_of
-from search.driver.verify.scores import check_ledger, check_looks, check_scores
+from search.driver.verify.scores import check_ledger, check_scores
 from search.driver.verify.stages import (
-    check_audited_trials,
     check_baselines,
     check_choice,
     check_confirmations,
@@ -128,13 +127,10 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     if Stage.NOISE in plan.config.stages:
         yield from check_studies(records, Stage.NOISE)
     yield from check_studies(records, Stage.SEARCH)
-    if plan.config.search.audit:
-        yield from check_studies(records, Stage.AUDIT)
     yield from check_studies(records, Stage.SELECT)
     yield from check_studies(records, Stage.TEST)
     yield from check_noise_trials(records)
     yield from check_prunings(records)
-    yield from check_audited_trials(records)
     yield from check_confirmations(records)
     selection = stored_selection(folder)
     if selection is not None:
@@ -157,7 +153,6 @@ def _after_the_choice(records: Records, selection: Selection, training: ImageSet
     yield from check_final_trainings(records, selection)
     yield from check_ledger(records, selection)
     yield from check_scores(records, selection, training)
-    yield from check_looks(records)
     yield from check_models(records, selection)
 
 
@@ -251,11 +246,6 @@ class Retraining:
             raise Mistakes(
                 f"--retrain: {search.name}/{study} trial {number} was trained on a GPU and this machine has none; "
                 "verify it where there is one of the same model."
-            )
-        if any("together" in record for record in records):
-            raise Mistakes(
-                f"--retrain: {search.name}/{study} trial {number} was trained in a stack (resources.stack), whose "
-                "rounding differs from a single training; choose one that was not."
             )
         return cls(search=search, study=study, number=int(number))
 

@@ -15,15 +15,12 @@ from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems
 from trainables.data.marks import QUERY, check_galleries
-from trainables.data.split import FEWEST_IMAGES, ClassSplit, check_images, merged_sizes, noisy_labels, split_dataset
-from trainables.data.units import TIME
+from trainables.data.split import ClassSplit, check_images, merged_sizes, noisy_labels, split_dataset
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
     is_retrieval,
-    refinement_of,
     split_subset,
     superclass_metrics,
-    too_many_to_rerank,
 )
 from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.models import ModelConfig
@@ -60,7 +57,7 @@ def _data_keys(config: SearchConfig) -> tuple[str, ...]:
 
 def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
     """Return the split whose seed is ``further`` seeds after the search's own."""
-    dataset = config.source
+    dataset = config.dataset.source
     try:
         classes = dataset.classes()
         split = split_dataset(
@@ -87,9 +84,8 @@ def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
 
 def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
     """Check that every class has images, that batches can be filled, and that metrics can be computed."""
-    fewest = 1 if config.declared_metrics else FEWEST_IMAGES
-    found.check(lambda: check_images(data.split, data.classes, fewest=fewest))
-    found.check(lambda: check_galleries(config.source, data.split, data.classes))
+    found.check(lambda: check_images(data.split, data.classes))
+    found.check(lambda: check_galleries(config.dataset.source, data.split, data.classes))
     found.add(_batch_mistakes(config, data), *BATCH_KEYS)
     found.add(_metric_mistakes(found, config, data))
 
@@ -129,16 +125,11 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
     objective = _given(found, "search.objective", (config.search.objective,))
     during = (*_given(found, "metrics.validation", config.metrics.validation), *objective)
     test = () if isinstance(config.metrics.test, str) else _given(found, "metrics.test", config.metrics.test)
-    dataset, source = config.dataset.name, config.source
+    dataset, source = config.dataset.name, config.dataset.source
     if of_subset := [name for name in dict.fromkeys(during) if split_subset(name)[1]]:
         yield (
             f"metrics: {', '.join(of_subset)} is computed on a part of the test classes, which the validation does not "
             "have; name such metrics in metrics.test only."
-        )
-    if refinements := [name for name in dict.fromkeys(during) if refinement_of(name)]:
-        yield (
-            f"metrics: {', '.join(refinements)} ranks in a second way, which is for the test; name such metrics in "
-            "metrics.test only, and the plain one here."
         )
     subsets, parts = source.test_subsets(), source.parts()
     if unknown := [name for name in test if split_subset(name)[1] not in (None, *subsets)]:
@@ -169,8 +160,6 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
                 f"metrics: k = {k} needs a gallery of {k} images and that of the {len(names)} {part} classes has "
                 f"{images - queries}; name a smaller k."
             )
-        if "reranked" in map(refinement_of, metrics) and (sentence := too_many_to_rerank(images)):
-            yield f"metrics.test: {sentence}"
 
 
 def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:
@@ -196,11 +185,6 @@ def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, 
             f"selection.splits is {config.selection.splits} and split.folds {config.split.folds}; in folds every "
             "training class validates already, so set selection.splits to 1, or split.folds to null."
         )
-    if config.split.by == TIME or config.split.test is not None:
-        if of_noise or of_selection:
-            key = "noise.splits" if of_noise else "selection.splits"
-            raise Mistakes(f"{key}: the parts of the split are given, so there is no other one; leave it out.")
-        return ()
     splits = []
     of_splits = Findings(found.sentences, found.left_out)
     for further in range(1, max(of_noise, of_selection) + 1):
@@ -237,7 +221,7 @@ OF_IMAGES = {
 
 def check_features(found: Findings, config: SearchConfig) -> None:
     """Check that the network's input is what the data are, images or features, and that no setting is of the other."""
-    features, backbone = config.source.features(), config.model.backbone
+    features, backbone = config.dataset.source.features(), config.model.backbone
     if features is None and on_features(backbone):
         sentence = (
             f"model.backbone is {backbone}, and the data set {config.dataset.name} has images; name a network "
@@ -282,8 +266,6 @@ def _searched(config: SearchConfig) -> Iterator[str]:
 def check_gallery(found: Findings, config: SearchConfig) -> None:
     """Check that the objective is a ranking metric if training images are in the gallery."""
     objective, gallery = config.search.objective, config.metrics.gallery
-    if config.declared_metrics:  # any gallery was a mistake of the file
-        return
     if gallery != "validation" and not is_retrieval(objective):
         sentence = (
             f"metrics.gallery is {gallery} and search.objective {objective}, which ranks no images for a query and so "
@@ -309,7 +291,7 @@ def check_images_readable(found: Findings, config: SearchConfig, data: SplitClas
     if config.dataset.name != DRAWN:
         half = (*data.split.train, *data.split.validation)
         keys = [key for name in half for key in data.classes[name]]
-        found.add(unreadable_images(config.source, keys, seconds=LOOK_S))
+        found.add(unreadable_images(config.dataset.source, keys, seconds=LOOK_S))
 
 
 def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:

@@ -1,29 +1,22 @@
-"""Checks of addresses, folders, machines, and of the search that another one starts from."""
+"""Checks of addresses, folders and machines."""
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from search.config.search_config import SearchConfig, differences
+from search.config.search_config import SearchConfig
 from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
-from search.plan.checks.data import BATCH_KEYS
-from search.plan.runs import existing_run, trusted_config
-from search.secrets import expand, health_page, resolved, without_password
-from search.trust import STORAGE
+from search.secrets import expand, health_page, without_password
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes
 from trainables.storage import in_time
-
-if TYPE_CHECKING:
-    from search.plan.stored import StoredSearch
 
 # Addresses and folders.
 
@@ -39,8 +32,6 @@ def check_addresses(found: Findings, config: SearchConfig) -> None:
         found.check(lambda: _check_database("search.storage", storage, STORAGE_SCHEMES, "studies"))
     if uri := config.tracking.uri:
         found.check(lambda: check_tracking(uri))
-    if webhook := config.tracking.webhook:
-        found.check(lambda: _check_webhook(webhook))
     if path := config.checkpoints.storage_path:
         found.check(lambda: _check_store(path))
     if cache := config.dataset.cache:
@@ -157,23 +148,6 @@ def check_tracking(address: str) -> None:
         )
 
 
-def _check_webhook(reference: str) -> None:
-    """Raise :class:`Mistakes` if the variable is not set or holds no address; nothing is posted."""
-    try:
-        address = resolved(reference)
-    except Mistakes as error:
-        raise Mistakes(f"tracking.webhook: {error}") from error
-    try:
-        parts = urlsplit(address)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable()
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise Mistakes(
-            f"tracking.webhook: {reference} holds no address that begins with https:// or http://; export one."
-        )
-
-
 # Machines.
 
 
@@ -182,29 +156,16 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
 
     Ray must be able to start this Python. A cluster's resources are checked on connection, before anything is created.
     """
-    lacking: list[str] = []
     address = os.environ.get("RAY_ADDRESS")
     is_ray = engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray"
     if address and is_ray:
         found.add(_cluster_mistakes(address) or ray_mistakes())
     else:
+        lacking: list[str] = []
         for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
             if not found.left_out.touched(f"resources.{key}"):
                 lacking += _lacking(key, getattr(config.resources, key), there)
         found.add(lacking or (ray_mistakes() if is_ray else ()))
-    if not lacking:
-        found.check(lambda: raise_if_any(_empty_shares(config)), "resources.gpus_per_trial", *BATCH_KEYS)
-
-
-def _empty_shares(config: SearchConfig) -> list[str]:
-    gpus = config.resources.gpus_per_trial
-    smallest = min(config.training_of(loss).batch_size for loss in config.loss_names)
-    if gpus <= max(1, smallest):
-        return []
-    return [
-        f"resources.gpus_per_trial is {gpus:g} and a batch has {smallest} images (training.batch_size), so that a GPU "
-        "would have none of it; give larger batches or ask for fewer GPUs."
-    ]
 
 
 def _lacking(key: str, wanted: float, there: Callable[[], int]) -> list[str]:
@@ -244,88 +205,3 @@ def _cluster_mistakes(address: str) -> list[str]:
             "correct the address, or unset it to search on this machine alone."
         ]
     return []
-
-
-EQUAL = (
-    "dataset",
-    "split",
-    "model",
-    "training",
-    "losses",
-    "training_by_loss",
-    "space",
-    "search.objective",
-    "search.objectives",
-    "search.constraints",
-    "metrics",
-)
-"""Entries on which a trial's value depends, and which must be the same in both searches."""
-
-
-MAY_DIFFER = ("dataset.cache",)
-"""Entries within these that change no value."""
-
-
-def check_learning(found: Findings, config: SearchConfig, runs: Path) -> None:
-    """Check that the searches named by ``search.learn_from`` exist and have chosen for a loss of this search."""
-    for name in config.search.learn_from if isinstance(config.search.learn_from, tuple) else ():
-        from search.plan.stored import StoredSearch  # imports sqlalchemy
-
-        try:
-            folder = existing_run(runs, name)
-            losses = StoredSearch(folder).losses
-        except Mistakes as error:
-            found.add(f"search.learn_from: {sentence}" for sentence in error.sentences)
-            continue
-        if not folder.selection.exists() or not folder.summary.exists():
-            found.add([f"search.learn_from: {name} has not chosen yet; wait until it has, or remove it."])
-        elif not {*losses} & {*config.loss_names}:
-            found.add(
-                [
-                    f"search.learn_from: {name} searches {', '.join(losses)}, and this search none of them; name a "
-                    "search with the same losses."
-                ]
-            )
-
-
-def check_origin(found: Findings, config: SearchConfig, runs: Path) -> None:
-    """Check that the search named by ``search.from`` exists, and that its trials could be this search's own."""
-    origin = config.search.origin
-    if origin is None:
-        return
-    try:
-        folder = existing_run(runs, origin)
-        stored = trusted_config(folder, addresses=(STORAGE,))
-    except Mistakes as error:
-        found.add(f"search.from: {sentence}" for sentence in error.sentences)
-        return
-    from search.plan.stored import StoredSearch  # imports sqlalchemy
-
-    found.add(_different(found, origin, stored, config))
-    found.add(_without_trials(StoredSearch(folder), stored.loss_names))
-
-
-def _different(found: Findings, origin: str, stored: SearchConfig, config: SearchConfig) -> Iterator[str]:
-    from search.plan.growth import growth  # imports these checks
-
-    grown = growth(stored, config)
-    for key, before, after in differences(stored.model_dump(mode="json"), config.model_dump(mode="json")):
-        if grown.covers(key):
-            continue
-        compared = any(f"{key}.".startswith(f"{section}.") for section in EQUAL) and key not in MAY_DIFFER
-        if compared and not found.left_out.touched(key):
-            yield (
-                f"{key}: the search begins with the trials of {origin} (search.from), where it is {before!r}, and here "
-                f"it is {after!r}; make it the same, or remove search.from."
-            )
-
-
-def _without_trials(origin: "StoredSearch", losses: Sequence[str]) -> Iterator[str]:
-    """Yield the losses without trials to copy, and those whose default is unfinished and so would not be trial 0."""
-    for loss in losses:
-        trials = origin.trials(loss)
-        if not trials or not trials[0].state.is_finished():
-            yield (
-                f"search.from: trial 0 of {origin.name}/{loss}, the default, is not finished; `holdout run` the file "
-                f"of {origin.name} first, or remove search.from."
-            )

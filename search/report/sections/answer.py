@@ -157,9 +157,9 @@ def _names(comparison: Comparison, pairs: Sequence[Pair], row: Row) -> str:
 def _setting(comparison: Comparison) -> Iterator[str]:
     split = comparison.split
     if split.folds:
-        classes = f"{split.train_classes} {split.noun} train and validate in {split.folds} folds"
+        classes = f"{split.train_classes} classes train and validate in {split.folds} folds"
     else:
-        classes = f"{split.train_classes} {split.noun} train, {split.validation_classes} validate"
+        classes = f"{split.train_classes} classes train, {split.validation_classes} validate"
     yield f"{classes}, {split.test_classes} test (split {split.digest[:12]})."
     yield from (f"{sentence[0].upper()}{sentence[1:]}." for sentence in protocol_sentences(split))
     if split.gallery < SMALL_VALIDATION:

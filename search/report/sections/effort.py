@@ -36,13 +36,12 @@ _PARTS = {
     "search (running)": (COLOURS[5], ".."),
     "confirmation": (COLOURS[2], ""),
     "final": (COLOURS[3], "\\\\"),
-    "noise and audit": (COLOURS[4], ".."),
+    "noise": (COLOURS[4], ".."),
 }
 _STAGES = {
     Stage.SELECT: "confirmation",
     Stage.TEST: "final",
-    Stage.NOISE: "noise and audit",
-    Stage.AUDIT: "noise and audit",
+    Stage.NOISE: "noise",
 }
 
 

@@ -93,8 +93,6 @@ def _remarks(searched: SearchedLoss) -> Iterator[str]:
         yield _sentence(entry.ended_early)
     if entry.overtuned:
         yield _sentence(entry.overtuned)
-    if entry.audit:
-        yield _sentence(entry.audit.sentence)
     for finding in entry.diagnostics:
         yield _sentence(finding.sentence)
     if searched.constants:

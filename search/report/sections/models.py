@@ -1,6 +1,6 @@
 """The section on the chosen models and the test images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from search.plan.stored import StoredSearch
@@ -8,7 +8,6 @@ from search.report.compared import Comparison
 from search.report.drawing import Figure, Section
 from search.report.pairs import class_scores, per_image_metrics
 from search.report.ranked_test import RankedTest, ranked_test
-from search.report.scored import scored_openings
 from search.report.sections.model_classes import class_dots, class_values, hardest
 from search.report.sections.model_curves import distances, precision_recall, roc
 from search.report.sections.model_pictures import embedding_map, retrieval_gallery
@@ -32,8 +31,6 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
             title=_TITLE,
             pending=("The test classes are sealed; `holdout test` opens them after the choice.",),
         )
-    if (scored := scored_openings(stored.folder.test)[0].scores) and scored[0].per_item is not None:
-        return Section(name=name, title=_TITLE, sentences=(_scored_itself(scored[0].per_item),))
     try:
         test = ranked_test(stored.folder, rows)
     except FileNotFoundError as error:
@@ -60,11 +57,6 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
 
 
 _TITLE = "Models on the test images"
-
-
-def _scored_itself(per_item: Sequence[str]) -> str:
-    kept = f"The test kept a value per item of {', '.join(per_item)}." if per_item else "The test kept numbers only."
-    return f"The training scores its items itself, so there are no rankings, curves or maps to draw. {kept}"
 
 
 def _introduction(test: RankedTest) -> str:

@@ -25,7 +25,6 @@ from search.report.pairs import comparable_halves
 from search.report.rows import Row, RowKey, SeedStatistics
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
-from trainables.metrics.table import is_bounded
 
 if TYPE_CHECKING:
     from matplotlib.patches import Rectangle
@@ -129,14 +128,13 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
     found = [loss_label(comparison, row.search, row.loss) for row in comparison.rows if row.role is Role.TUNED]
     losses = [loss for loss in dict.fromkeys(found) if any(row == loss for row, _ in cells)]
     columns = [name for name in (_DEFAULT, *losses, *_baselines(comparison)) if any(name == to for _, to in cells)]
-    name, in_points = f"pairs-{pairs[0].metric}", is_bounded(pairs[0].metric)
+    name = f"pairs-{pairs[0].metric}"
     with drawn(name, 96 + 32 * len(losses)) as canvas:
         axes = canvas.axes
         for (loss, other), (pair, sign) in cells.items():
             row, column, difference = losses.index(loss), columns.index(other), sign * pair.difference
             colour = FAINT if not pair.differ else GOOD if difference > 0 else BAD
-            number = f"{100 * difference:+.1f}" if in_points else f"{difference:+.3g}"
-            text = f"{number} {_mark(pair, difference)}"
+            text = f"{100 * difference:+.1f} {_mark(pair, difference)}"
             square = axes.add_patch(_square(column, row, colour, filled=pair.differ or pair.same))
             label = axes.text(
                 column, row, text, ha="center", va="center", color=INK, fontsize=min(9, 52 / len(columns))
@@ -146,8 +144,7 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         marks = "≈ not significantly different"
         if pairs[0].within is not None:
             marks = f"= {the_same(pairs[0])}, ? undecided"
-        unit = "points" if in_points else pairs[0].metric
-        label_rows(axes, losses, f"{unit}, row minus column; ↑ higher, ↓ lower, {marks}", losses)
+        label_rows(axes, losses, f"points, row minus column; ↑ higher, ↓ lower, {marks}", losses)
         axes.set_ylim(len(losses) - 0.5, -0.5)
         axes.set_xticks(range(len(columns)), columns, rotation=30, ha="left", rotation_mode="anchor")
         axes.xaxis.tick_top()
@@ -211,8 +208,8 @@ def way_down(comparison: Comparison) -> Figure | None:
     """Plot the objective of each chosen configuration after each stage; None before one was confirmed.
 
     The change from search to final is the optimism of the choice, the change to the test in galleries of the
-    validation's size is the effect of new classes, and the change to the test that of the larger gallery. A metric
-    without galleries has no such stage.
+    validation's size is the effect of new classes, and the change to the test that of the larger gallery. With
+    training images in the validation gallery there is no such stage.
     """
     rows = [row for row in comparison.rows if row.role is Role.TUNED and row.confirmed]
     if not rows:

@@ -49,7 +49,7 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = small_search(
         images,
         training=TRAINING,
-        search={"trials": 6, "audit": 1},
+        search={"trials": 6},
         noise={"seeds": 2, "splits": 1},
         selection={"finalists": 2, "seeds": 2},
         stages=["noise", "search", "select", "test"],

@@ -19,9 +19,8 @@ from support.tampered import Copied
 from search.plan.runs import RunFolder
 from search.report.pairs import class_scores
 from search.selection.retrieval_file import FOLDER, RetrievalFile
-from trainables.metrics.table import REFINEMENTS
 
-METRICS = ["recall_at_1", "map_at_r", "r_precision", *(f"map_at_r_{name}" for name in REFINEMENTS), "nmi"]
+METRICS = ["recall_at_1", "map_at_r", "r_precision", "nmi"]
 DISTRACTORS = "class-15"
 """A test class that is in the gallery only."""
 
@@ -173,9 +172,7 @@ def test_scores_of_other_queries_are_found(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("metrics", "said"), [
-    ({"validation": ["map_at_r_dba"]}, "metrics: map_at_r_dba ranks in a second way, which is for the test"),
     ({"test": ["recall_at_40"]}, "k = 40 needs a gallery of 40 images and that of the 8 test classes has 35"),
-    ({"test": ["nmi_reranked"]}, "nmi_reranked is not known"),
 ])  # fmt: skip
 def test_metrics_that_cannot_be_computed_are_refused(
     manifest: Path, tmp_path: Path, metrics: dict[str, Any], said: str

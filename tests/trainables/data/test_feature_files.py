@@ -246,13 +246,9 @@ def test_rows_of_several_lengths_are_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize("days", [True, False])
-def test_groups_and_times_are_those_of_the_items(tmp_path: Path, suffix: str, days: bool) -> None:
+def test_groups_are_those_of_the_items(tmp_path: Path, suffix: str) -> None:
     count = CLASSES * EACH
     groups = [f"user {row % 5}" for row in range(count)]
-    times = [f"2024-01-{1 + row:02d}" if days else float(row) for row in range(count)]
     path = tmp_path / f"some{suffix}"
-    WRITERS[suffix](path, arrays(groups=groups, times=times))
-    dataset = FeatureFile(file=path)
-    assert dataset.groups() == {f"item {row}": groups[row] for row in range(count)}
-    assert dataset.times() == {f"item {row}": str(times[row]) for row in range(count)}
+    WRITERS[suffix](path, arrays(groups=groups))
+    assert FeatureFile(file=path).groups() == {f"item {row}": groups[row] for row in range(count)}

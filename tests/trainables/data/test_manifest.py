@@ -131,7 +131,7 @@ def test_missing_images_are_counted_and_the_first_is_named(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "which is empty; its first line names the columns path, class, group, part, camera, time."),
+        (b"", "which is empty; its first line names the columns path, class, group, part, camera."),
         (b"path,class\n", "which has no row"),
         (
             b"path,class\na.png\n",

@@ -1,9 +1,8 @@
-"""Neighbours by faiss equal those by plain products, and approximate indexes have the reported recall."""
+"""Neighbours by faiss equal those by plain products, and an index is loaded as it was saved."""
 
 import json
 from pathlib import Path
 
-import faiss
 import numpy as np
 import pytest
 import torch
@@ -15,9 +14,7 @@ from support.stores import ftp_store
 
 import holdout
 from trainables.inference.embedder import Embedder
-from trainables.inference.index.description import IndexKind
-from trainables.inference.index.image_index import ImageIndex, Neighbour
-from trainables.inference.index.structures import TARGET_RECALL, built_index, kind_for
+from trainables.inference.index import ImageIndex, Neighbour
 from trainables.mistakes import Mistakes
 
 Vectors = NDArray[np.float32]
@@ -60,20 +57,9 @@ def by_products(queries_QD: Vectors, vectors_ND: Vectors, k: int) -> list[list[t
     return found
 
 
-def recall_by_products(index: faiss.Index, vectors_ND: Vectors) -> float:
-    """Return the recall@10 of all vectors, each without itself, by counting rows."""
-    _, rows_NK = index.search(vectors_ND, 11)
-    products_NN = vectors_ND.astype(np.float64) @ vectors_ND.T.astype(np.float64)
-    np.fill_diagonal(products_NN, -np.inf)
-    true_NK = np.argsort(-products_NN, axis=1)[:, :10]
-    pairs = enumerate(zip(rows_NK.tolist(), true_NK.tolist()))
-    found = [len(set([row for row in rows if row != own][:10]) & set(true)) for own, (rows, true) in pairs]
-    return sum(found) / (10 * len(vectors_ND))
-
-
 def test_neighbours_are_those_of_plain_products(made: SmallModel, model: Embedder) -> None:
     index = model.index(made.images)
-    assert (len(index), index.description.kind, index.description.recall) == (60, IndexKind.EXACT, None)
+    assert len(index) == 60
     queries = sorted(made.images.rglob("*.png"))[::7]
     embeddings = model.embed(made.images)
     expected = by_products(model.embed(queries), embeddings, 60)
@@ -92,11 +78,10 @@ def test_images_without_a_path_are_numbered(made: SmallModel, model: Embedder) -
     assert index.paths == ("image 0", str(paths[1]), "image 2")
 
 
-@pytest.mark.parametrize("kind", IndexKind)
-def test_what_is_saved_is_what_is_loaded(kind: IndexKind, many: Vectors, model: Embedder, tmp_path: Path) -> None:
+def test_what_is_saved_is_what_is_loaded(many: Vectors, model: Embedder, tmp_path: Path) -> None:
     paths = [f"{number}.jpg" for number in range(len(many))]
     paths[3] = "Zürich \udcff ♥.jpg"  # file names need not be valid text
-    index = ImageIndex.of(many, paths, model, kind=kind)
+    index = ImageIndex.of(many, paths, model)
     index.save(tmp_path / "index")
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.faiss", "index.json", "paths.json"]
     loaded = ImageIndex.load(tmp_path / "index", model)
@@ -105,68 +90,13 @@ def test_what_is_saved_is_what_is_loaded(kind: IndexKind, many: Vectors, model: 
     assert loaded.search(many[:50], 7) == index.search(many[:50], 7)
     assert loaded.search(many[3:4], 1)[0][0].path == paths[3]
     content = json.loads((tmp_path / "index" / "index.json").read_text())
-    assert (content["kind"], content["images"], content["dimensions"]) == (kind, 4000, 24)
+    assert (content["images"], content["dimensions"]) == (4000, 24)
     assert (content["model"], content["weights_sha256"]) == (model.address, model.weights_sha256)
-    assert (content["recall"] is None) == (kind == IndexKind.EXACT)
 
 
-@pytest.mark.parametrize("kind", [IndexKind.IVF, IndexKind.HNSW])
-def test_the_recall_is_what_it_is_said_to_be(kind: IndexKind, many: Vectors) -> None:
-    index, recall = built_index(many, kind)
-    assert recall is not None
-    assert recall.recall_at_10 >= recall.target == TARGET_RECALL
-    assert recall.images == 1000
-    assert f"with {recall.parameter} = {recall.value}." in recall.sentence()
-    # The sample's mean is within four standard errors of a proportion of .99 of 10,000 neighbours.
-    assert recall_by_products(index, many) == pytest.approx(recall.recall_at_10, abs=0.004)
-
-
-def test_the_lists_searched_are_no_more_than_needed(many: Vectors) -> None:
-    index, recall = built_index(many, IndexKind.IVF)
-    assert recall is not None
-    assert 1 < recall.value < index.nlist
-    assert index.nprobe == recall.value
-    index.nprobe = recall.value - 1
-    assert recall_by_products(index, many) < TARGET_RECALL + 0.004
-
-
-def test_a_recall_that_is_not_reached_is_said(monkeypatch: pytest.MonkeyPatch, many: Vectors) -> None:
-    monkeypatch.setattr("trainables.inference.index.structures.TARGET_RECALL", 1.01)
-    index, recall = built_index(many[:500], IndexKind.IVF)
-    assert recall is not None
-    assert (recall.value, recall.recall_at_10) == (index.nlist, 1.0)
-    assert recall.sentence().endswith(", below the target of 1.01.")
-
-
-def test_equal_images_stand_for_each_other(model: Embedder) -> None:
-    """With a hundred copies of each image, any ten of them are valid neighbours."""
-    vectors_ND = np.repeat(np.eye(10, dtype=np.float32), 100, axis=0)
-    _, recall = built_index(vectors_ND, IndexKind.IVF)
-    assert recall is not None
-    assert recall.recall_at_10 == 1
-
-
-def test_as_many_neighbours_as_are_asked_for(many: Vectors, model: Embedder) -> None:
-    """This holds beyond the lists that are searched first."""
-    index = ImageIndex.of(many, [str(row) for row in range(len(many))], model, kind="ivf")
-    found = index.search(many[:3], len(many))
-    assert [len({neighbour.path for neighbour in one}) for one in found] == [len(many)] * 3
-    for one, true in zip(found, by_products(many[:3], many, len(many)), strict=True):
-        np.testing.assert_allclose([neighbour.similarity for neighbour in one], [value for _, value in true], atol=1e-6)
-
-
-def test_exact_up_to_a_million() -> None:
-    assert kind_for(1_000_000, None) == IndexKind.EXACT
-    assert kind_for(1_000_001, None) == IndexKind.IVF
-    assert kind_for(2_000_000, "hnsw") == IndexKind.HNSW
-
-
-@pytest.mark.parametrize("kind", IndexKind)
-def test_a_library_that_is_kept_reads_the_index(
-    kind: IndexKind, many: Vectors, model: Embedder, tmp_path: Path
-) -> None:
+def test_a_library_that_is_kept_reads_the_index(many: Vectors, model: Embedder, tmp_path: Path) -> None:
     """pytorch-metric-learning's inference model loads the file and finds the same neighbours."""
-    index = ImageIndex.of(many, [str(row) for row in range(len(many))], model, kind=kind)
+    index = ImageIndex.of(many, [str(row) for row in range(len(many))], model)
     index.save(tmp_path / "index")
     theirs = InferenceModel(
         torch.nn.Identity(), knn_func=FaissKNN(reset_before=False, reset_after=False), data_device="cpu"
@@ -240,7 +170,7 @@ def _no_description(folder: Path) -> None:
 
 
 def _half_description(folder: Path) -> None:
-    (folder / "index.json").write_text('{"format": 2, "kind": "exact"}')
+    (folder / "index.json").write_text('{"format": 3, "images": 60}')
 
 
 @pytest.mark.parametrize(
@@ -260,7 +190,7 @@ def test_a_damaged_index_is_said_to_be_one(damage: object, made: SmallModel, mod
 def test_an_index_of_another_format(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
     model.index(made.images).save(tmp_path / "index")
     (tmp_path / "index" / "index.json").write_text('{"format": 99}')
-    with pytest.raises(Mistakes, match="an index in the format 99, and this version reads 2; make the index again"):
+    with pytest.raises(Mistakes, match="an index in the format 99, and this version reads 3; make the index again"):
         ImageIndex.load(tmp_path / "index", model)
 
 
@@ -283,10 +213,3 @@ def test_sizes_that_do_not_fit(made: SmallModel, model: Embedder, many: Vectors)
         ImageIndex.of(many, ["a", "b"], model)
     with pytest.raises(Mistakes, match="there are 0 paths, and embeddings of 0 × 24"):
         ImageIndex.of(many[:0], [], model)
-
-
-def test_kinds_that_do_not_fit(made: SmallModel, model: Embedder) -> None:
-    with pytest.raises(Mistakes, match="kind is 'ifv'; give one of exact, ivf, hnsw"):
-        model.index(made.images, kind="ifv")
-    with pytest.raises(Mistakes, match="hnsw is measured on 10 neighbours, and 10 images have fewer"):
-        model.index(made.images / "class-00", kind="hnsw")

@@ -193,9 +193,9 @@ def test_all_mistakes_of_a_class_are_told_at_once() -> None:
     sentences = [sentence.removeprefix("support.own_trainings:Incomplete ") for sentence in said.value.sentences]
     assert [sentence.split(";")[0].split(",")[0] for sentence in sentences] == [
         "has no method train_epoch",
+        "has no method embed",
         "has no method save",
         "has no method load",
-        "has no method embed",
         "has no default for lr",
         "has the range depth = 3",
         "has the name 'not a name' in its space",

@@ -1,4 +1,4 @@
-"""Learning rates equal those of torch's schedulers step by step, in every way of training."""
+"""Learning rates equal those of torch's schedulers step by step."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,23 +6,20 @@ from typing import Any
 
 import pytest
 import torch
+from support.exact_training import CPU
 from support.small_training import small_spec
-from support.stacks import CPU, alone, assert_same, float64, member, records_of
 from torch.optim.lr_scheduler import (
     ConstantLR,
     CosineAnnealingLR,
     LinearLR,
     LRScheduler,
     MultiStepLR,
-    SequentialLR,
 )
 
 from trainables.data.store.spec import StoreSpec
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
-from trainables.training.config import OPTIMIZERS, Schedule, TrainingConfig
-from trainables.training.cross_validation import begin
-from trainables.training.stack import run_epochs, stack_key
+from trainables.training.config import Schedule
 from trainables.training.train import Training
 
 EPOCHS, STEPS = 6, 5
@@ -49,33 +46,14 @@ def theirs(make: Any) -> list[float]:
     return found
 
 
-def warmed(optimizer: Any, steps: int, after: LRScheduler) -> LRScheduler:
-    warm_up = LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)
-    return SequentialLR(optimizer, [warm_up, after], [steps])
-
-
 ALL = EPOCHS * STEPS
 PAIRS: dict[str, tuple[Schedule, Any]] = {
     "constant": (Schedule(), lambda o: ConstantLR(o, factor=1.0)),
     "steps": (Schedule(step=2, gamma=0.3), lambda o: MultiStepLR(o, [2 * STEPS, 4 * STEPS], 0.3)),
     "milestones": (Schedule(milestones=(1, 5), gamma=0.3), lambda o: MultiStepLR(o, [STEPS, 5 * STEPS], 0.3)),
     "cosine": (Schedule(decay="cosine"), lambda o: CosineAnnealingLR(o, ALL)),
-    "cosine to a tenth": (
-        Schedule(decay="cosine", end_factor=0.1), lambda o: CosineAnnealingLR(o, ALL, eta_min=LR * 0.1),
-    ),
     "linear": (Schedule(decay="linear"), lambda o: LinearLR(o, 1.0, 0.0, total_iters=ALL)),
-    "linear until an epoch": (
-        Schedule(decay="linear", end_factor=0.2, decay_epochs=4),
-        lambda o: LinearLR(o, 1.0, 0.2, total_iters=4 * STEPS),
-    ),
-    "warm-up": (Schedule(warmup_steps=7), lambda o: LinearLR(o, 1 / 8, total_iters=7)),
-    "warm-up and cosine": (
-        Schedule(decay="cosine", warmup_steps=7), lambda o: warmed(o, 7, CosineAnnealingLR(o, ALL - 7)),
-    ),
-    "warm-up and linear": (
-        Schedule(decay="linear", warmup_steps=7), lambda o: warmed(o, 7, LinearLR(o, 1.0, 0.0, total_iters=ALL - 7)),
-    ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("schedule", "make"), PAIRS.values(), ids=PAIRS)
@@ -89,23 +67,9 @@ def test_rates_by_epochs_are_torch_s_to_the_last_bit(name: str) -> None:
     assert rates(schedule) == theirs(make)
 
 
-def test_a_shorter_training_has_the_first_rates_of_a_longer_one() -> None:
-    """As the final trainings on all classes do, which end after the best epoch."""
-    short = rates(Schedule(decay="cosine", decay_epochs=EPOCHS), epochs=2)
-    assert short == rates(Schedule(decay="cosine"))
-
-
-def test_rates_stay_at_the_end_factor() -> None:
-    after = rates(Schedule(decay="cosine", end_factor=0.25, decay_epochs=3))[3 * STEPS :]
-    assert after == pytest.approx([LR / 4] * len(after))
-
-
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"decay": "exponential"}, "schedule.decay must be null or one of cosine, linear; it is 'exponential'."),
     ({"decay": "cosine", "step": 2}, "schedule.decay is cosine, and schedule.step or schedule.milestones change"),
-    ({"end_factor": 1.5}, "schedule.end_factor must be in [0, 1]; it is 1.5."),
-    ({"decay_epochs": 0}, "schedule.decay_epochs must be at least 1 epoch"),
-    ({"warmup_steps": -1}, "schedule.warmup_steps must be at least 0; it is -1."),
 ]
 
 
@@ -116,19 +80,12 @@ def test_mistakes_have_sentences(keys: dict[str, Any], sentence: str) -> None:
     assert str(caught.value).startswith(sentence)
 
 
-def test_epochs_without_learning_are_refused() -> None:
-    with pytest.raises(Mistakes, match="with an end_factor of 0 nothing is learned in between"):
-        TrainingConfig(epochs=8, schedule=Schedule(decay="cosine", decay_epochs=4))
-    TrainingConfig(epochs=8, schedule=Schedule(decay="cosine", decay_epochs=4, end_factor=0.1))
-
-
 # A training takes these rates.
 
 
 def scheduled(images: StoreSpec, path: Path) -> TrialSpec:
     spec = small_spec(images, path, epochs=3)
-    schedule = Schedule(decay="cosine", warmup_steps=2)
-    return replace(spec, training=replace(spec.training, batch_size=10, schedule=schedule))
+    return replace(spec, training=replace(spec.training, batch_size=10, schedule=Schedule(decay="cosine")))
 
 
 class Watched(Training):
@@ -156,40 +113,20 @@ def test_every_step_has_its_rate_after_a_resumption_too(images: StoreSpec, tmp_p
     assert len(found) == 3 * steps > 6
     for number, base in enumerate(first._base_rates):
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=base)
-        scheduler = warmed(optimizer, 2, CosineAnnealingLR(optimizer, 3 * steps - 2))
+        scheduler = CosineAnnealingLR(optimizer, 3 * steps)
         for rates_of_step in found:
             assert rates_of_step[number] == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
             optimizer.step()
             scheduler.step()
 
 
-SCHEDULES = (
-    Schedule(decay="cosine", warmup_steps=3),
-    Schedule(decay="linear", end_factor=0.5),
-    Schedule(step=1, gamma=0.3, warmup_steps=2),
-)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_members_of_a_stack_have_their_own_schedules(images: StoreSpec, tmp_path: Path, optimizer: str) -> None:
-    with float64():
-        settings = [{"schedule": schedule, "optimizer": optimizer, "batch_size": 10} for schedule in SCHEDULES]
-        specs = [member(images, tmp_path, number, training=own) for number, own in enumerate(settings)]
-        assert len({stack_key(spec) for spec in specs}) == 1
-        trainings = [Training(spec, CPU) for spec in specs]
-        for _ in range(2):
-            records_of(run_epochs(trainings))
-        assert all(record.get("together") == 3 for training in trainings for record in training.records)
-        for training in trainings:
-            assert_same(training, alone(training.spec, 2))
-
-
-@pytest.mark.slow
-def test_two_processes_have_the_rates_of_one(images: StoreSpec, tmp_path: Path) -> None:
-    with float64():
-        spec = member(images, tmp_path, 0, training={"schedule": SCHEDULES[0], "epochs": 2, "batch_size": 10})
-        shared = begin(spec, CPU, CPU)
-        assert isinstance(shared, Training)
-        while not shared.finished:
-            shared.run_epoch()
-        assert_same(shared, alone(spec, 2))
+def test_a_shorter_training_may_have_the_first_rates_of_a_longer_one(images: StoreSpec, tmp_path: Path) -> None:
+    """As the final trainings on all classes do, which end after the best epoch."""
+    spec = scheduled(images, tmp_path)
+    whole = Watched(spec)
+    shorter = replace(spec.training, epochs=2)
+    short = Watched(replace(spec, training=shorter, schedule_epochs=3, directory=str(tmp_path / "short")))
+    for training in (whole, short):
+        while not training.finished:
+            training.run_epoch()
+    assert short.rates == whole.rates[: len(short.rates)]

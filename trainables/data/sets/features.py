@@ -27,7 +27,7 @@ class FeatureFile(Dataset):
     layout: ClassVar[str] = """\
 embeddings  items × features
 labels      text or whole numbers
-ids, paths, groups, times  if you have them"""
+ids, paths, groups  if you have them"""
 
     file: str | os.PathLike[str] | None = field(
         default=None, metadata={"about": f"a file ({', '.join(SUFFIXES)}) with these arrays"}
@@ -64,13 +64,8 @@ ids, paths, groups, times  if you have them"""
         return self._content().classes
 
     def groups(self) -> dict[str, str]:
-        return self._column(self._content().arrays.groups)
-
-    def times(self) -> dict[str, str | float]:
-        return {**self._column(self._content().arrays.times)}
-
-    def _column(self, values: tuple[str, ...] | None) -> dict[str, str]:
-        return {} if values is None else dict(zip(self._content().arrays.names, values, strict=True))
+        arrays = self._content().arrays
+        return {} if arrays.groups is None else dict(zip(arrays.names, arrays.groups, strict=True))
 
     def identity(self) -> str:
         return "features"

@@ -16,7 +16,7 @@ from trainables.data.sets.folders import RootedDataset
 from trainables.data.sets.published import Classes, grouped, present_below, read_list
 from trainables.mistakes import Mistakes, counted, listed, raise_if_any, suggestion
 
-PATH, CLASS, GROUP, PART, CAMERA, TIME = COLUMNS = ("path", "class", "group", "part", "camera", "time")
+PATH, CLASS, GROUP, PART, CAMERA = COLUMNS = ("path", "class", "group", "part", "camera")
 NEEDED = (PATH, CLASS)
 PARTS = (TRAIN, QUERY, GALLERY)
 SUFFIX = ".csv"
@@ -34,9 +34,9 @@ class Manifest(RootedDataset):
     summary: ClassVar[str] = "images listed in a CSV file, with groups, official queries and galleries, cameras"
     publisher: ClassVar[str] = "yourself"
     layout: ClassVar[str] = """\
-path,class,group,part,camera,time
-shoes/1.jpg,red shoe,shop 7,query,2,2024-03-01
-the last four columns only if you have them"""
+path,class,group,part,camera
+shoes/1.jpg,red shoe,shop 7,query,2
+the last three columns only if you have them"""
 
     file: str | os.PathLike[str] | None = field(default=None, metadata={"about": "a CSV file with these columns"})
     root: str | os.PathLike[str] | None = field(
@@ -105,9 +105,6 @@ the last four columns only if you have them"""
 
     def groups(self) -> dict[str, str]:
         return self._column(GROUP)
-
-    def times(self) -> dict[str, str | float]:
-        return {**self._column(TIME)}
 
     def parts(self) -> dict[str, str]:
         return {key: part for key, part in self._column(PART).items() if part != TRAIN}

@@ -20,7 +20,6 @@ from trainables.data.items import item_bytes, item_digest
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest, image_look, vector_look
-from trainables.data.units import UnitDataset, source_of
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
@@ -126,9 +125,6 @@ def _digest(dataset: Dataset, classes: dict[str, tuple[str, ...]], short_side: i
         short_side,
         [[name, [[key, _stamp(dataset, key)] for key in keys]] for name, keys in classes.items()],
     ]
-    if isinstance(dataset, UnitDataset):
-        targets = dataset.targets()
-        content.append([dataset.target_names(), [targets[key] for keys in classes.values() for key in keys]])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -201,11 +197,8 @@ def _write(
     origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
     images = {"image_keys": keys, "image_digests": digests, "image_looks": looks}
     items = {"features": dataset.features(), "class_names": list(classes), **images}
-    if isinstance(source_of(dataset), ItemDataset):
+    if isinstance(dataset, ItemDataset):
         items["of_items"] = True
-    if isinstance(dataset, UnitDataset):
-        targets = dataset.targets()
-        items |= {"targets": [targets[key] for key in keys], "target_names": list(dataset.target_names())}
     write_json(folder / INDEX, {"format": FORMAT, **origin, **items})
 
 
@@ -219,7 +212,7 @@ def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: in
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
         item = dataset.read(key)
-        if isinstance(source_of(dataset), ItemDataset):
+        if isinstance(dataset, ItemDataset):
             return _item(item)
         if (features := dataset.features()) is not None:
             return _vector(item, features)
@@ -276,7 +269,6 @@ class StoreSize:
 
 def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> StoreSize:
     """Estimate the size of the store of the images ``keys`` from an evenly spaced sample."""
-    dataset = source_of(dataset)
     if (features := dataset.features()) is not None:
         size = len(keys) * (4 * features + OF_AN_IMAGE)
         return StoreSize(expected=size, least=size)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,8 +19,7 @@ class StoreContents:
     """Labels, sizes and names of N images, and their memory-mapped pixels.
 
     If items are vectors, ``features`` is their size, their float32 numbers are in ``pixels``, and there are no sizes.
-    If they are ``of_items`` of another kind, ``pixels`` are their bytes, and ``sizes_N2`` are 1 and their lengths. If
-    classes are groups or periods, ``targets_N`` are the items' own classes, positions in ``target_names``.
+    If they are ``of_items`` of another kind, ``pixels`` are their bytes, and ``sizes_N2`` are 1 and their lengths.
     """
 
     features: int | None
@@ -33,8 +31,6 @@ class StoreContents:
     image_keys: tuple[str, ...]
     image_digests: tuple[str, ...]
     image_looks: tuple[str, ...]
-    targets_N: np.ndarray | None
-    target_names: tuple[str, ...]
 
     @cached_property
     def lengths_N(self) -> np.ndarray:
@@ -69,19 +65,10 @@ def read_contents(path: Path) -> StoreContents:
         image_keys=tuple(index["image_keys"]),
         image_digests=tuple(index["image_digests"]),
         image_looks=tuple(index["image_looks"]),
-        targets_N=_targets(index),
-        target_names=tuple(index.get("target_names", ())),
     )
     if len(pixels) != contents.lengths_N.sum():
         raise Mistakes(f"The image store {str(path)!r} is damaged. Remove it to build it again.")
     return contents
-
-
-def _targets(index: Mapping[str, Any]) -> np.ndarray | None:
-    if "targets" not in index:
-        return None
-    position = {name: number for number, name in enumerate(index["target_names"])}
-    return np.array([position[name] for name in index["targets"]], dtype=np.int64)
 
 
 # Digests identify classes by the content of their images, independent of names, order, file formats and folders. They

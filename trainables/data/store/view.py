@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.data.dataset import Dataset
@@ -51,7 +50,6 @@ class Store:
         self._pixels = contents.pixels
         self.class_names = contents.class_names
         self.image_keys = contents.image_keys
-        self._targets = None if contents.targets_N is None else (contents.targets_N, contents.target_names)
         self._starts_N = torch.from_numpy(np.cumsum(contents.lengths_N) - contents.lengths_N)
 
     @classmethod
@@ -106,13 +104,6 @@ class Store:
             return item_of(self._pixels[start : start + h * w].tobytes())
         return self._pixels[start : start + 3 * h * w].reshape(w, h, 3).transpose(1, 0, 2).copy()
 
-    def targets(self, rows_N: Tensor) -> tuple[NDArray[np.int64], tuple[str, ...]] | None:
-        """Return the own classes of some items and their names, if the store's classes are groups or periods."""
-        if self._targets is None:
-            return None
-        of_all_N, names = self._targets
-        return of_all_N[rows_N.numpy()], names
-
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
         """Return the pixels of one window (int64, inside the image) of each image: uint8 [B, W, H, 3], zero-padded."""
         height, width = windows_B4[:, 2:].amax(dim=0).tolist()
@@ -148,11 +139,6 @@ class StoreView:
     def items(self) -> Any:
         """A copy of the items, as :meth:`Store.items` returns it."""
         return self.store.items(self.rows_N)
-
-    @property
-    def targets(self) -> tuple[NDArray[np.int64], tuple[str, ...]] | None:
-        """The own classes of the items, as :meth:`Store.targets` returns them."""
-        return self.store.targets(self.rows_N)
 
     @property
     def image_keys(self) -> tuple[str, ...]:

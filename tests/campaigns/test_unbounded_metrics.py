@@ -1,4 +1,4 @@
-"""A campaign of a training with its own metrics: tables and report print values as measured, not times 100."""
+"""A campaign with metrics beyond 1: tables and report print values as measured, not times 100."""
 
 import re
 from collections.abc import Iterator
@@ -17,19 +17,17 @@ WRITTEN: dict[str, Any] = {
     "name": "units",
     "study": "two sizes of a set of records",
     "base": {
-        "trainable": "support.own_trainings:Nearest",
+        "trainable": "support.own_trainings:Scales",
         "dataset": {"name": "support.own_trainings:ManyRecords"},
         "training": {"epochs": 2},
-        "search": {"trials": 2, "objective": "neg_distance"},
+        "search": {"trials": 2, "objective": "dists_intra"},
         "split": {"ratio": 0.6},
         "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
     },
     "vary": {"epochs": {"1": {"training.epochs": 1}, "2": {"training.epochs": 2}}},
-    "table": {"rows": ["loss"], "metrics": ["validation", "neg_distance", "hit"]},
-    "published": [
-        {"source": "Table 1", "role": "default", "metrics": ["neg_distance"], "cells": {"nearest 1": [-2.5]}}
-    ],
+    "table": {"rows": ["loss"], "metrics": ["validation", "dists_intra", "dists_inter"]},
+    "published": [{"source": "Table 1", "role": "default", "metrics": ["dists_intra"], "cells": {"scales 1": [2.5]}}],
 }
 
 
@@ -54,15 +52,15 @@ def test_the_numbers_are_as_measured_in_every_table(units: tuple[Campaign, Campa
 
 def test_a_published_number_is_in_the_same_unit(units: tuple[Campaign, CampaignResult]) -> None:
     campaign, result = units
-    assert [cell.published for cell in result.cells if cell.published is not None] == [-2.5]
-    assert any("(-2.500)" in entry for row in campaign_tables(campaign, result, [])[0].rows for entry in row)
+    assert [cell.published for cell in result.cells if cell.published is not None] == [2.5]
+    assert any("(2.500)" in entry for row in campaign_tables(campaign, result, [])[0].rows for entry in row)
 
 
 def test_the_report_says_the_same(units: tuple[Campaign, CampaignResult]) -> None:
     campaign, result = units
     section = study(campaign.config, result)
-    best = max(cell.mean for cell in result.cells if cell.measured == "neg_distance" and cell.mean is not None)
-    assert any(in_unit("neg_distance", best) in figure.finding for figure in section.figures), section.figures
+    best = max(cell.mean for cell in result.cells if cell.measured == "dists_intra" and cell.mean is not None)
+    assert any(in_unit("dists_intra", best) in figure.finding for figure in section.figures), section.figures
     assert not any("in percent" in str(figure.picture) for figure in section.figures)
 
 

@@ -1,0 +1,314 @@
+"""An index of images, queried for the most similar ones: embeddings searched exactly by faiss, and its files.
+
+Shapes: N indexed images, D dimensions, Q queries, K neighbours. numpy, torch and faiss are imported on first use.
+"""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainables.files import DAMAGED, given_path, regular, write_json, write_whole
+from trainables.mistakes import Mistakes, counted
+from trainables.storage import AnyPath
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainables.inference.images import ImageLike
+
+FORMAT = 3
+"""Version of the description, incremented with every change of its keys or their meaning."""
+
+VECTORS, PATHS, DESCRIPTION = "index.faiss", "paths.json", "index.json"
+
+_HEADER = 45
+"""Bytes before the vectors in faiss's file of a flat index; the last 8 are how many numbers follow."""
+
+
+class Embeds(Protocol):
+    """The interface of a model that an index needs."""
+
+    address: str | None
+
+    @property
+    def weights_sha256(self) -> str:
+        """Return the SHA-256 of the weights."""
+
+    def embed(self, images: "ImageLike | Iterable[ImageLike]") -> "NDArray[np.float32]":
+        """Compute embeddings [N, D] of length 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """An indexed image and the cosine similarity, −1 … 1, of its embedding to a query's."""
+
+    path: str
+    similarity: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexDescription:
+    """The description of an index: ``images`` embeddings of ``dimensions`` dimensions.
+
+    ``model`` is the address of the model that embedded them, if it has one, and ``weights_sha256`` identifies it.
+    ``sha256`` identifies the other files of an index that was read from disk, by name.
+    """
+
+    images: int
+    dimensions: int
+    model: str | None
+    weights_sha256: str
+    sha256: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content for ``index.json``."""
+        return {"format": FORMAT, **asdict(self), "similarity": "inner product of vectors of length 1"}
+
+
+class ImageIndex:
+    """Embeddings in a faiss index, the paths of their images, and the model that computed them.
+
+    Created by ``Embedder.index`` and :meth:`load`. ``faiss_index`` is the faiss object, described by ``description``.
+    """
+
+    def __init__(self, faiss_index: Any, paths: Sequence[str], description: IndexDescription, model: Embeds) -> None:
+        self.faiss_index = faiss_index
+        self.paths = tuple(paths)
+        self.description = description
+        self.model = model
+
+    def __repr__(self) -> str:
+        return f"<holdout.ImageIndex of {len(self):,} images>"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @classmethod
+    def of(cls, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str], model: Embeds) -> "ImageIndex":
+        """Build an index of embeddings of length 1 that ``model`` computed for the images at ``paths``.
+
+        Raises:
+            Mistakes: there is no embedding, or their number is not that of the paths.
+        """
+        if embeddings_ND.ndim != 2 or not len(embeddings_ND) or len(embeddings_ND) != len(paths):
+            raise Mistakes(
+                f"An index needs one embedding per path, and at least one; there are {len(paths)} paths, and "
+                f"embeddings of {_shape(embeddings_ND)}."
+            )
+        dimensions = embeddings_ND.shape[1]
+        faiss_index = _faiss().IndexFlatIP(dimensions)
+        faiss_index.add(embeddings_ND.astype("float32", order="C", copy=False))
+        description = IndexDescription(
+            images=len(paths), dimensions=dimensions, model=model.address, weights_sha256=model.weights_sha256
+        )
+        return cls(faiss_index, paths, description, model)
+
+    def query(self, images: "ImageLike | Iterable[ImageLike]", k: int = 10) -> list[list[Neighbour]]:
+        """Find the ``k`` images of the index that are most similar to each of ``images``, the most similar first.
+
+        Args:
+            images: one or several, as for :meth:`Embedder.embed`.
+            k: number of neighbours, at most the number of images in the index.
+
+        Raises:
+            Mistakes: images cannot be read, or ``k`` is out of range.
+        """
+        refuse_neighbours(k, self.description)
+        return self.search(self.model.embed(images), k)
+
+    def search(self, embeddings_QD: "NDArray[np.float32]", k: int = 10) -> list[list[Neighbour]]:
+        """Find neighbours as :meth:`query` does, given embeddings of length 1.
+
+        Raises:
+            Mistakes: the embeddings' dimensions are not the index's, or ``k`` is out of range.
+        """
+        refuse_neighbours(k, self.description)
+        if embeddings_QD.ndim != 2 or embeddings_QD.shape[1] != self.description.dimensions:
+            raise Mistakes(
+                f"The index holds embeddings of {self.description.dimensions} dimensions, and the queries are of "
+                f"{_shape(embeddings_QD)}; give them as queries × {self.description.dimensions}."
+            )
+        queries_QD = embeddings_QD.astype("float32", order="C", copy=False)
+        similarities_QK, rows_QK = self.faiss_index.search(queries_QD, k)
+        return [  # a row is −1 where the similarity is not a number
+            [Neighbour(path=self.paths[row], similarity=similarity) for row, similarity in zip(*found) if row >= 0]
+            for found in zip(rows_QK.tolist(), similarities_QK.tolist())
+        ]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the index into a folder; an index in it is overwritten.
+
+        ``index.faiss`` is faiss's own file, ``paths.json`` lists the paths of its rows, and ``index.json``, written
+        last, is the description, with the digests of both.
+
+        Raises:
+            Mistakes: the folder holds other files, or cannot be written.
+        """
+        path = given_path(os.fspath(folder))
+        refuse_other_folder(path)
+        vectors = _faiss().serialize_index(self.faiss_index).tobytes()
+        paths = json.dumps(self.paths, indent=2).encode()
+        digests = {VECTORS: hashlib.sha256(vectors).hexdigest(), PATHS: hashlib.sha256(paths).hexdigest()}
+        try:
+            (path / DESCRIPTION).unlink(missing_ok=True)  # so that a half-written index is not read
+            write_whole(path / VECTORS, lambda file: file.write(vectors))
+            write_whole(path / PATHS, lambda file: file.write(paths))
+            write_json(path / DESCRIPTION, replace(self.description, sha256=digests).to_json())
+        except OSError as error:
+            raise Mistakes(f"{path} cannot be written ({error.strerror or error}); name another folder.") from error
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], model: Embeds) -> "ImageIndex":
+        """Load the index in a folder; ``model`` has to be the one that embedded its images.
+
+        Raises:
+            Mistakes: there is no index, it is damaged or has another format, or another model made it.
+        """
+        path = given_path(os.fspath(folder))
+        described = read_description(path)
+        if model.weights_sha256 != described.weights_sha256:  # embeddings of two models are not comparable
+            made_by = f"the model {described.model}" if described.model else "another model"
+            given = model.address or "the model given"
+            raise Mistakes(
+                f"The index {path} was made by {made_by}, whose weights are {described.weights_sha256[:12]}…, and "
+                f"those of {given} are {model.weights_sha256[:12]}…; give the model that made it, or make the index "
+                "again."
+            )
+        try:
+            faiss_index = _deserialized(_content(path, VECTORS, described))
+            paths = json.loads(_content(path, PATHS, described))
+            if not isinstance(paths, list) or not all(isinstance(name, str) for name in paths):
+                raise ValueError(f"{PATHS} is not a list of paths")
+            found = (faiss_index.ntotal, faiss_index.d, len(paths))
+            if found != (described.images, described.dimensions, described.images):
+                raise ValueError(
+                    f"{found[0]} vectors of {found[1]} dimensions and {found[2]} paths contradict {DESCRIPTION}"
+                )
+        except (OSError, *DAMAGED) as error:
+            raise _damaged(path, error) from error
+        return cls(faiss_index, paths, described, model)
+
+
+def read_description(folder: AnyPath) -> IndexDescription:
+    """Read ``index.json`` in ``folder``.
+
+    Raises:
+        Mistakes: the folder holds no index, or one that has another format or is damaged.
+    """
+    path = folder / DESCRIPTION
+    try:
+        content = json.loads(regular(path).read_text())
+        if content.get("format") == FORMAT:
+            if not isinstance(model := content["model"], str | None):
+                raise ValueError(f"model is {model!r}")
+            return IndexDescription(
+                images=_count(content["images"]),
+                dimensions=_count(content["dimensions"]),
+                model=model,
+                weights_sha256=str(content["weights_sha256"]),
+                sha256={name: str(content["sha256"][name]) for name in (VECTORS, PATHS)},
+            )
+    except OSError as error:
+        raise Mistakes(
+            f"{folder} is not an index: {DESCRIPTION} cannot be read there ({error.strerror or error}). Give a folder "
+            "that `holdout index` wrote."
+        ) from error
+    except DAMAGED as error:
+        raise _damaged(folder, error) from error
+    raise Mistakes(
+        f"{path} describes an index in the format {content.get('format')!r}, and this version reads {FORMAT}; make the "
+        "index again with this version, or query it with the one that made it."
+    )
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 < value < 2**63:
+        raise ValueError(f"a number is {value!r:.100}")
+    return value
+
+
+def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes:
+    """Return the content of the file ``name`` of an index.
+
+    Raises:
+        ValueError: it is not the file that the description describes.
+        OSError: it cannot be read.
+    """
+    content = regular(folder / name).read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != description.sha256[name]:
+        raise ValueError(f"{name} is not the file that {DESCRIPTION} describes, its SHA-256 is {digest[:12]}…")
+    return content
+
+
+def _deserialized(content: bytes) -> Any:
+    """Return the flat index in ``content``.
+
+    faiss chooses the code that reads a file by its first bytes, and trusts the sizes in it; so both are checked first.
+
+    Raises:
+        ValueError: it is not a flat index by inner product.
+    """
+    faiss = _faiss()
+    numbers = int.from_bytes(content[_HEADER - 8 : _HEADER], "little")
+    if content[:4] != b"IxFI" or len(content) != _HEADER + 4 * numbers:
+        raise ValueError(f"{VECTORS} is not a flat index")
+    try:
+        index = faiss.read_index(faiss.PyCallbackIOReader(io.BytesIO(content).read))
+    except RuntimeError as error:
+        raise ValueError(f"{VECTORS} is not a valid faiss index") from error
+    if index.metric_type != faiss.METRIC_INNER_PRODUCT:
+        raise ValueError(f"the similarity of {VECTORS} is not the inner product")
+    return index
+
+
+def _faiss() -> ModuleType:
+    """Import faiss; its stubs are too incomplete for type checking."""
+    import faiss
+
+    return faiss
+
+
+def refuse_other_folder(folder: AnyPath) -> None:
+    """Raise unless ``folder`` may be written: it does not exist, is empty, or holds an index.
+
+    Raises:
+        Mistakes: ``folder`` is a file, or holds other files.
+    """
+    if folder.is_file():
+        raise Mistakes(f"{folder} is a file, and an index is a folder; name another one.")
+    ours = {VECTORS, PATHS, DESCRIPTION}
+    drafts = tuple(f".{name}." for name in ours)
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    if others := sorted(name for name in names if name not in ours and not name.startswith(drafts)):
+        raise Mistakes(
+            f"{folder} holds files that are not an index's ({others[0]}); name a folder that does not exist, is empty, "
+            "or holds an index, which is overwritten."
+        )
+
+
+def refuse_neighbours(k: int, description: IndexDescription) -> None:
+    """Raise if ``k`` is less than 1 or exceeds the size of the index.
+
+    Raises:
+        Mistakes: it does.
+    """
+    most = description.images
+    if not 1 <= k <= most:
+        fix = f"1 to {most}" if most > 1 else "1"
+        raise Mistakes(f"k is {k}, and the index holds {counted(most, 'image')}; give {fix}.")
+
+
+def _damaged(folder: AnyPath, error: Exception) -> Mistakes:
+    reason = error if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    return Mistakes(f"The index {folder} is damaged ({reason}); make it again.")
+
+
+def _shape(array: "NDArray[Any]") -> str:
+    return " × ".join(map(str, array.shape)) or "no dimension"
