@@ -239,7 +239,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
             "UPDATE trial_params SET param_value = 0.0123 WHERE trial_id = ? AND param_name = 'temperature'",
             c.trial("pnp", 2),
         ),
-        "the enqueued parameters temperature",
+        "selection.json studies small/pnp",
     ),
     "a range": (
         lambda c: c.sql(
