@@ -48,7 +48,6 @@ KEYS: dict[str, Any] = {
         "merge",
         "label_noise",
         "marks",
-        "by",
     ),
     "objective": None,
     "noise": {

@@ -126,6 +126,15 @@ def _class_and_choice(copied: Copied) -> None:
     assert Selection.load(path).studies != frozen.studies
 
 
+def _finalist(copied: Copied) -> int:
+    """Return the number of the trial that is confirmed first."""
+    found = copied.ask(
+        "SELECT value_json FROM trial_user_attributes WHERE trial_id = ? AND key = 'source_trial'",
+        copied.trial("pnp@confirm", 0),
+    )
+    return int(found[0])
+
+
 def _swap_seeds(study: str) -> Change:
     def change(copied: Copied) -> None:
         first, second = (
@@ -237,7 +246,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
     "a parameter": (
         lambda c: c.sql(
             "UPDATE trial_params SET param_value = 0.0123 WHERE trial_id = ? AND param_name = 'temperature'",
-            c.trial("pnp", 2),
+            c.trial("pnp", _finalist(c)),
         ),
         "selection.json studies small/pnp",
     ),
@@ -464,8 +473,8 @@ FILES: dict[str, tuple[Change, str]] = {
         "summary.json losses pnp trials",
     ),
     "a key without a value": (
-        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"].pop("other_splits")),
-        "other_splits: the key is recomputed only",
+        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"].pop("ended_early")),
+        "ended_early: the key is recomputed only",
     ),
     "the number of openings": (lambda c: c.json("summary.json", lambda s: s.update(test_opened=0)), "test_opened"),
     "a time": (lambda c: c.json("summary.json", lambda s: s["time"].update(wall_s=1.0)), "summary.json time wall_s"),
