@@ -126,7 +126,7 @@ def test_a_function_that_is_run_again_must_give_the_same_scores(tmp_path: Path) 
 )
 def test_a_mistake_in_the_code_is_a_sentence(tmp_path: Path, name: str, cause: str, sentences: list[str]) -> None:
     worker = worker_of(spec_of(tmp_path, f"support.own_trainings:{name}", metrics=("hit",)))
-    (news,) = worker.step()
+    news = worker.step()
     worker.end()
     assert news["failure"]["cause"] == cause
     for sentence in sentences:
