@@ -3,12 +3,13 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from support.driving import made_trial
-from support.trees import Trees
+from support.trees import Trees, make_tree
 
 from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config
@@ -42,6 +43,13 @@ SMALL = (
     "metrics.test=all",
     "resources.gpus_per_trial=0",
 )
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
+    """Trees with more images a class than the shared ones, which metrics of ten neighbours need."""
+    above = tmp_path_factory.mktemp("trees")
+    return cache(lambda name: make_tree(name, above / name, classes_per_half=4, images_per_class=6))
 
 
 def configured(recipe: str, *settings: str) -> SearchConfig:
