@@ -255,7 +255,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
     selection = freeze(search)
     assert selection.chosen["pnp"].number == 2
     assert selection.defaults["pnp"].number == 0
-    assert selection.chosen["pnp"].best_epochs == (2, 2), "one of each half"
+    assert selection.chosen["pnp"].best_epochs == (2, 2, 2, 2), "two seeds of two halves"
 
     (queued,) = final_stage(search, selection).studies
     jobs = list(iter(TrialQueue(only(QueuedStage(stage=Stage.TEST, studies=[queued]))).next_trial, None))
