@@ -292,7 +292,7 @@ MESSAGES = {
     "literal_error": "must be {expected}",
     "enum": "must be {expected}",
     "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
+    "greater_than_equal": "must be at least {ge:g}",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "too_short": "must have at least one entry",

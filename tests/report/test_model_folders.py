@@ -16,7 +16,7 @@ from onnxruntime import InferenceSession
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from PIL import Image
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.services import ROOT
 from support.small_search import draw_folder, small_search
 
@@ -44,9 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"finalists": 2, "seeds": 1},
         split={"folds": 2},
     )
-    for search in run_here(path / "runs", [content]):
-        search.close()
-    return path / "runs"
+    return finish(path / "runs", content)
 
 
 def opening(runs: Path) -> tuple[dict[str, Any], Path]:

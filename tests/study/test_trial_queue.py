@@ -234,11 +234,9 @@ def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) ->
     seeds = {}
     for loss in search.config.loss_names:
         rows = [trial.user_attrs for trial in search.study(loss, Stage.SELECT).trials()]
-        assert Counter(row["source_trial"] for row in rows) == {
-            0: 1,
-            1: 2,
-            2: 2,
-        }  # the better two get another seed
+        assert Counter((row["source_trial"], row["half"]) for row in rows) == {
+            (number, half): 2 for number in range(3) for half in (1, 2)
+        }
         seeds[loss] = {row["seed"] for row in rows}
         assert len(seeds[loss]) == 2
         assert not seeds[loss] & {trial.user_attrs["seed"] for trial in search.study(loss, Stage.SEARCH).trials()}
@@ -257,7 +255,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
     selection = freeze(search)
     assert selection.chosen["pnp"].number == 2
     assert selection.defaults["pnp"].number == 0
-    assert selection.chosen["pnp"].best_epochs == (2, 2)
+    assert selection.chosen["pnp"].best_epochs == (2, 2, 2, 2), "two seeds of two halves"
 
     (queued,) = final_stage(search, selection).studies
     jobs = list(iter(TrialQueue(only(QueuedStage(stage=Stage.TEST, studies=[queued]))).next_trial, None))

@@ -14,7 +14,7 @@ import pytest
 from optuna.trial import TrialState
 from PIL import Image
 from support.commands import holdout, holdout_here, plain, stored
-from support.finished_search import run_here
+from support.finished_search import finish, run_here
 from support.small_search import draw_glyphs, small_search
 from support.tampered import Copied
 
@@ -47,9 +47,7 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"finalists": 2, "seeds": 2},
         stages=["noise", "search", "select", "test"],
     )
-    for search in run_here(runs, [content]):
-        search.close()
-    return runs
+    return finish(runs, content)
 
 
 @pytest.fixture
@@ -250,7 +248,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
             "UPDATE trial_params SET param_value = 0.0123 WHERE trial_id = ? AND param_name = 'temperature'",
             c.trial("pnp", _finalist(c)),
         ),
-        "the enqueued parameters temperature",
+        "selection.json studies small/pnp",
     ),
     "a range": (
         lambda c: c.sql(
@@ -549,8 +547,7 @@ def test_a_retrained_trial_is_the_same_bit_for_bit(finished: Path) -> None:
 def test_retraining_finds_a_changed_loss(images: Path, tmp_path: Path) -> None:
     """Before the choice is frozen, no digest covers the loss, so only retraining finds the change."""
     content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 1}, stages=["search"])
-    (search,) = run_here(tmp_path / "runs", [content])
-    search.close()
+    finish(tmp_path / "runs", content)
     copied = Copied(tmp_path / "runs", tmp_path / "copied")
     copied.epoch("pnp", 0, 2, loss=0.5)
     verified(copied.runs)
@@ -561,8 +558,7 @@ def test_retraining_finds_a_changed_loss(images: Path, tmp_path: Path) -> None:
 
 def test_retraining_finds_a_changed_count(images: Path, tmp_path: Path) -> None:
     content = small_search(images, training=TRAINING, losses=["triplet"], search={"trials": 1}, stages=["search"])
-    (search,) = run_here(tmp_path / "runs", [content])
-    search.close()
+    finish(tmp_path / "runs", content)
     assert "4 epochs retrained, bit for bit the same" in verified(tmp_path / "runs", "--retrain", "triplet:0")
     copied = Copied(tmp_path / "runs", tmp_path / "copied")
     copied.epoch("triplet", 0, 2, used={"triplets": 7})

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from PIL import Image
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.small_search import draw_glyphs, small_search
 
 from search.driver.removal import plan_removal
@@ -47,9 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         search={"trials": 4, "seed": 1},
         selection={"finalists": 3, "better_by": 0.0},
     )
-    for search in run_here(folder / "runs", [content]):
-        search.close()
-    return folder / "runs"
+    return finish(folder / "runs", content)
 
 
 @pytest.fixture
@@ -243,8 +241,7 @@ def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
         losses=["pnp"],
         search={"trials": 2},
     )
-    for search in run_here(tmp_path / "runs", [content]):
-        search.close()
+    finish(tmp_path / "runs", content)
     section = section_of(tmp_path / "runs")
     _, models = scored(tmp_path / "runs")
     assert {model["fold"] for model in models} == {1, 2}
@@ -264,8 +261,7 @@ def test_without_a_metric_per_image_there_are_only_curves(tmp_path: Path, image_
         selection={"finalists": 1, "seeds": 1},
     )
     content["search"]["objective"] = "nmi"
-    for search in run_here(tmp_path / "runs", [content]):
-        search.close()
+    finish(tmp_path / "runs", content)
     section = section_of(tmp_path / "runs")
     names = {entry.name for entry in section.figures}
     assert {"precision-recall", "roc", "distances"} < names

@@ -131,16 +131,16 @@ def test_features_and_images_are_copies(tmp_path: Path) -> None:
 )
 def test_a_mistake_in_the_code_is_a_sentence(tmp_path: Path, name: str, cause: str, sentence: str) -> None:
     worker = worker_of(own_spec(tmp_path, f"support.own_trainings:{name}"))
-    (news,) = worker.step()
+    news = worker.step()
     if name == "one_report":
-        (news,) = worker.step()
+        news = worker.step()
     worker.end()
     assert news["failure"]["cause"] == cause
     assert sentence in news["failure"]["reason"]
 
 
 def test_an_exception_names_the_lines_of_the_users_code(tmp_path: Path) -> None:
-    (news,) = worker_of(own_spec(tmp_path, "support.own_trainings:Raising")).step()
+    news = worker_of(own_spec(tmp_path, "support.own_trainings:Raising")).step()
     reason = news["failure"]["reason"]
     assert news["failure"]["cause"] == "CODE_ERROR"
     assert reason.startswith("ZeroDivisionError: division by zero (in Raising.train_epoch: own_trainings.py, line ")
@@ -154,7 +154,7 @@ def test_a_load_that_fails_is_a_failure_of_the_code(tmp_path: Path) -> None:
     first = begin(spec, CPU)
     first.run_epoch()
     first.wait_for_checkpoints()
-    (news,) = worker_of(spec).step()
+    news = worker_of(spec).step()
     assert "in DoesNotLoad.load" in news["failure"]["reason"]
 
 
@@ -164,7 +164,7 @@ def test_a_function_that_cannot_be_repeated_is_refused(tmp_path: Path) -> None:
     first.run_epoch()
     first.wait_for_checkpoints()
     first.end()
-    (news,) = worker_of(spec).step()
+    news = worker_of(spec).step()
     assert "the training gives other embeddings, so its model cannot be restored" in news["failure"]["reason"]
 
 
