@@ -70,8 +70,8 @@ def test_all_is_frozen_before_anything_is_trained_for_the_test(searches: list[Op
         return job.stage is Stage.TEST and not all(search.is_done(Stage.SELECT) for search in searches)
 
     jobs = carry_out(searches, stop_at=frozen_when_needed)
-    assert [job.stage for job in jobs] == [Stage.SEARCH] * 2 + [Stage.SELECT] * 2 + [Stage.TEST] * 2
-    assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b"] * 3
+    assert [job.stage for job in jobs] == [Stage.SEARCH] * 2 + [Stage.SELECT] * 4 + [Stage.TEST] * 2
+    assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b"] * 4
 
 
 def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[OpenedSearch]) -> None:

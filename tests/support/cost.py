@@ -9,5 +9,6 @@ def images_seen(config: SearchConfig) -> float:
     """An upper bound: nothing is pruned, and every default is confirmed and tested too."""
     classes = config.dataset.source.classes()
     images = sum(len(keys) for keys in classes.values()) / 2
-    each = config.search.trials + (config.selection.finalists + 1) * config.selection.seeds + 2 * config.final.seeds
+    seeds = config.selection.seeds or 2
+    each = config.search.trials + (config.selection.finalists + 1) * seeds + 2 * config.final.seeds
     return len(config.loss_names) * each * config.training.epochs * images

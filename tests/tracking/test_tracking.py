@@ -98,7 +98,7 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
     nobody = Projection("http://127.0.0.1:9", "small", None, described(search.plan))
     tracker = Tracker({"small": nobody})
     study = search.study("pnp", Stage.SEARCH)
-    queue = TrialQueue(confirm_stage([search]), listeners=[MlflowUpdates(tracker)])
+    queue = TrialQueue(iter([confirm_stage(search)]), listeners=[MlflowUpdates(tracker)])
     while job := queue.next_trial():
         queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
     assert not tracker.close()
@@ -118,7 +118,7 @@ def test_a_full_disk_is_said_in_a_sentence(
         synchronise(recorded_outcome(search), projection)
         disk.fill()
         tracker = Tracker({"small": projection})
-        queue = TrialQueue(confirm_stage([search]), listeners=[MlflowUpdates(tracker)])
+        queue = TrialQueue(iter([confirm_stage(search)]), listeners=[MlflowUpdates(tracker)])
         while job := queue.next_trial():
             queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
         assert not tracker.close()

@@ -104,15 +104,16 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
     for loss in config.loss_names:
         key = "training" if _batches(config.training_of(loss)) == _batches(config.training) else f"{BY_LOSS}.{loss}"
         keys.setdefault(_batches(config.training_of(loss)), key)
+    fitting = dict(keys)
     for train, _ in data.split.divisions:
         sizes = learned_sizes(data.split, data.classes, train)
-        for (sampler, batch_size, images_per_class), key in keys.items():
-            yield from (
-                f"{key}: {sentence}" for sentence in batch_problems(sampler, sizes, batch_size, images_per_class)
-            )
+        for batches, key in keys.items():
+            if problems := batch_problems(batches[0], sizes, *batches[1:]):
+                fitting.pop(batches, None)
+                yield from (f"{key}: {sentence}" for sentence in problems)
     for half in data.split.halves if config.selection.on != "split" else ():
         sizes = learned_sizes(data.split, data.classes, half)
-        for (sampler, batch_size, images_per_class), key in keys.items():
+        for (sampler, batch_size, images_per_class), key in fitting.items():
             if fitting_batch(sampler, sizes, batch_size, images_per_class) is None:
                 yield (
                     f"{key}: {sampler} can fill no batch of at most {batch_size} from {len(half)} classes, a half of "
