@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-compile bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-choice bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-compile bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-choice bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -105,10 +105,6 @@ bench-embed: setup
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead
 
-# Small trainings in a stack, compared with one at a time; on a GPU if there is one.
-bench-stack: setup
-	$(BIN)/python -m benchmarks.stack
-
 bench-checkpoints: setup
 	$(BIN)/python -m benchmarks.checkpoints
 
@@ -168,7 +164,7 @@ bench-compile: setup
 bench-gpu:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu $(PARTS)
 
-# On the first machine with a GPU: its tests and all measurements, at most 40 minutes, one JSON and one page in build/gpu-day.
+# On the first machine with a GPU: its tests and all measurements, at most 35 minutes, one JSON and one page in build/gpu-day.
 # Nothing is installed, as for test-gpu.
 gpu-day:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu.day build/gpu-day

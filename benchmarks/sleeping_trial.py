@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from ray import tune
@@ -13,24 +12,16 @@ from benchmarks.slots import SECONDS
 class SleepingWorker:
     """Sleeps through the epochs of one trial at a time; nothing heavy is imported in its process."""
 
-    def __init__(self, *, cpus: float, gpus: int) -> None:
+    def __init__(self, *, cpus: float, gpu: bool) -> None:
         self._seconds = float(os.environ[SECONDS])
         self._spec: Any = None
         self._epoch = 0
 
-    @property
-    def directories(self) -> tuple[str, ...]:
-        """The directory of the current trial."""
-        return (self._spec.directory,) if self._spec else ()
-
-    def assign(self, ended: Sequence[str], begun: Sequence[Any]) -> None:
+    def assign(self, spec: Any) -> None:
         """Take the next trial."""
-        if set(ended) & set(self.directories):
-            self._spec = None
-        for self._spec in begun:
-            self._epoch = 0
+        self._spec, self._epoch = spec, 0
 
-    def step(self) -> list[dict[str, Any]]:
+    def step(self) -> dict[str, Any]:
         """Sleep for one epoch and report it."""
         self._epoch += 1
         start = time.time()
@@ -41,7 +32,7 @@ class SleepingWorker:
             "start": start, "end": time.time(), "checkpoint": None,
         }  # fmt: skip
         finished = self._epoch == self._spec.training.epochs
-        return [{"directory": self._spec.directory, "records": [record], "finished": finished}]
+        return {"records": [record], "finished": finished}
 
     def end(self) -> None:
         """Drop the trial."""

@@ -1,4 +1,4 @@
-"""Private parts of Ray, Optuna, MLflow and PyTorch that Holdout uses: where, and the versions they were tested with.
+"""Private parts of Ray, Optuna and MLflow that Holdout uses: where, and the versions they were tested with.
 
 The upper bounds of these libraries in ``pyproject.toml`` are those of ``TESTED``; ``tests/test_private_parts.py`` finds
 every part in the installed versions.
@@ -14,9 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from trainables.mistakes import Failure
 
-TESTED: Mapping[str, str] = MappingProxyType(
-    {"ray": ">=2.60,<2.61", "optuna": ">=5.0,<6", "mlflow": ">=3.17,<4", "torch": ">=2.11,<3"}
-)
+TESTED: Mapping[str, str] = MappingProxyType({"ray": ">=2.60,<2.61", "optuna": ">=5.0,<6", "mlflow": ">=3.17,<4"})
 
 PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -46,9 +44,6 @@ PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
                 "mlflow.tracking.context.registry:resolve_tags",
                 "mlflow.utils.git_utils:get_git_commit",
             ),
-        },
-        "torch": {
-            "trainables/training/distributed/ranks.py": ("torch.distributed.distributed_c10d:_abort_process_group",),
         },
     }
 )

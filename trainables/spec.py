@@ -25,10 +25,9 @@ class EpochRecord(TypedDict):
     ``batches`` is the number of training steps. A user-defined training counts an epoch as one step unless it says
     otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
     the loss summed (:class:`trainables.losses.base.Used`), if it reports them. ``fold`` (from 1) is set in a
-    cross-validation, and ``memory`` on a GPU, for the whole process. ``together`` is the number of trainings in the
-    stack whose steps were taken together, including this one. ``distinct_proxies`` is set for a loss with several
-    proxies a class (:func:`trainables.losses.base.distinct_proxies`). ``classes`` is the objective of each validation
-    class, in an epoch that is the best so far, if the spec asks for it.
+    cross-validation, and ``memory`` on a GPU. ``distinct_proxies`` is set for a loss with several proxies a
+    class (:func:`trainables.losses.base.distinct_proxies`). ``classes`` is the objective of each validation class, in
+    an epoch that is the best so far, if the spec asks for it.
     """
 
     epoch: int
@@ -41,7 +40,6 @@ class EpochRecord(TypedDict):
     used: NotRequired[dict[str, int]]
     fold: NotRequired[int]
     memory: NotRequired[DeviceMemory]
-    together: NotRequired[int]
     distinct_proxies: NotRequired[float]
     reported: NotRequired[dict[str, float]]
     classes: NotRequired[dict[str, float]]

@@ -1,4 +1,4 @@
-"""The program ``make gpu-day``: everything that only a GPU can answer, in at most 40 minutes.
+"""The program ``make gpu-day``: everything that only a GPU can answer, in at most 35 minutes.
 
 Each step is a process with a time limit. After each one ``gpu-day.json`` and ``gpu-day.md`` are written again, so that
 a step that fails or runs out of time costs only its own results.
@@ -46,17 +46,15 @@ class Answer:
 
 PYTEST = ("-m", "pytest", "tests/gpu", "--confcutdir", "tests/gpu", "-o", "filterwarnings=error", "-rs")
 STEPS = (
-    Step(name="tests", question="Do trainings, stacks and metrics compute what a CPU computes?", command=PYTEST,
+    Step(name="tests", question="Do trainings and metrics compute what a CPU computes?", command=PYTEST,
          minutes=9, tables=False),
     Step(name="neighbours", question="Is torch or faiss faster for neighbours and k-means at SOP's size?",
          command=("-m", "benchmarks.gpu", "neighbours"), minutes=5),
     Step(name="feeding", question="Do steps wait for images?", command=("-m", "benchmarks.gpu", "feeding"), minutes=7),
     Step(name="networks", question="What do bfloat16, memory formats, torch.compile and CUDA graphs bring?",
          command=("-m", "benchmarks.gpu", "networks"), minutes=13),
-    Step(name="stack", question="From which size do stacks of trainings pay?", command=("-m", "benchmarks.stack"),
-         minutes=5, tables=False),
 )  # fmt: skip
-"""In 39 minutes at most."""
+"""In 34 minutes at most."""
 
 
 def answered(step: Step, folder: Path) -> Answer:

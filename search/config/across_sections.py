@@ -25,11 +25,6 @@ def goal_mistakes(config: "SearchConfig") -> Iterator[str]:
     elif rule != IDEAL and rule not in names:
         yield f"selection.from_front: {rule} is neither {IDEAL} nor one of the objectives; choose {', '.join(names)}."
     costs = [name for name in config.measured if name in COSTS]
-    if costs and config.resources.stack > 1:
-        yield (
-            f"resources.stack is {config.resources.stack}, and {', '.join(costs)} is measured on trainings that run "
-            "alone; set stack to 1."
-        )
     wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
     freezes = [wish.get("freeze") for wish in wishes if isinstance(wish, Mapping)]
     frozen = config.model.is_frozen or any(entry == BACKBONE or BACKBONE in (entry or ()) for entry in freezes)
@@ -47,7 +42,7 @@ OWN_USES = ("epochs",)
 
 def trainable_mistakes(config: "SearchConfig") -> Iterator[str]:
     """Yield the settings of a search with a user-defined training that are for trainings with a loss."""
-    path, resources = config.trainable, config.resources
+    path = config.trainable
     if [loss.path for loss in config.losses] != [path]:
         yield f"losses: a search trains losses or a trainable, and trainable is {path}; leave losses out."
         return
@@ -60,8 +55,3 @@ def trainable_mistakes(config: "SearchConfig") -> Iterator[str]:
     changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
     for key in changed:
         yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."
-    if resources.stack > 1 or resources.gpus_per_trial > 1:
-        yield (
-            f"resources.stack is {resources.stack} and gpus_per_trial {resources.gpus_per_trial:g}; a training of your "
-            "own runs alone, on at most one GPU: set both to 1 or less."
-        )

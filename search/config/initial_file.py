@@ -242,7 +242,6 @@ resources:
   cpus_per_trial: 1
   gpus_per_trial: {sizes.gpus_per_trial:g}
   # engine: auto         # ray, or local: worker processes of this machine without Ray
-  # stack: 8             # train 8 trials at once with the resources of one, for small networks on a large GPU
 
 # The best trials of a loss (finalists) are trained again with new seeds before one of them is chosen, since the best
 # of many is partly luck.

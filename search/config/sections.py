@@ -146,11 +146,9 @@ class ResourcesSection(ConfigSection):
     cpus_per_trial: float = Field(default=1, gt=0)
     """The CPU cores of a trial."""
     gpus_per_trial: float = Field(default=0, ge=0)
-    """The GPUs of a trial: a part of one, which several trials share, or a whole number, over which each batch is
-    split. Example: 0.25.
+    """The GPU of a trial: 0 for none, a part of one, which several trials share, or 1. Range: at least 0, at most 1.
+    Example: 0.25.
     """
-    stack: int = Field(default=1, ge=1, le=64)
-    """The number of trials that one worker trains together, in the resources of one."""
 
     @field_validator("engine")
     @classmethod
@@ -159,14 +157,10 @@ class ResourcesSection(ConfigSection):
 
     @field_validator("gpus_per_trial")
     @classmethod
-    def _part_of_one_or_whole(cls, gpus_per_trial: float) -> float:
-        if gpus_per_trial > 1 and not gpus_per_trial.is_integer():
-            raise ValueError("must be a part of a GPU, such as 0.5, or a whole number of them")
+    def _at_most_one(cls, gpus_per_trial: float) -> float:
+        if gpus_per_trial > 1:
+            raise ValueError("must be 0, a part of a GPU such as 0.5, or 1, since trials in parallel use further GPUs")
         return gpus_per_trial
-
-    def workers(self, trials: int) -> int:
-        """Return the number of workers that train ``trials`` trials at once."""
-        return -(-trials // self.stack)
 
 
 # Storage of models and records.

@@ -65,7 +65,7 @@ class Need:
 def slots_here(config: SearchConfig) -> int:
     """Return the number of trials that run at once on this machine; counts one GPU, since counting them needs torch."""
     cpus = (os.cpu_count() or 1) / config.resources.cpus_per_trial
-    slots = config.resources.stack * (1 if config.resources.gpus_per_trial else max(1, int(cpus)))
+    slots = 1 if config.resources.gpus_per_trial else max(1, int(cpus))
     return min(slots, config.search.max_concurrent or slots)
 
 

@@ -85,7 +85,7 @@ def _first_classes(plan: Plan) -> tuple[str, ...]:
 
 
 def measured_costs_of(plan: Plan) -> dict[str, Cost]:
-    """Measure the cost of each loss's default on this machine, alone or in a stack, in a temporary process.
+    """Measure the cost of each loss's default on this machine, in a temporary process.
 
     Raises:
         Exception: the error that ended the training, such as out of memory.
@@ -99,7 +99,6 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
             images_of(plan),
             threads=max(1, int(resources.cpus_per_trial)),
             gpu=resources.gpus_per_trial > 0,
-            stack=resources.stack,
         )
         return dict(zip(trainings, found.result(), strict=True))
 
@@ -256,7 +255,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     """Check the memory for all trials at once: processes, weights, gradients and Adam's moments."""
     slots, resources = slots_here(plan.config), plan.config.resources
     of_trials = 0 if resources.gpus_per_trial or plan.config.trainable else slots * 16 * numbers_of(plan.config)
-    need = resources.workers(slots) * PROCESS_BYTES + of_trials
+    need = slots * PROCESS_BYTES + of_trials
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
@@ -338,11 +337,10 @@ def _slots(config: SearchConfig, here: Node) -> int:
 
 
 def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:
-    """Check that as many trials, or stacks, fit on a GPU as ``gpus_per_trial`` allows."""
+    """Check that as many trials fit on a GPU as ``gpus_per_trial`` allows."""
     need, fit = fitting(memory)
-    what = "trial" if resources.stack == 1 else f"stack of {resources.stack}"
-    found = f"a {what} takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
-    mend = too_tight(resources.gpus_per_trial, memory, resources.stack)
+    found = f"a trial takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
+    mend = too_tight(resources.gpus_per_trial, memory)
     return CheckResult(check="gpu share", state="failed" if mend else "ok", found=found, mend=mend or "")
 
 

@@ -131,7 +131,6 @@ class GpuMemoryCheck(TrialListener):
 
     def __init__(self, resources: ResourcesSection) -> None:
         self._gpus_per_trial = resources.gpus_per_trial
-        self._stack = resources.stack
         self._most = 0
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
@@ -139,6 +138,6 @@ class GpuMemoryCheck(TrialListener):
         memory = record.get("memory")
         if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
             return
-        if sentence := too_tight(self._gpus_per_trial, memory, self._stack):
+        if sentence := too_tight(self._gpus_per_trial, memory):
             self._most = memory["peak"]
             logger.warning("%s", sentence)

@@ -154,8 +154,7 @@ def run_stages(
                 with_training_images(plan)  # raises if the images changed
         for search in searches:
             search.begin_session(started, concurrent)
-        workers = searches[0].config.resources.workers(concurrent)
-        phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
+        phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
         look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
         outcomes = _carry_out(searches, left, engine, concurrent, request, console)
         look.wait()

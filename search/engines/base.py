@@ -27,28 +27,13 @@ class CheckResult:
     mend: str = ""
 
 
-class Stack(Protocol):
-    """Trials that one worker trains together; empty while the worker waits for work.
+class Running(Protocol):
+    """A trial that a worker trains; ``study_name`` is that of its study."""
 
-    The worker identifies its trials by their directories, which no other training uses.
-    """
-
-    @property
-    def members(self) -> Sequence[object]:
-        """The trials."""
+    spec: TrialSpec
 
     @property
-    def study(self) -> str | None:
-        """The name of the trials' study; None for an empty stack."""
-
-    def fill(self, *, at_once: int, workers: int) -> tuple[TrialSpec, ...]:
-        """Take trials from the queue while there is room; at most ``at_once`` run on all ``workers``."""
-
-    def on_result(self, news: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-        """Record the news of a step in the studies; return the directories of the trials that end here."""
-
-    def on_error(self, reason: str, *, own: bool) -> None:
-        """Record that the worker died; ``own`` is False if its machine is gone."""
+    def study_name(self) -> str: ...
 
 
 class Queue(Protocol):
@@ -60,8 +45,14 @@ class Queue(Protocol):
     def has_to_wait(self) -> bool:
         """True if nothing can start before a running trial or a pause ends."""
 
-    def stack(self, size: int) -> Stack:
-        """Return a new stack of up to ``size`` trials of this queue."""
+    def next_trial(self) -> Running | None:
+        """Return the next trial to train; None if a running trial or a pause has to end first, or all is done."""
+
+    def on_trial_result(self, running: Any, result: dict[str, Any]) -> bool:
+        """Record the news of a step in the study; return True if the trial continues."""
+
+    def on_trial_error(self, running: Any, reason: str, *, own: bool) -> None:
+        """Record that the worker of a trial died; ``own`` is False if its machine is gone."""
 
 
 class Engine(ABC):
@@ -119,12 +110,12 @@ class Engine(ABC):
     def run(self, queue: Queue, concurrent: int) -> None:
         """Train everything in ``queue``, at most ``concurrent`` trials at once.
 
-        A worker that dies loses its trials (:meth:`Stack.on_error`); exceptions of the queue end the run.
+        A worker that dies loses its trial (:meth:`Queue.on_trial_error`); exceptions of the queue end the run.
         """
 
     @abstractmethod
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
-        """Return ``function`` of each argument in order, computed by workers: a trial's CPUs and at most one GPU each.
+        """Return ``function`` of each argument in order, computed by workers with a trial's resources each.
 
         Raises:
             Exception: the first that ``function`` raised; ``Failure`` and ``Mistakes`` arrive unchanged.

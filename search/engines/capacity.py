@@ -62,34 +62,30 @@ def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Itera
 def at_once(
     resources: ResourcesSection, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
 ) -> int:
-    """Return the number of trials at once: a stack on each of :func:`capacity` workers, ``max_concurrent`` at most.
+    """Return the number of trials at once: :func:`capacity`, ``max_concurrent`` at most.
 
     Raises:
         Mistakes: not even one trial fits.
     """
-    fit = resources.stack * capacity(resources, nodes, may_come)
+    fit = capacity(resources, nodes, may_come)
     return min(fit, max_concurrent or fit)
 
 
-def too_tight(gpus_per_trial: float, memory: DeviceMemory, stack: int = 1) -> str | None:
-    """Return a warning with a fraction that fits if the workers on one GPU need more memory than it has, else None.
-
-    A worker trains one trial, or a ``stack`` of them.
-    """
-    one, many = ("trial", "trials") if stack == 1 else (f"stack of {stack}", f"stacks of {stack}")
+def too_tight(gpus_per_trial: float, memory: DeviceMemory) -> str | None:
+    """Return a warning with a fraction that fits if the trials on one GPU need more memory than it has, else None."""
     packed = int(1 / gpus_per_trial + _ROUNDING)
     need, fit = fitting(memory)
     if packed <= fit:
         return None
     fraction = int(1000 / fit) / 1000  # rounded down: rounded up, one fewer would be packed
     return (
-        f"resources.gpus_per_trial is {gpus_per_trial:g}, which packs {packed} {many} on a GPU of "
-        f"{memory['total'] / 1e9:.1f} GB; a {one} took {need / 1e9:.1f} GB of it, so {fit} fit: set it to {fraction:g}."
+        f"resources.gpus_per_trial is {gpus_per_trial:g}, which packs {packed} trials on a GPU of "
+        f"{memory['total'] / 1e9:.1f} GB; a trial took {need / 1e9:.1f} GB of it, so {fit} fit: set it to {fraction:g}."
     )
 
 
 def fitting(memory: DeviceMemory) -> tuple[int, int]:
-    """Return the bytes of GPU memory that a worker needs, and the number of such workers that fit, at least one."""
+    """Return the bytes of GPU memory that a trial needs, and the number of such trials that fit, at least one."""
     need = memory["peak"] + CONTEXT_BYTES
     return need, max(1, memory["total"] // need)
 

@@ -1,6 +1,5 @@
 """An engine that trains in the driver's own process, one worker at a time: for notebooks and tests."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,21 +28,22 @@ class InProcess(Engine):
             torch.set_num_threads(threads)
 
     def slots(self) -> int:
-        """Return the size of one stack."""
-        return min(self.resources.stack, self.max_concurrent or self.resources.stack)
+        """Return 1: trials run one after another."""
+        return 1
 
     def run(self, queue: Queue, concurrent: int) -> None:
-        """Train the queue, one stack after another."""
-        worker = self.worker(cpus=self.resources.cpus_per_trial, gpus=math.ceil(self.resources.gpus_per_trial))
-        stack = queue.stack(self.resources.stack)
+        """Train the queue, one trial after another."""
+        worker = self.worker(cpus=self.resources.cpus_per_trial, gpu=self.resources.gpus_per_trial > 0)
         try:
             while not queue.done:
-                worker.assign((), stack.fill(at_once=concurrent, workers=1))
-                if not stack.members:
+                running = queue.next_trial()
+                if running is None:
                     time.sleep(0 if queue.done else WAIT_S)  # a pause: the storage of checkpoints is away
-                while stack.members:
-                    ended = stack.on_result(worker.step())
-                    worker.assign(ended, stack.fill(at_once=concurrent, workers=1) if stack.members else ())
+                    continue
+                worker.assign(running.spec)
+                while queue.on_trial_result(running, worker.step()):
+                    pass
+                worker.end()
         finally:
             worker.end()
 

@@ -1,6 +1,5 @@
 """An engine without Ray: worker processes of this machine, reused from trial to trial."""
 
-import math
 import os
 import pickle
 import queue
@@ -16,9 +15,9 @@ from multiprocessing import Pipe
 from typing import Any
 
 from search.config.sections import ResourcesSection
-from search.engines.base import Engine, Queue, Stack
+from search.engines.base import Engine, Queue, Running
 from search.engines.capacity import Node, at_once, trials_on
-from search.engines.local_worker import Answer, Assign, Begin, Call
+from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
 from trainables.mistakes import Failure
 
@@ -36,10 +35,10 @@ CALLS = 3
 
 
 class Local(Engine):
-    """One worker process for each trial, or stack of trials, that fits on this machine.
+    """One worker process for each trial that fits on this machine.
 
     The processes start with the session and import PyTorch while the driver decodes images. One that dies or falls
-    silent is replaced, and its trials resume from their checkpoints, as with Ray. Where memory runs out, Linux ends a
+    silent is replaced, and its trial resumes from its checkpoint, as with Ray. Where memory runs out, Linux ends a
     worker before the driver. No worker outlives its driver.
     """
 
@@ -54,7 +53,7 @@ class Local(Engine):
     def session(self) -> Iterator[None]:
         """Start the workers; end all of them on exit."""
         try:
-            for number in range(self.resources.workers(self.slots())):
+            for number in range(self.slots()):
                 self._process(number)
             yield
         finally:
@@ -67,37 +66,45 @@ class Local(Engine):
 
     def run(self, queue: Queue, concurrent: int) -> None:
         """Train everything in ``queue``, at most ``concurrent`` trials at once."""
-        workers = self.resources.workers(concurrent)
         silences = Silences(floor_s=self.floor_s)
-        stacks: dict[_Process, Stack] = {}
-        ended: dict[_Process, tuple[str, ...]] = {}  # directories that a worker has still to drop
+        trials: dict[_Process, Running] = {}
+        held: set[_Process] = set()  # workers that have still to drop a trial that ended
         try:
             while True:
-                for process in [self._process(number) for number in range(workers)]:
+                for process in [self._process(number) for number in range(concurrent)]:
                     if process.is_busy:
                         continue
-                    stack = stacks.setdefault(process, queue.stack(self.resources.stack))
-                    if begun := stack.fill(at_once=concurrent, workers=workers):
-                        silences.forget(process.name)  # the next epoch builds models, as the first one does
-                    if stack.members or ended.get(process):
-                        silences.watch(process.name, stack.study)
-                        specs = tuple(pickle.dumps(spec) for spec in begun)
-                        process.order(Assign(ended=ended.pop(process, ()), begun=specs))
+                    if process in trials:
+                        process.order(Step())
+                    elif running := queue.next_trial():
+                        trials[process] = running
+                        held.discard(process)
+                        silences.forget(process.name)  # the next epoch builds the model, as the first one does
+                        silences.watch(process.name, running.study_name)
+                        process.order(Assign(spec=pickle.dumps(running.spec)))
+                    elif process in held:
+                        held.discard(process)
+                        process.order(Assign(spec=None))
                 if queue.done and not any(process.is_busy for process in self._processes.values()):
                     return
                 if event := self._next_event():
                     process, answer = event
-                    stack = stacks.get(process, queue.stack(0))
-                    if answer is None:
+                    trial = trials.pop(process, None)
+                    if trial is None:  # it has dropped its trial, and waits
                         silences.forget(process.name)
-                        stacks.pop(process, None)
-                        stack.on_error(process.death(), own=True)
-                    elif stack.members:
-                        records = [record for news in answer.value for record in news.get("records", ())]
-                        silences.heard(process.name, [record["end"] - record["start"] for record in records])
-                        ended[process] = stack.on_result(answer.value)
-                    else:  # it has dropped its trials, and waits
+                    elif answer is None:
                         silences.forget(process.name)
+                        queue.on_trial_error(trial, process.death(), own=True)
+                    elif answer.value is None:
+                        silences.forget(process.name)
+                        queue.on_trial_error(trial, "its worker could not take it", own=True)
+                    else:
+                        epochs_s = [record["end"] - record["start"] for record in answer.value.get("records", ())]
+                        silences.heard(process.name, epochs_s)
+                        if queue.on_trial_result(trial, answer.value):
+                            trials[process] = trial
+                        else:
+                            held.add(process)
                 if silences.is_due:
                     for name, silence in silences.too_long().items():
                         self._processes[int(name)].kill(str(silence))
@@ -116,7 +123,7 @@ class Local(Engine):
         results: dict[int, Any] = {}
         deaths: Counter[int] = Counter()
         patience = Patience(len(arguments))
-        workers = min(len(arguments), self.resources.workers(self.slots()))
+        workers = min(len(arguments), self.slots())
         try:
             while waiting or running:
                 for process in [self._process(number) for number in range(workers)]:
@@ -152,7 +159,7 @@ class Local(Engine):
             begin = Begin(
                 worker=pickle.dumps(self.worker),
                 cpus=self.resources.cpus_per_trial,
-                gpus=math.ceil(self.resources.gpus_per_trial),
+                gpu=self.resources.gpus_per_trial > 0,
             )
             self._processes[number] = _Process(number, begin, _environment(number, self.resources), self._events)
         return self._processes[number]
@@ -207,12 +214,12 @@ class _Process:
         threading.Thread(target=self._listen, args=(events,), daemon=True, name=f"worker {number}").start()
         self._send(begin)
 
-    def order(self, order: Assign | Call) -> None:
+    def order(self, order: Assign | Step | Call) -> None:
         """Send an order; the worker is busy until its answer, or its death, is among the events."""
         self.is_busy = True
         self._send(order)
 
-    def _send(self, message: Begin | Assign | Call) -> None:
+    def _send(self, message: Begin | Assign | Step | Call) -> None:
         with suppress(OSError):  # it has died, which its listener notes
             self._connection.send(message)
 
@@ -253,19 +260,14 @@ class _Process:
 
 
 def _environment(number: int, resources: ResourcesSection) -> dict[str, str]:
-    """Return the environment of worker ``number``: the driver's modules, a trial's threads, and its GPUs."""
+    """Return the environment of worker ``number``: the driver's modules, a trial's threads, and its GPU."""
     environment = {
         "OMP_NUM_THREADS": str(max(1, int(resources.cpus_per_trial))),
         **os.environ,
         "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
     }
     if asked := resources.gpus_per_trial:
-        gpus = visible_gpus()
-        if asked < 1:
-            mine = gpus[number // trials_on({"GPU": 1}, {"GPU": asked})]
-        else:
-            mine = ",".join(gpus[number * int(asked) : (number + 1) * int(asked)])
-        environment["CUDA_VISIBLE_DEVICES"] = mine
+        environment["CUDA_VISIBLE_DEVICES"] = visible_gpus()[number // trials_on({"GPU": 1}, {"GPU": asked})]
     return environment
 
 

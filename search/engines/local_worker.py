@@ -23,19 +23,23 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Begin:
-    """The first order: make ``worker(cpus=…, gpus=…)``, which is pickled."""
+    """The first order: make ``worker(cpus=…, gpu=…)``, which is pickled."""
 
     worker: bytes
     cpus: float
-    gpus: int
+    gpu: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assign:
-    """Drop the trainings in the directories ``ended``, take the pickled specs ``begun``, train an epoch of each."""
+    """Drop the training, take the pickled ``spec`` instead, and train its first epoch; without a spec, wait."""
 
-    ended: tuple[str, ...]
-    begun: tuple[bytes, ...]
+    spec: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Train the next epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,10 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The news of a step, or the value of a call; ``error`` and its traceback ``where`` if the call raised."""
+    """The news of a step, or the value of a call; ``error`` and its traceback ``where`` if the call raised.
+
+    There are no news if the worker has no training, because its spec cannot be read here.
+    """
 
     value: Any = None
     error: Exception | None = None
@@ -68,23 +75,30 @@ def _call(task: bytes) -> Answer:
 
 
 def _assign(worker: Any, order: Assign) -> Answer:
-    worker.assign(order.ended, ())
-    for spec in order.begun:
-        try:
-            worker.assign((), (pickle.loads(spec),))
-        except Exception:
-            traceback.print_exc()  # it has no news, from which the driver learns that it was not taken
+    worker.end()
+    if order.spec is None:
+        return Answer()
+    try:
+        worker.assign(pickle.loads(order.spec))
+    except Exception:
+        traceback.print_exc()  # there are no news, from which the driver learns that it was not taken
+        return Answer()
     return Answer(value=worker.step())
 
 
 def _serve(orders: "queue.SimpleQueue[Any]", send: Callable[[Answer], None]) -> None:
     begin = orders.get()
-    worker = pickle.loads(begin.worker)(cpus=begin.cpus, gpus=begin.gpus)
+    worker = pickle.loads(begin.worker)(cpus=begin.cpus, gpu=begin.gpu)
     if orders.empty():  # while the driver decodes images
-        from trainables.training import cross_validation, stack  # noqa: F401
+        from trainables.training import cross_validation  # noqa: F401
     while True:
-        order = orders.get()
-        send(_assign(worker, order) if isinstance(order, Assign) else _call(order.task))
+        match orders.get():
+            case Assign() as order:
+                send(_assign(worker, order))
+            case Step():
+                send(Answer(value=worker.step()))
+            case Call(task=task):
+                send(_call(task))
 
 
 def _listen(connection: Connection, orders: "queue.SimpleQueue[Any]") -> None:
@@ -98,7 +112,7 @@ def _listen(connection: Connection, orders: "queue.SimpleQueue[Any]") -> None:
 def main() -> None:
     """Carry out orders until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the driver, which ends the workers
-    with suppress(OSError):  # if memory runs out, Linux ends a worker, whose trials are retried, and not the driver
+    with suppress(OSError):  # if memory runs out, Linux ends a worker, whose trial is retried, and not the driver
         Path("/proc/self/oom_score_adj").write_text("500")
     connection = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)

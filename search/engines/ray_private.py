@@ -2,8 +2,7 @@
 
 :mod:`search.private_parts` lists them with the versions that have them.
 
-Tune has no public way to end the worker of a trial, to give a live worker another trial, or to survive an actor that
-Ray ended for memory.
+Tune has no public way to end the worker of a trial, or to survive an actor that Ray ended for memory.
 """
 
 from collections.abc import Iterator
@@ -51,7 +50,7 @@ def end_cached_actors(controller: Any) -> None:
 
 
 def actor_of(trial: Trial) -> Any:
-    """Return the actor that runs a trial; it carries out calls in order, ours before Tune's next step."""
+    """Return the actor that runs a trial."""
     return trial.temporary_state.ray_actor
 
 

@@ -1,6 +1,6 @@
 """Ray Tune as an executor: the trials of a queue on reused actors.
 
-A trial of Tune is a worker with a :class:`Stack` of our trials, empty while it waits for work. Tune's own searchers and
+A trial of Tune is a worker with one of our trials, or without one while it waits for work. Tune's own searchers and
 schedulers are not used, since they keep a state of their own (``OptunaSearch`` records a trial as COMPLETE that a
 scheduler stopped). Here the study decides and Tune carries out.
 """
@@ -20,13 +20,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.config.sections import ResourcesSection
 from search.engines import ray_private
-from search.engines.base import Queue, Stack
+from search.engines.base import Queue, Running
 from search.engines.capacity import Node, at_once, growth
 from search.engines.ray_session import NAMESPACE
 from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
 from search.private_parts import check_private_parts
 from trainables.mistakes import Failure, Mistakes
-from trainables.spec import TrialSpec
 from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
@@ -53,15 +52,12 @@ def run_queue(
 ) -> None:
     """Train everything in the queue with workers of the class ``worker``, at most ``concurrent`` trials at once."""
     check_private_parts("ray")
-    workers = resources.workers(concurrent)
     assignments = _Assignments(
         queue,
-        Share(workers, drivers_on_cluster),
+        Share(concurrent, drivers_on_cluster),
         silences,
         Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here),
-        worker=worker,
-        size=resources.stack,
-        at_once=concurrent,
+        worker,
     )
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study reports failures, with their reasons
     ray_private.use_actor_manager()
@@ -73,7 +69,7 @@ def run_queue(
                 search_alg=_StudySearcher(assignments),
                 scheduler=_StudyScheduler(assignments),
                 num_samples=-1,
-                max_concurrent_trials=workers,
+                max_concurrent_trials=concurrent,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
                 trial_name_creator=lambda trial: trial.trial_id,
@@ -92,9 +88,10 @@ def run_queue(
 
 
 class _Assignments:
-    """The stack and node of each of Tune's trials, shared by the parts that Tune calls.
+    """Our trial and the node of each of Tune's trials, shared by the parts that Tune calls.
 
     Attributes:
+        trials: by the id of Tune's trial; None while its worker waits for work.
         ended: the reason for each worker that we ended.
         error: the first exception of our own, which ends the run.
     """
@@ -105,36 +102,22 @@ class _Assignments:
         share: Share,
         silences: Silences,
         placement: Placement,
-        *,
         worker: type[Any],
-        size: int,
-        at_once: int,
     ) -> None:
         self.queue = queue
         self.worker = worker
-        self.size = size
-        self._at_once = at_once
         self.share = share
         self.silences = silences
         self.placement = placement
         self.ended: dict[str, str] = {}
-        self.stacks: dict[str, Stack] = {}
+        self.trials: dict[str, Running | None] = {}
         self.nodes: dict[str, str] = {}
         self.error: Exception | None = None
 
-    def fill(self, stack: Stack) -> tuple[TrialSpec, ...]:
-        """Fill ``stack`` from the queue, within this driver's share of the workers."""
-        workers = self.share.workers
-        return stack.fill(at_once=min(self._at_once, workers * self.size), workers=workers)
-
-    def stays(self, trial_id: str) -> bool:
-        """Return True if a worker is in this driver's share, which shrinks when another driver starts."""
-        return trial_id in list(self.stacks)[: self.share.workers]
-
-    def forget(self, trial_id: str) -> tuple[Stack | None, str | None]:
-        """Remove one of Tune's trials that ended; return its stack and node."""
+    def forget(self, trial_id: str) -> tuple[Running | None, str | None]:
+        """Remove one of Tune's trials that ended; return our trial and the node."""
         self.silences.forget(trial_id)
-        return self.stacks.pop(trial_id, None), self.nodes.pop(trial_id, None)
+        return self.trials.pop(trial_id, None), self.nodes.pop(trial_id, None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune writes snapshots of its parts, which are never read: the studies are the state
@@ -146,15 +129,14 @@ class _StudySearcher(Searcher):
         self._assignments = assignments
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the first trainings of a new worker."""
+        """Return the training of a new worker."""
         assignments = self._assignments
         if assignments.error:
             return Searcher.FINISHED
-        if len(assignments.stacks) >= assignments.share.workers:
+        if len(assignments.trials) >= assignments.share.workers:
             return None
-        stack = assignments.queue.stack(assignments.size)
         try:
-            specs = assignments.fill(stack)
+            running = assignments.queue.next_trial()
         except Exception as error:
             assignments.error = error
             return Searcher.FINISHED
@@ -162,8 +144,8 @@ class _StudySearcher(Searcher):
             return Searcher.FINISHED
         # Tune ends an actor for which it has no trial, and then starts the next stage on the ones that are left.
         # A trial that waits keeps its actor, with everything imported, until there is work again.
-        assignments.stacks[trial_id] = stack
-        return {"worker": assignments.worker, "specs": specs}
+        assignments.trials[trial_id] = running
+        return {"worker": assignments.worker, "spec": running.spec if running else None}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Do nothing: the scheduler has reported to the study."""
@@ -189,14 +171,15 @@ class _StudyScheduler(FIFOScheduler):
             self._look(tune_controller)
 
     def _watch(self, trial_id: str) -> None:
-        self._assignments.silences.watch(trial_id, self._assignments.stacks[trial_id].study)
+        running = self._assignments.trials[trial_id]
+        self._assignments.silences.watch(trial_id, running.study_name if running else None)
 
     def _look(self, tune_controller: Any) -> None:
         """End workers that were silent for too long, and report trials that wait for a machine."""
         assignments = self._assignments
         placed, waiting = {}, 0
         for trial, actor in ray_private.tracked_actors(tune_controller):
-            if trial.trial_id not in assignments.stacks:
+            if trial.trial_id not in assignments.trials:
                 continue
             if actor is None:
                 waiting += 1
@@ -206,7 +189,7 @@ class _StudyScheduler(FIFOScheduler):
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
                 assignments.ended[trial_id] = str(silence)
-                if not assignments.stacks[trial_id].members:
+                if assignments.trials[trial_id] is None:
                     logger.warning("While it waited for a trial, %s.", silence)
                 ray.kill(placed[trial_id])  # also one that is stopped: its node ends the process seconds later
         try:
@@ -222,10 +205,10 @@ class _StudyScheduler(FIFOScheduler):
         records = [record for news in result["news"] for record in news.get("records", ())]
         self._watch(trial.trial_id)  # its first epoch may end before the first look
         assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
-        if share.is_shared and len(assignments.stacks) >= share.workers:
+        if share.is_shared and len(assignments.trials) >= share.workers:
             ray_private.end_cached_actors(tune_controller)
         try:
-            goes_on = not assignments.error and self._goes_on(trial, result["news"])
+            goes_on = not assignments.error and self._goes_on(trial.trial_id, result["news"])
         except Exception as error:
             assignments.error = error
             goes_on = False
@@ -233,37 +216,25 @@ class _StudyScheduler(FIFOScheduler):
             assignments.forget(trial.trial_id)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
-    def _goes_on(self, trial: Any, news: Sequence[dict[str, Any]]) -> bool:
+    def _goes_on(self, trial_id: str, news: Sequence[dict[str, Any]]) -> bool:
         assignments = self._assignments
-        stack = assignments.stacks[trial.trial_id]
-        if not stack.members:
-            return assignments.queue.has_to_wait and len(assignments.stacks) <= assignments.share.workers
-        ended = stack.on_result(news)
-        if not stack.members:
-            return False
-        begun = assignments.fill(stack) if assignments.stays(trial.trial_id) else ()
-        if begun:  # the next step builds their models, as a worker's first one does
-            assignments.silences.forget(trial.trial_id)
-            self._watch(trial.trial_id)
-        worker = ray_private.actor_of(trial)
-        if ended:
-            worker.assign.remote(ended, ())
-        for spec in begun:  # one by one: a spec that cannot be read there does not keep the others from it
-            worker.assign.remote((), (spec,))
-        return True
+        running = assignments.trials[trial_id]
+        if running is None:
+            return assignments.queue.has_to_wait and len(assignments.trials) <= assignments.share.workers
+        return assignments.queue.on_trial_result(running, *news)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Record that an actor died or could not be made; failures of trainings are results and do not arrive here."""
         assignments = self._assignments
-        stack, node = assignments.forget(trial.trial_id)
+        running, node = assignments.forget(trial.trial_id)
         silent = assignments.ended.pop(trial.trial_id, None)
-        if assignments.error or stack is None:
+        if assignments.error or running is None:
             return
         error = ray_private.error_of(trial)
         reason = silent or (type(error).__name__ if error else "its process ended")
         try:
             own = silent is not None or _is_own(error, node)
-            stack.on_error(reason, own=own)
+            assignments.queue.on_trial_error(running, reason, own=own)
         except Exception as error:
             assignments.error = error
 
@@ -314,8 +285,8 @@ def _is_here() -> bool:
 
 
 def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: ResourcesSection) -> list[Any]:
-    """Return ``function`` of each argument, computed by tasks with a trial's CPUs and at most one GPU."""
-    gpus = min(resources.gpus_per_trial, 1)
+    """Return ``function`` of each argument, computed by tasks with a trial's resources each."""
+    gpus = resources.gpus_per_trial
     task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=gpus, max_retries=2)(function)
     return _results([task.remote(argument) for argument in arguments], Patience(len(arguments)))
 

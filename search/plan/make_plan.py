@@ -23,7 +23,6 @@ from search.plan.checks.parts import (
     check_noise,
     check_parts,
     check_spaces,
-    check_stack,
 )
 from search.plan.checks.services import check_addresses, check_machine, check_runs_folder
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
@@ -99,7 +98,6 @@ def make_plan(
     check_machine(found, config)
     check_parts(found, config)
     check_memory(found, config)
-    check_stack(found, config)
     check_compiler(found, config)
     if not resumed:
         check_addresses(found, config)

@@ -1,9 +1,8 @@
 """The content of the trial queue: its studies and stages, running trials, and listeners."""
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -11,7 +10,6 @@ from search.stages import Stage
 from search.study.budget import Budget
 from search.study.study import LossStudy
 from trainables.spec import EpochRecord, TrialSpec
-from trainables.training.stack import stack_key
 
 
 @dataclass(kw_only=True)
@@ -34,11 +32,6 @@ class QueuedStudy:
     def has_more(self) -> bool:
         """True if a trial can start now."""
         return bool(self.lost) or self.budget.availability(self.study.trials(), self.study.tally).open
-
-    @property
-    def left(self) -> int:
-        """The maximum number of trials to start, now or later."""
-        return len(self.lost) + self.budget.to_start(self.study.tally)
 
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""
@@ -63,8 +56,7 @@ class RunningTrial:
     """A trial that is being trained.
 
     ``crashes`` counts how often its own process died since its last new epoch, ``storage_failures`` how often its files
-    could not be stored since they last were, and ``new_epochs`` the epochs of this attempt. ``alone`` means that it is
-    retried outside a stack, after the process of its stack died, until it reports a new epoch.
+    could not be stored since they last were, and ``new_epochs`` the epochs of this attempt.
     """
 
     stage: Stage
@@ -74,12 +66,6 @@ class RunningTrial:
     crashes: int = 0
     storage_failures: int = 0
     new_epochs: int = 0
-    alone: bool = False
-
-    @cached_property
-    def stack_key(self) -> Hashable | None:
-        """Trials with equal keys can be trained in one stack; None if the trial cannot be stacked."""
-        return stack_key(self.spec)
 
     @property
     def keeps_files(self) -> bool:
@@ -95,6 +81,11 @@ class RunningTrial:
     def study(self) -> LossStudy:
         """The study of the trial."""
         return self.queued.study
+
+    @property
+    def study_name(self) -> str:
+        """The name of the study."""
+        return self.study.name
 
     @property
     def stored(self) -> FrozenTrial:

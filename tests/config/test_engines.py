@@ -43,4 +43,4 @@ def test_an_engine_may_be_named_by_its_import_path() -> None:
     path = "search.engines.in_process:InProcess"
     assert isinstance(make_engine(ResourcesSection(engine=path)), InProcess)
     with pytest.raises(Mistakes, match=r"must be a class that derives from holdout\.parts\.Engine"):
-        make_engine(ResourcesSection(engine="search.engines.base:Stack"))
+        make_engine(ResourcesSection(engine="search.engines.base:Queue"))

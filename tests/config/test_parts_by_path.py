@@ -175,7 +175,7 @@ def test_a_wrong_loss_is_one_sentence_beside_the_other_mistakes(
     search_file: SearchFile, lab: str, losses: list[Any], said: str, tmp_path: Path
 ) -> None:
     named = yaml.safe_load(yaml.safe_dump(losses).replace("LAB", lab))
-    found = refused(search_file(losses=named, resources={"gpus_per_trial": 99}), tmp_path / "runs")
+    found = refused(search_file(losses=named, resources={"cpus_per_trial": 9999}), tmp_path / "runs")
     assert len(found) == 2, found
     assert sum(said.replace("LAB", lab) in sentence for sentence in found) == 1, found
 
@@ -206,7 +206,7 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
 def test_any_other_wrong_part_is_one_sentence_beside_the_other_mistakes(
     search_file: SearchFile, lab: str, key: str, value: Any, said: str, tmp_path: Path
 ) -> None:
-    content = search_file(resources={"gpus_per_trial": 99})
+    content = search_file(resources={"cpus_per_trial": 9999})
     content[key] = yaml.safe_load(yaml.safe_dump(value, width=1000).replace("LAB", lab))
     found = refused(content, tmp_path / "runs")
     assert len(found) == 2, found

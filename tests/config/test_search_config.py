@@ -163,8 +163,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"space": {"pnp": {"alpha": {"low": 8, "high": 2}}}}, "space.pnp.alpha: "),
     ({"space": {"pnp": {"variant": {"low": 1, "high": 2}}}}, "space.pnp.variant: a range needs numbers"),
     ({"space": {"training": {"batch_size": [1]}}}, "space.training.batch_size: there is no such hyperparameter"),
-    ({"resources": {"gpus_per_trial": 99}}, "resources.gpus_per_trial is 99 and this machine has"),
-    ({"resources": {"gpus_per_trial": 1.5}}, "resources.gpus_per_trial: must be a part of a GPU, such as 0.5, or"),
+    ({"resources": {"gpus_per_trial": 1}}, "resources.gpus_per_trial is 1 and this machine has"),
+    (
+        {"resources": {"gpus_per_trial": 2}},
+        "resources.gpus_per_trial: must be 0, a part of a GPU such as 0.5, or 1, since trials in parallel use further "
+        "GPUs; it is 2.",
+    ),
     ({"resources": {"cpus_per_trial": 9999}}, "resources.cpus_per_trial is 9999 and this machine has"),
     ({"search": {"storage": "redis://here"}}, "search.storage must begin with one of"),
     ({"search": {"storage": "sqlite:////nonexistent/study.db"}}, "search.storage: the folder /nonexistent"),
@@ -189,13 +193,6 @@ def test_a_mistake_is_one_clear_sentence(
     assert any(expected in sentence for sentence in found), found
     assert all(sentence.endswith(".") for sentence in found), found
     assert not list(tmp_path.iterdir())
-
-
-def test_a_gpu_without_an_image_is_refused(search_file: SearchFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metrics with more neighbours than images are refused."""
-    monkeypatch.setattr("search.plan.checks.services._gpus", lambda: 32)
-    (found,) = sentences(search_file(resources={"gpus_per_trial": 21}))
-    assert "gpus_per_trial is 21 and a batch has 20 images (training.batch_size), so that a GPU would" in found
 
 
 def test_secrets_do_not_stand_in_the_sentences(search_file: SearchFile) -> None:
@@ -282,13 +279,13 @@ def test_a_wrong_form_is_said_in_plain_words(search_file: SearchFile, content: d
 
 def test_mistakes_beyond_the_form_come_at_once(search_file: SearchFile, tmp_path: Path) -> None:
     content = search_file(
-        resources={"gpus_per_trial": 99},
+        resources={"cpus_per_trial": 9999},
         space={"pnp": {"alpha": 0.5}, "triplet": {}},
         search={"storage": "redis://here"},
         training={"batch_size": 100000},
     )
     found = "\n".join(sentences(content, tmp_path / "runs"))
-    for part in ("gpus_per_trial", "space.pnp.alpha", "space.triplet", "search.storage", "A balanced batch"):
+    for part in ("cpus_per_trial", "space.pnp.alpha", "space.triplet", "search.storage", "A balanced batch"):
         assert part in found, found
 
 

@@ -1,7 +1,6 @@
 """What ``holdout doctor`` finds."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -136,7 +135,7 @@ def test_the_trials_of_the_cluster_are_counted(
             done = holdout("doctor", file, "--runs", tmp_path / "runs", "--json", code=code)
         return {entry["check"]: entry for entry in json.loads(done.stdout)}
 
-    assert "with 10 trials at once" in counted(5, 0, stack=2)["time"]["found"]
+    assert "with 5 trials at once" in counted(5, 0)["time"]["found"]
     small = counted(1, 1, cpus_per_trial=2)
     assert "a trial asks for 2 CPUs and no machine of the cluster has more than 1" in small["cluster"]["mend"]
     assert "time" not in small
@@ -164,12 +163,3 @@ def test_a_share_of_a_gpu_is_judged_by_what_a_step_took() -> None:
     assert (fits.state, fits.found) == ("ok", "a trial takes 6.0 GB of 24.0 GB, so 4 fit on a GPU")
     assert packed.state == "failed"
     assert packed.mend.endswith("set it to 0.25.")
-    stack = doctor._share(ResourcesSection(gpus_per_trial=0.25, stack=8), memory)
-    assert stack.found == "a stack of 8 takes 6.0 GB of 24.0 GB, so 4 fit on a GPU"
-
-
-def test_a_stack_is_measured_as_a_whole(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """Whose members are so many trials at once."""
-    file = search_file(resources={"stack": 3, "cpus_per_trial": os.cpu_count()}, losses=["proxy_anchor"])
-    took = found(examined(parse_config(file), tmp_path, doctor.SEARCH_CHECKS), "time")
-    assert "with 3 trials at once" in took.found

@@ -186,7 +186,6 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
             "search: {objectives: [map_at_r, -size_mb], pruner: none}\nselection: {from_front: embed_ms}",
             "embed_ms is neither ideal nor one of the objectives; choose map_at_r, size_mb",
         ),
-        ("search: {constraints: {size_mb: '< 5'}}\nresources: {stack: 2}", "set stack to 1"),
     ],
 )
 def test_mistakes(here: Path, file: str, said: str) -> None:

@@ -191,7 +191,6 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
                 for key in ("training.lr", "model.pooling", "space.training")
             ],
         ),
-        ({"resources": {"stack": 2}}, ["resources.stack is 2 and gpus_per_trial 0; a training of your own runs alone"]),
         ({"trainable": "examples.texts:Nothing"}, ["trainable: The trainable 'examples.texts:Nothing' does not exist"]),
         ({"trainable": "examples.texts:Languages"}, ["must be a class that derives from"]),
         ({"trainable": "texts"}, ["trainable: The trainable 'texts' is not an import path"]),

@@ -7,7 +7,7 @@ import yaml
 from support.services import ROOT
 
 from search.config.sections import ResourcesSection
-from search.engines.capacity import CONTEXT_BYTES, at_once, capacity, growth, too_tight
+from search.engines.capacity import CONTEXT_BYTES, capacity, growth, too_tight
 from trainables.mistakes import Mistakes
 from trainables.spec import DeviceMemory
 
@@ -21,7 +21,6 @@ from trainables.spec import DeviceMemory
         (1, 0.5, [{"CPU": 8, "GPU": 2}], 4),
         (1, 0.6, [{"CPU": 8, "GPU": 4}], 4),  # not six: a trial sits on one GPU
         (1, 1, [{"CPU": 0}, {"CPU": 4, "GPU": 1}], 1),
-        (1, 2, [{"CPU": 4, "GPU": 3}, {"CPU": 4, "GPU": 4}], 3),
     ],
 )
 def test_trials_are_counted_node_by_node(cpus: float, gpus: float, nodes: list[dict[str, float]], fit: int) -> None:
@@ -56,18 +55,3 @@ def test_too_small_a_gpu_fraction_suggests_one_that_fits(peak: float, fraction: 
     packed = int(1 / float(fraction))
     assert packed == 1 or packed * (peak + CONTEXT_BYTES) <= total < (packed + 1) * (peak + CONTEXT_BYTES)
     assert too_tight(float(fraction), DeviceMemory(peak=int(peak), total=total)) is None
-
-
-def test_a_stack_counts_as_its_number_of_trials() -> None:
-    """Of those asked for at once, the last worker trains what is left."""
-    nodes = [{"CPU": 4, "GPU": 2}]
-    resources = ResourcesSection(gpus_per_trial=1, stack=8)
-    assert at_once(resources, None, nodes) == 16
-    assert at_once(resources, 12, nodes) == 12
-    assert [resources.workers(trials) for trials in (16, 12, 8, 1)] == [2, 2, 1, 1]
-
-
-def test_stacks_that_share_a_gpu_are_checked() -> None:
-    sentence = too_tight(0.5, DeviceMemory(peak=int(6e9), total=int(10e9)), stack=8)
-    assert sentence is not None
-    assert "packs 2 stacks of 8 on a GPU of 10.0 GB; a stack of 8 took 6.6 GB of it, so 1 fit" in sentence

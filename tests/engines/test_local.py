@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState
@@ -116,6 +117,29 @@ def test_a_real_training_resumes_from_its_checkpoint(run: Run) -> None:
     assert said.count("Training begins") == 2
 
 
+class Unreadable:
+    """A spec that raises where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+class Spoiler(TrialListener):
+    """Replaces the spec of trial 0 by an unreadable one for its first attempt."""
+
+    spec: Any = None
+
+    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        if running.number == 0:
+            self.spec, running.spec = running.spec, self.spec or Unreadable()
+
+
+def test_a_trial_that_its_worker_cannot_read_is_retried(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    assert_complete(run(None, Spoiler()))
+    (message,) = [message for message in caplog.messages if "was lost" in message]
+    assert message.endswith("trial 0 was lost (its worker could not take it); retrying.")
+
+
 def test_calls_are_tried_again_when_their_worker_dies(tmp_path: Path) -> None:
     engine = MadeUpLocal(HALF, max_concurrent=2)
     with engine.session():
@@ -177,9 +201,7 @@ def alive(process: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    ("gpus_per_trial", "seen"), [(0.5, ["0", "0", "1", "1"]), (1, ["0", "1", "2", "3"]), (2, ["0,1", "2,3"])]
-)
+@pytest.mark.parametrize(("gpus_per_trial", "seen"), [(0.5, ["0", "0", "1", "1"]), (1, ["0", "1", "2", "3"])])
 def test_workers_see_their_own_gpus(gpus_per_trial: float, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     resources = ResourcesSection(gpus_per_trial=gpus_per_trial)

@@ -114,12 +114,12 @@ def test_workers_that_report_or_finish_are_alive() -> None:
 
 
 class Cluster:
-    """A cluster whose machines come and go, and a search that asks for two GPUs a trial."""
+    """A cluster whose machines come and go, and a search that asks for a GPU a trial."""
 
     def __init__(self, *nodes: Node, may_come: tuple[Node, ...] = ()) -> None:
         self.clock = Clock()
         self.nodes = list(nodes)
-        resources = ResourcesSection(cpus_per_trial=1, gpus_per_trial=2)
+        resources = ResourcesSection(cpus_per_trial=1, gpus_per_trial=1)
         self.ray_runs_here = True
         self.placement = Placement(resources, lambda: self.nodes, may_come, lambda: self.ray_runs_here, now=self.clock)
 
@@ -129,8 +129,8 @@ class Cluster:
             self.clock.now += 1
 
 
-SMALL: Node = {"CPU": 8, "GPU": 1}
-LARGE: Node = {"CPU": 8, "GPU": 2}
+SMALL: Node = {"CPU": 8}
+LARGE: Node = {"CPU": 8, "GPU": 1}
 
 
 def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -145,8 +145,8 @@ def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) ->
     with pytest.raises(Failure) as raised:
         cluster.wait(2)
     assert str(raised.value) == (
-        "No trial has a machine for 40 minutes: one asks for 1 CPUs and 2 GPUs, the cluster has 3 (2 with 8 CPUs and "
-        "1 GPUs, 1 with 4 CPUs and 0 GPUs), and no other can come. Add one (`ray start`), or ask for less (resources); "
+        "No trial has a machine for 40 minutes: one asks for 1 CPUs and 1 GPUs, the cluster has 3 (2 with 8 CPUs and "
+        "0 GPUs, 1 with 4 CPUs and 0 GPUs), and no other can come. Add one (`ray start`), or ask for less (resources); "
         "the same command goes on."
     )
 
@@ -183,7 +183,7 @@ def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptu
         cluster.wait(END_S - 10)
         cluster.wait(1, placed=1)
         cluster.wait(1, waiting=0)
-    assert "the cluster has 1 (1 with 8 CPUs and 1 GPUs)" in caplog.text
+    assert "the cluster has 1 (1 with 8 CPUs and 0 GPUs)" in caplog.text
     cluster.nodes.clear()
     with pytest.raises(Failure, match="the cluster has no machine, and no other can come"):
         cluster.wait(END_S + 2)

@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import command, holdout_here, plain, write_search
+from optuna.trial import TrialState
+from support.commands import command, holdout_here, plain, stored, write_search
 from support.services import ray_nodes
 from support.small_search import draw_folder, small_search
-from support.stacked_search import assert_same_studies
+
+from search.trials import epochs_of
 
 pytestmark = pytest.mark.cluster
 
 SLOTS = 2
 PATIENCE_S = 500
 EPOCHS = 2
+STUDIES = ("proxy_anchor", "proxy_anchor@confirm", "proxy_anchor@final")
 
 
 def campaign(folder: Path, images: Path, cache: Path, engine: str) -> Path:
@@ -62,9 +65,26 @@ def test_two_campaigns_give_the_results_of_one(tmp_path: Path, monkeypatch: pyte
     holdout_here("campaign", campaign(alone, images, cache, "in_process"), "--runs", alone / "runs")
     for folder in people:
         for search in ("lot-ten", "lot-twenty"):
-            assert_same_studies(alone / "runs", folder / "runs", search, epochs=EPOCHS, rounding=1e-6)
+            assert_same_studies(alone / "runs", folder / "runs", search)
             mine, theirs = scores_of(folder / "runs" / search), scores_of(alone / "runs" / search)
             assert mine == [pytest.approx(metrics, abs=0.03) for metrics in theirs], "but for an image"
+
+
+def assert_same_studies(alone: Path, shared: Path, search: str) -> None:
+    """Assert that two runs folders hold the same trials and epochs of ``search``, up to rounding."""
+    for study in STUDIES:
+        ones, others = stored(alone, search, study), stored(shared, search, study)
+        assert len(ones) == len(others) > 0
+        for one, other in zip(ones, others, strict=True):
+            assert other.state == TrialState.COMPLETE
+            assert other.params == one.params
+            assert other.value == pytest.approx(one.value, abs=1e-6)
+            assert other.user_attrs["seed"] == one.user_attrs["seed"]
+            assert [entry["epoch"] for entry in epochs_of(other)] == list(range(1, EPOCHS + 1))
+            for mine, theirs in zip(epochs_of(one), epochs_of(other), strict=True):
+                assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-6)
+                assert theirs["metrics"] == pytest.approx(mine["metrics"], abs=1e-6)
+                assert theirs["batches"] == mine["batches"]
 
 
 def started(folder: Path) -> "subprocess.Popen[bytes]":

@@ -35,7 +35,7 @@ def test_a_wrong_type_hides_nothing_that_planning_finds(search_file: SearchFile,
         training={"epochs": "six", "batch_size": 100000, "image_size": 16},
         space={"pnp": {"alpha": 0.5}, "triplet": {}, "training": {"lr": -1}},
         metrics={"validation": ["recall_at_500", "recal_at_1"], "test": ["recall_at_1000"]},
-        resources={"gpus_per_trial": 99},
+        resources={"cpus_per_trial": 9999},
         search={"trials": 0, "storage": "redis://here"},
         tracking={"uri": "http://127.0.0.1:9/"},
         noise={"loss": "mpa"},
@@ -53,7 +53,7 @@ def test_a_wrong_type_hides_nothing_that_planning_finds(search_file: SearchFile,
         "space.training.lr: ",
         "metrics: k = 500 needs more than 500 images",
         "metrics: k = 1000 needs more than 1000 images",
-        "resources.gpus_per_trial is 99",
+        "resources.cpus_per_trial is 9999",
         "search.storage must begin with one of",
         "no MLflow server answers",
         "noise.loss is 'mpa'",
@@ -67,7 +67,7 @@ def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(
         "name": "a/b",
         "losses": ["mpa"],
         "space": {"mpa": {"alfa": 1}, "pnp": {}},
-        "resources": {"gpus_per_trial": 99},
+        "resources": {"cpus_per_trial": 9999},
         "training": {"batch_size": 100000},
     }
     found = sentences(content, tmp_path / "runs")
@@ -76,7 +76,7 @@ def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(
         "dataset:",
         "space.pnp:",
         "space.mpa.alfa:",
-        "resources.gpus_per_trial",
+        "resources.cpus_per_trial",
     ]
 
 
@@ -101,7 +101,7 @@ NOT_KNOWN: list[dict[str, Any]] = [
     {"metrics": {"validation": "recall_at_500"}},
     {"dataset": {"name": "glyphs", "images_per_class": "many"}, "metrics": {"validation": ["recall_at_1000"]}},
     {"dataset": {"name": "folder", "root": "/nonexistent"}, "training": {"batch_size": 100000}},
-    {"resources": {"gpus_per_trial": "99"}},
+    {"resources": {"cpus_per_trial": "9999"}},
 ]
 
 
@@ -115,32 +115,6 @@ def test_nothing_is_said_of_a_default_that_stands_for_a_wrong_entry(
         content["dataset"]["store_size"] = store_size
     found = sentences(content, tmp_path / "runs")
     assert len(found) == 1, found
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (
-            {"losses": ["mpa", "support.own_parts:Pull"]},
-            "the loss 'support.own_parts:Pull' is not among those tested in stacks",
-        ),
-        ({"split": {"folds": 4}}, "a training of 4 folds is several trainings, one after the other"),
-        ({"losses": [], "split": {"folds": 4}}, None),
-        ({"resources": {"stack": 1}, "split": {"folds": 4}}, None),
-    ],
-)
-def test_what_cannot_be_stacked_is_refused_with_its_reason(
-    search_file: SearchFile, changes: dict[str, Any], reason: str | None, tmp_path: Path
-) -> None:
-    """With other mistakes, once for all losses, and not for the stand-in of a wrong loss."""
-    content = search_file(**{"resources": {"stack": 8}, "space": {"triplet": {}}, **changes})
-    stacked = [sentence for sentence in sentences(content, tmp_path / "runs") if "resources.stack" in sentence]
-    if reason is None:
-        assert not stacked
-    else:
-        (sentence,) = stacked
-        assert sentence.startswith(f"resources.stack is 8, and {reason}")
-        assert sentence.endswith("; set it to 1, which trains each trial by itself.")
 
 
 def test_an_unreadable_image_comes_with_the_other_mistakes(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
-"""The memory that trainings and stacks take on the simulated GPU, and give back."""
+"""The memory that trainings take on the simulated GPU, and give back."""
 
 import gc
-import logging
 import threading
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,6 @@ from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.training import cost
 from trainables.training.attempt import Worker
-from trainables.training.stack import run_epochs
-from trainables.training.train import Training
 
 pytestmark = pytest.mark.simulated_gpu
 
@@ -41,8 +37,8 @@ def test_memory_does_not_grow_from_epoch_to_epoch(images: StoreSpec, tmp_path: P
 
 def test_a_worker_leaves_nothing(images: StoreSpec, tmp_path: Path) -> None:
     before = HELD.total()
-    worker = Worker(cpus=1, gpus=1)
-    worker.assign((), [spec_of(images, tmp_path / str(number), seed=number) for number in range(2)])
+    worker = Worker(cpus=1, gpu=True)
+    worker.assign(spec_of(images, tmp_path))
     worker.step()
     assert HELD.total() > before + 10_000
     worker.end()
@@ -51,12 +47,11 @@ def test_a_worker_leaves_nothing(images: StoreSpec, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stack", [1, 2])
-def test_the_cost_of_a_training_excludes_the_one_before(images: StoreSpec, tmp_path: Path, stack: int) -> None:
+def test_the_cost_of_a_training_excludes_the_one_before(images: StoreSpec, tmp_path: Path) -> None:
     spec = spec_of(images, tmp_path, validation_classes=(), model=ModelConfig(backbone="resnet18", embedding_dim=8))
     counts = cost.Images(train=(10,) * 4, validation=(10,) * 2, gallery=5)
     specs = [replace(spec, directory=str(tmp_path / str(number))) for number in range(2)]
-    first, second = cost.measured_costs(specs, counts, threads=1, gpu=True, stack=stack, seconds=0.0)
+    first, second = cost.measured_costs(specs, counts, threads=1, gpu=True, seconds=0.0)
     assert first.device_memory is not None
     assert 0 < first.memory < first.device_memory
     assert second.memory == pytest.approx(first.memory, rel=0.1)
@@ -79,43 +74,6 @@ def test_images_are_held_for_each_device(images: StoreSpec) -> None:
     first = view.on_device(store, GPU)
     assert view.on_device(store, GPU) is first
     assert view.on_device(store, torch.device("cuda", 0)) is not first
-
-
-class KeptRecords(logging.Handler):
-    """A handler that keeps its records, as log shippers do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
-def test_a_stack_out_of_memory_leaves_nothing_for_its_halves(images: StoreSpec, tmp_path: Path, gpu_of: Any) -> None:
-    """Neither a record of the log nor a returned error keeps the tensors of a step that ran out of memory."""
-    spec = spec_of(images, tmp_path, training={"epochs": 1, "warmup_epochs": 0})
-    measured, *trainings = [Training(replace(spec, seed=n, directory=str(tmp_path / str(n))), GPU) for n in range(3)]
-    torch.cuda.reset_peak_memory_stats()
-    reserved = RESERVED.total()
-    measured.run_epoch()
-    need = torch.cuda.max_memory_reserved() - reserved
-    del measured
-    gc.collect()
-    kept = KeptRecords()
-    gpu_of(limit=HELD.total() + need // 2)
-    logging.getLogger("trainables").addHandler(kept)
-    try:
-        results = run_epochs(trainings)
-    finally:
-        logging.getLogger("trainables").removeHandler(kept)
-    assert [type(result) for result in results] == [torch.OutOfMemoryError] * 2
-    for error in results:
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]  # type: ignore[union-attr]
-        assert len(frames) > 5
-        assert not any(isinstance(value, torch.Tensor) for frame in frames for value in frame.f_locals.values())
-    (record,) = kept.records
-    assert not any(isinstance(argument, BaseException) for argument in record.args or ())
 
 
 def test_a_prefetching_thread_chooses_its_device_first(gpu_of: Any) -> None:

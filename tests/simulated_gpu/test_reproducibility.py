@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.commands import holdout_here
+from support.commands import holdout_here, write_search
 from support.simulated_gpu import SEEN
 from support.simulated_training import GPU, spec_of, trained
-from support.stacked_search import stackable_search
+from support.small_search import small_search
 from support.without_ray import only_records
 
 from trainables.data.store.spec import StoreSpec
@@ -51,7 +51,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     only_records(monkeypatch)
 
     def run_and_verify(*, deterministic: bool, code: int) -> str:
-        file = stackable_search(tmp_path / "search.yaml", "in_process", gpus_per_trial=1)
+        content = small_search(
+            tmp_path,
+            dataset={"name": "glyphs", "num_classes": 16, "images_per_class": 8},
+            losses=["proxy_anchor"],
+            resources={"engine": "in_process", "gpus_per_trial": 1},
+        )
+        file = write_search(tmp_path / "search.yaml", content)
         settings = ["--set", "search.trials=1", "--set", f"training.deterministic={str(deterministic).lower()}"]
         holdout_here("run", file, "--runs", tmp_path / "runs", *settings, "--set", "stages=[search]")
         done = holdout_here("verify", "small", "--runs", tmp_path / "runs", "--retrain", "proxy_anchor:0", code=code)

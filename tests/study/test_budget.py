@@ -153,20 +153,18 @@ def test_losses_share_a_budget_equally(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize(
-    ("search", "resources", "said"),
+    ("search", "said"),
     [
-        ({"budget": "together"}, {}, "budget is together and there is none to share"),
-        ({"hours": 2}, {"stack": 4}, "search.hours is 2 and resources.stack 4: trials of a stack share their time"),
-        ({"hours": 0}, {}, "search.hours: must be more than 0"),
+        ({"budget": "together"}, "budget is together and there is none to share"),
+        ({"hours": 0}, "search.hours: must be more than 0"),
     ],
 )
 def test_budgets_that_contradict_the_rest_are_refused(
     search_file: Callable[..., dict[str, Any]],
     tmp_path: Path,
     search: dict[str, Any],
-    resources: dict[str, Any],
     said: str,
 ) -> None:
     with pytest.raises(Mistakes) as error:
-        read_plan(search_file(losses=["pnp"], search={"trials": 16, **search}, resources=resources), tmp_path)
+        read_plan(search_file(losses=["pnp"], search={"trials": 16, **search}), tmp_path)
     assert any(said in sentence for sentence in error.value.sentences), error.value.sentences

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +18,24 @@ class MadeUpWorker:
     ``dies`` or ``hangs`` makes the next second epoch do so; with ``meet`` first epochs wait for another process's.
     """
 
-    def __init__(self, *, cpus: float, gpus: int) -> None:
-        self._epochs: dict[str, int] = {}
-        self._specs: dict[str, Any] = {}
+    def __init__(self, *, cpus: float, gpu: bool) -> None:
+        self._spec: Any = None
+        self._epoch = 0
 
-    def assign(self, ended: Sequence[str], begun: Sequence[Any]) -> None:
-        for directory in ended:
-            self._specs.pop(directory, None)
-        for spec in begun:
-            self._specs[spec.directory] = spec
-            self._epochs[spec.directory] = 0
-
-    def step(self) -> list[dict[str, Any]]:
-        return [self._news(directory) for directory in self._specs]
+    def assign(self, spec: Any) -> None:
+        self._spec, self._epoch = spec, 0
 
     def end(self) -> None:
-        self._specs.clear()
+        self._spec = None
 
-    def _news(self, directory: str) -> dict[str, Any]:
-        folder = Path(directory).parents[2]
-        self._epochs[directory] += 1
-        epoch = self._epochs[directory]
+    def step(self) -> dict[str, Any]:
+        directory = Path(self._spec.directory)
+        folder = directory.parents[2]
+        self._epoch += 1
+        epoch = self._epoch
         time.sleep(0.05)
         with (folder / "epochs").open("a") as log:
-            log.write(f"{Path(directory).name} {os.getpid()} {epoch}\n")
+            log.write(f"{directory.name} {os.getpid()} {epoch}\n")
         while epoch == 1 and (folder / "meet").exists() and len(_processes(folder / "epochs")) < 2:
             time.sleep(0.05)
         if epoch == 2:
@@ -50,8 +43,7 @@ class MadeUpWorker:
                 if (folder / name).exists():
                     (folder / name).unlink()
                     os.kill(os.getpid(), signal.SIGKILL if name == "dies" else signal.SIGSTOP)
-        last = self._specs[directory].training.epochs
-        return {"directory": directory, "records": [record(epoch, epoch / 10)], "finished": epoch == last}
+        return {"records": [record(epoch, epoch / 10)], "finished": epoch == self._spec.training.epochs}
 
 
 def _processes(log: Path) -> set[str]:

@@ -46,15 +46,6 @@ class WithoutSpace(Pull):
     space = None  # type: ignore[assignment]
 
 
-class Listing(Pull):
-    """A loss that wrongly says that its shapes are static."""
-
-    static_shapes = True
-
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        return super().compute(embeddings_BD, labels_B) / len(labels_B.unique())
-
-
 class NotSquared(Pull):
     """A loss that cannot be computed for some of its hyperparameters."""
 

@@ -25,7 +25,7 @@ def sleeping() -> type:
     """
 
     class Sleeping(SleepingWorker):
-        def step(self) -> list[dict[str, Any]]:
+        def step(self) -> dict[str, Any]:
             if self._is(DIES) and self._epoch == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             if self._epoch == 1 and (self._is(STOPS) or self._is(LOOPS)):

@@ -37,8 +37,8 @@ def small_spec(images: StoreSpec, directory: Path, *, epochs: int, **changes: An
     )
 
 
-def worker_of(*specs: TrialSpec) -> Worker:
-    """Return a worker with attempts at ``specs``, on one CPU thread."""
-    worker = Worker(cpus=1, gpus=0)
-    worker.assign((), specs)
+def worker_of(spec: TrialSpec) -> Worker:
+    """Return a worker with an attempt at ``spec``, on one CPU thread."""
+    worker = Worker(cpus=1, gpu=False)
+    worker.assign(spec)
     return worker

@@ -35,7 +35,6 @@ LIGHT = (
     "trainables.spec",
     "trainables.training.checkpoints",
     "trainables.training.config",
-    "trainables.training.stack",
 )
 
 USES = {

@@ -191,18 +191,18 @@ def test_a_large_file_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
 TWO_LOSSES = """
 import json, pickle, shutil, sys
 import torch
-from trainables.training.attempt import Attempt, train_together
+from trainables.training.attempt import Attempt
 
 first, second = pickle.loads(bytes.fromhex(sys.argv[1]))
 package = sys.argv[2]
-attempt = Attempt(first, [torch.device("cpu")])
-(news,) = train_together([attempt])
+attempt = Attempt(first, torch.device("cpu"))
+news = attempt.step()
 assert len(news["records"]) == 1, news
 shutil.move(package, f"{package}-away")
-(news,) = train_together([Attempt(second, [torch.device("cpu")])])
+news = Attempt(second, torch.device("cpu")).step()
 shutil.move(f"{package}-away", package)
-(again,) = train_together([Attempt(second, [torch.device("cpu")])])
-(on,) = train_together([attempt])
+again = Attempt(second, torch.device("cpu")).step()
+on = attempt.step()
 print(json.dumps([news["failure"], len(again["records"]), len(on["records"])]))
 """
 

@@ -14,7 +14,7 @@ import importlib, pkgutil, sys
 import holdout
 
 for module in pkgutil.walk_packages(holdout.__path__, "holdout."):
-    if not module.name.endswith(("__main__", "other_rank")):
+    if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 for name in holdout.__all__:
     getattr(holdout, name)

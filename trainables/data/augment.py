@@ -1,6 +1,6 @@
 """Augmentations by name. The functions themselves are in :mod:`trainables.data.crops`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -33,7 +33,7 @@ class AugmentationRow(PartRow):
     resizes: bool
 
 
-DrawCrops: TypeAlias = "Callable[[Tensor, Frame, Generator | Sequence[Generator] | None], Crops]"
+DrawCrops: TypeAlias = "Callable[[Tensor, Frame, Generator | None], Crops]"
 
 _ROWS = {
     "none": AugmentationRow(path="trainables.data.crops:none", summary="resize, centre crop", resizes=True),

@@ -13,7 +13,7 @@ A attempts; 2 is (height, width); 4 is (top, left, height, width).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,7 +56,7 @@ class Crops:
         """Mask of outputs that are unchanged pixels of the image, bool [B]."""
         return (self.windows_B4 == self.boxes_B4).all(dim=1) & (self.boxes_B4[:, 2:] == self.side).all(dim=1)
 
-    def of(self, rows: Tensor | slice) -> "Crops":
+    def of(self, rows: Tensor) -> "Crops":
         """Return the crops of some images of the batch."""
         return Crops(
             boxes_B4=self.boxes_B4[rows], reach_B4=self.reach_B4[rows], flips_B=self.flips_B[rows], side=self.side
@@ -127,9 +127,6 @@ AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
 
-Draws = torch.Generator | Sequence[torch.Generator] | None
-"""Sources of random numbers: one generator, or several, each for an equal part of the batch."""
-
 
 def _whole(sizes_B2: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(sizes_B2), sizes_B2], dim=1)
@@ -151,47 +148,39 @@ def _crop_of_resized(sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], 
     return Crops(boxes_B4=boxes_B4, reach_B4=_whole(sizes_B2), flips_B=flips_B, side=frame.side)
 
 
-def _drawn(draws: Draws, *shape: int, of_images: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Draw uniform numbers from [0, 1); ``of_images`` is the batch dimension."""
-    if draws is None or isinstance(draws, torch.Generator):
-        return torch.rand(shape, generator=draws, dtype=dtype)
-    part = (*shape[:of_images], shape[of_images] // len(draws), *shape[of_images + 1 :])
-    return torch.cat([torch.rand(part, generator=generator, dtype=dtype) for generator in draws], dim=of_images)
+def _flips(batch: int, generator: torch.Generator | None) -> Tensor:
+    return torch.rand(batch, generator=generator, dtype=torch.float32) < 0.5
 
 
-def _flips(batch: int, generator: Draws) -> Tensor:
-    return _drawn(generator, batch, dtype=torch.float32) < 0.5
-
-
-def _up_to(limit: Tensor, generator: Draws) -> Tensor:
+def _up_to(limit: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw uniform integers from 0 … limit."""
-    draws = _drawn(generator, *limit.shape)
+    draws = torch.rand(limit.shape, generator=generator, dtype=torch.float64)
     return torch.minimum((draws * (limit + 1)).floor().to(torch.int64), limit)
 
 
-def none(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
+def none(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """Resize and crop the centre, as in evaluation."""
     unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
     return _crop_of_resized(sizes_B2, frame, lambda room: (room / 2).round(), unflipped)
 
 
-def crop(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
+def crop(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """Resize as :func:`none`, then crop at a random position."""
     unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
     return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), unflipped)
 
 
-def crop_flip(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
+def crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """Resize and crop as :func:`crop`, and mirror with probability ½."""
     flips_B = _flips(len(sizes_B2), generator)
     return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), flips_B)
 
 
-def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
+def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """Crop a random area and aspect ratio and resize, as ``RandomResizedCrop`` does; mirror with probability ½."""
     batch = len(sizes_B2)
     area_B1 = sizes_B2.prod(dim=1, keepdim=True)
-    draws = _drawn(generator, 2, batch, ATTEMPTS, of_images=1)
+    draws = torch.rand(2, batch, ATTEMPTS, generator=generator, dtype=torch.float64)
     areas = area_B1 * (AREA[0] + (AREA[1] - AREA[0]) * draws[0])
     low, high = torch.tensor(ASPECT, dtype=torch.float64).log()
     aspects = (low + (high - low) * draws[1]).exp()

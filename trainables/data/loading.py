@@ -78,8 +78,7 @@ def load(
     frame: Frame,
     *,
     device: torch.device,
-    generator: torch.Generator | Sequence[torch.Generator] | None = None,
-    share: slice = slice(None),
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """Load and augment a batch of images, or load their features.
 
@@ -89,29 +88,22 @@ def load(
         augmentation: a row of ``AUGMENTATIONS``; for features, all but ``none`` draw one of their views.
         frame: the output's side S and the size before cropping.
         device: the device on which the images are resampled and returned.
-        generator: a CPU generator for the crop parameters, or one for each of several equal parts of the batch; unused
-            by ``none``.
-        share: the part of the batch to load. Crop parameters are drawn for the whole batch, independently of this.
+        generator: a CPU generator for the crop parameters; unused by ``none``.
 
     Returns:
-        float32 [B, 3, S, S] in 0 … 1, with B images in ``share``; [B, F] for features.
+        float32 [B, 3, S, S] in 0 … 1; [B, F] for features.
     """
     if isinstance(images, Features):
         views_B = _drawn_views(len(indices_B), 1 if augmentation == "none" else images.views, generator)
-        return _on(device, images.features(indices_B[share], views_B[share]))
-    crops = AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator)
-    if share != slice(None):
-        indices_B, crops = indices_B[share], crops.of(share)
-    return cut(images, indices_B, crops, device)
+        return _on(device, images.features(indices_B, views_B))
+    return cut(images, indices_B, AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator), device)
 
 
-def _drawn_views(count: int, views: int, generator: torch.Generator | Sequence[torch.Generator] | None) -> Tensor:
+def _drawn_views(count: int, views: int, generator: torch.Generator | None) -> Tensor:
     """Draw one of ``views`` views for each of ``count`` images, int64 [B]."""
     if views == 1:
         return torch.zeros(count, dtype=torch.int64)
-    generators = generator if isinstance(generator, Sequence) else (generator,)
-    parts = [torch.randint(views, (count // len(generators),), generator=part) for part in generators]
-    return torch.cat(parts)
+    return torch.randint(views, (count,), generator=generator)
 
 
 def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -> Tensor:

@@ -52,10 +52,6 @@ class Loss(nn.Module, ABC):
     A loss that mines, samples or sums plain pairs reports the size of the last batch's sum: ``compute`` sets ``used``.
     It stays None for a loss that always uses the whole batch (by proxies, a ranking, or a logarithm of a sum over all).
 
-    ``static_shapes`` is True if in ``compute`` no shape depends on the values of a batch, nothing is drawn at random,
-    and attributes of type float may be 0-dim tensors. The losses of several trainings can then be computed as one
-    (:mod:`trainables.training.stack`).
-
     ``most_pairs`` is at least the number of pairs of an anchor and a positive in a batch. A training knows it from the
     labels; where it is None, a loss that mines or sums over such pairs makes the host wait for the device.
 
@@ -64,7 +60,6 @@ class Loss(nn.Module, ABC):
 
     used: Used | None = None
     most_pairs: int | None = None
-    static_shapes: bool = False
     of_pairs: bool = False
 
     def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
@@ -235,7 +230,7 @@ def proxy_cosines(unit_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[tor
     K is the first dimension of S because sums over a short last dimension are slow. A proxy of length 0 has
     similarity 0 to everything and no gradient.
     """
-    similarities_KBC, among_CKK, _ = _ProxyCosines.apply(unit_BD, proxies_CKD)
+    similarities_KBC, among_CKK = _ProxyCosines.apply(unit_BD, proxies_CKD)
     return similarities_KBC, among_CKK
 
 
@@ -244,50 +239,32 @@ class _ProxyCosines(torch.autograd.Function):
 
     With tens of thousands of proxies such a copy and its gradient cost as much as the matrix products themselves. Here
     the products use the proxies as they are, and lengths and radial gradients are corrected on the small matrices.
-    Both inputs may have the same additional leading dimensions, so that it can be vmapped.
     """
 
     @staticmethod
-    def forward(unit_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(ctx: Any, unit_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         products_CKK = proxies_CKD @ proxies_CKD.mT
-        inverse_CK = products_CKK.diagonal(dim1=-2, dim2=-1).rsqrt()
+        inverse_CK = products_CKK.diagonal(dim1=1, dim2=2).rsqrt()
         inverse_CK = inverse_CK.masked_fill(inverse_CK.isinf(), 0.0)
-        among_CKK = products_CKK * inverse_CK[..., :, None] * inverse_CK[..., None, :]
-        raw_BCK = (unit_BD @ proxies_CKD.flatten(-3, -2).mT).unflatten(-1, inverse_CK.shape[-2:])
-        similarities_KBC = (raw_BCK.movedim(-1, -3) * inverse_CK.mT[..., None, :]).contiguous()
-        return similarities_KBC, among_CKK, inverse_CK
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(output[2])
-        ctx.save_for_backward(*inputs, *output)
+        among_CKK = products_CKK * inverse_CK[:, :, None] * inverse_CK[:, None, :]
+        raw_BCK = (unit_BD @ proxies_CKD.flatten(0, 1).T).unflatten(1, inverse_CK.shape)
+        similarities_KBC = (raw_BCK.permute(2, 0, 1) * inverse_CK.T[:, None]).contiguous()
+        ctx.save_for_backward(unit_BD, proxies_CKD, similarities_KBC, among_CKK, inverse_CK)
+        return similarities_KBC, among_CKK
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad_KBC: torch.Tensor, grad_CKK: torch.Tensor, _: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, grad_KBC: torch.Tensor, grad_CKK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         unit_BD, proxies_CKD, similarities_KBC, among_CKK, inverse_CK = ctx.saved_tensors
-        scaled_BP = (grad_KBC * inverse_CK.mT[..., None, :]).movedim(-3, -1).flatten(-2)
-        grad_unit_BD = scaled_BP @ proxies_CKD.flatten(-3, -2)
-        grad_CKD = (scaled_BP.mT @ unit_BD).view_as(proxies_CKD)
+        scaled_BP = (grad_KBC * inverse_CK.T[:, None]).permute(1, 2, 0).flatten(1)
+        grad_unit_BD = scaled_BP @ proxies_CKD.flatten(0, 1)
+        grad_CKD = (scaled_BP.T @ unit_BD).view_as(proxies_CKD)
         grad_CKK = grad_CKK + grad_CKK.mT
         # d(w/|w|) has no component along w: remove that of S and G again, on the diagonal
-        radial_CK = (grad_KBC * similarities_KBC).sum(-2).mT + (grad_CKK * among_CKK).sum(-1)
-        weights_CKK = grad_CKK * inverse_CK[..., :, None] * inverse_CK[..., None, :]
-        weights_CKK.diagonal(dim1=-2, dim2=-1).sub_(inverse_CK.square() * radial_CK)
-        grad_CKD.flatten(0, -3).baddbmm_(weights_CKK.flatten(0, -3), proxies_CKD.flatten(0, -3))
-        return grad_unit_BD, grad_CKD
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], *inputs: torch.Tensor
-    ) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
-        first = [
-            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip(inputs, in_dims)
-        ]
-        return _ProxyCosines.apply(*first), (0, 0, 0)
+        radial_CK = (grad_KBC * similarities_KBC).sum(1).T + (grad_CKK * among_CKK).sum(2)
+        weights_CKK = grad_CKK * inverse_CK[:, :, None] * inverse_CK[:, None, :]
+        weights_CKK.diagonal(dim1=1, dim2=2).sub_(inverse_CK.square() * radial_CK)
+        return grad_unit_BD, grad_CKD.baddbmm_(weights_CKK, proxies_CKD)
 
 
 # Checks of params: each returns a list of error sentences, empty if the value is valid.

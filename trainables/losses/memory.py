@@ -89,8 +89,7 @@ class Memory(nn.Module):
     def exchange(self, unit_BD: torch.Tensor, labels_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Replace the oldest embeddings by those of a batch, and return copies of all [M, D] and their labels [M].
 
-        They are copies because the gradient of the batch needs them after the next exchange of another training of a
-        stack, whose memory is in the same tensor.
+        They are copies because the gradient of the batch needs them unchanged.
         """
         size = len(self.labels_M)
         embeddings_MD = torch.cat((unit_BD.detach(), self.embeddings_MD))[:size]

@@ -96,8 +96,6 @@ class MPA(MultiProxyLoss):
     initial proxies either: they are Proxy-Anchor's, whose learning rate they share.
     """
 
-    static_shapes = True
-
     def __init__(
         self,
         *,

@@ -35,8 +35,6 @@ from trainables.mistakes import raise_if_any
 class Contrastive(PairLoss):
     """S_ij is the cosine similarity, and so is the margin; the default margin is from Psomas, Table 4."""
 
-    static_shapes = True
-
     def __init__(self, *, num_classes: int, embedding_dim: int, margin: float, reduction: Reduction = "mean") -> None:
         raise_if_any(
             [
@@ -144,7 +142,6 @@ class Margin(PairLoss):
         self.margin, self.distance, self.mining, self.reduction = margin, distance, mining, reduction
         self.beta = nn.Parameter(torch.tensor(float(beta)))
         self._mine = MINERS[mining](embedding_dim)
-        self.static_shapes = mining == "all"
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
         """Return one group: beta, with its own learning rate and no weight decay, which would pull it to 0."""
@@ -183,8 +180,6 @@ class NPair(PairLoss):
     An anchor without a positive or without a negative gives 0. The default is from Psomas, Table 4.
     """
 
-    static_shapes = True
-
     def __init__(self, *, num_classes: int, embedding_dim: int, l2: float) -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *real("l2", l2, at_least=0)])
         super().__init__()
@@ -217,8 +212,6 @@ class LiftedStructure(PairLoss):
     of the thesis has α = 2 and β = 40, that of Sampling Wisely 10 for both. Both mine and neither has a margin or the
     [.]_+, which a margin of 2 turns off: the term is at least margin − 2.
     """
-
-    static_shapes = True
 
     def __init__(
         self,
@@ -263,8 +256,6 @@ class MultiSimilarity(PairLoss):
     With an ``epsilon`` only informative pairs are summed (:func:`informative_pairs`); with None all pairs. Defaults are
     from Psomas, Table 4.
     """
-
-    static_shapes = True
 
     def __init__(
         self,

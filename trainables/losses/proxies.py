@@ -35,8 +35,6 @@ class ProxyNCA(ProxyLoss):
     :class:`Softmax` with this scale.
     """
 
-    static_shapes = True
-
     def __init__(self, *, num_classes: int, embedding_dim: int, scale: float, reduction: Reduction = "mean") -> None:
         raise_if_any(
             [
@@ -74,8 +72,6 @@ class ProxyAnchor(ProxyLoss):
     X⁺ are the batch's samples of a proxy's class, X⁻ the others. The margin is a cosine; defaults are from Psomas,
     Table 4.
     """
-
-    static_shapes = True
 
     def __init__(self, *, num_classes: int, embedding_dim: int, margin: float, scale: float) -> None:
         raise_if_any(
@@ -134,8 +130,6 @@ class ProxyPush(ProxyLoss):
     with the batch. Margin, scale and initial proxies are Proxy-Anchor's: the thesis states none, and its
     code has those.
     """
-
-    static_shapes = True
 
     def __init__(
         self,

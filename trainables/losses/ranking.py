@@ -178,8 +178,6 @@ class TopKPrecision(Loss):
     Products, where section 4.4 has 0.1. This class follows the paper.
     """
 
-    static_shapes = True
-
     def __init__(
         self,
         *,

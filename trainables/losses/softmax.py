@@ -23,8 +23,6 @@ class Softmax(ProxyLoss):
     in ArcFace. At scale 1 cosines leave every class likely, so the loss stays high: log(1 + (C−1)/e²) or more.
     """
 
-    static_shapes = True
-
     def __init__(
         self,
         *,
@@ -67,8 +65,6 @@ class ArcFace(ProxyLoss):
     in ArcFace's own code. The thesis prints the sum over the samples; the default is their mean (:data:`Reduction`), as
     in that code. Defaults are from Psomas, Table 4.
     """
-
-    static_shapes = True
 
     def __init__(
         self,
@@ -120,8 +116,6 @@ class SoftTriple(MultiProxyLoss):
     (:data:`Reduction`). R is an average in both cases, so with the mean tau·R weighs B times more than in eq. 4.
     SoftTriple's own code has the mean, with this default of tau. The default scale is from Psomas, Table 4.
     """
-
-    static_shapes = True
 
     def __init__(
         self,

@@ -1,9 +1,4 @@
-"""Exponential moving averages of a training's weights, which are validated and kept instead of the last ones.
-
-Shapes: M members of a stack.
-"""
-
-from collections.abc import Sequence
+"""Exponential moving averages of a training's weights, which are validated and kept instead of the last ones."""
 
 import torch
 from torch import Tensor, nn
@@ -66,37 +61,8 @@ class AveragedNetwork(nn.Module):
 
     def __init__(self, network: nn.Module, tensors: Tensors) -> None:
         super().__init__()
-        self._network, self.tensors = network, tensors
+        self._network, self._tensors = network, tensors
 
     def forward(self, images: Tensor) -> Tensor:
-        embeddings_BD: Tensor = functional_call(self._network, self.tensors, (images,))
+        embeddings_BD: Tensor = functional_call(self._network, self._tensors, (images,))
         return embeddings_BD
-
-
-class StackedAverages:
-    """The averages of M members, each with its own decay; the members' tensors are stacked to [M, …]."""
-
-    def __init__(self, members: Sequence[Averages], of_network: Tensors, of_loss: Tensors) -> None:
-        self._members = members
-        self._taken = 0
-        self._current = kept_tensors(of_network, of_loss)
-        self._tensors = {name: torch.stack([one.tensors[name] for one in members]) for name in members[0].tensors}
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Take the members' weights after a step into their averages."""
-        kept = [decay_of(member.decay, member.updates + self._taken) for member in self._members]
-        device = next(iter(self._tensors.values())).device
-        new_M = 1 - torch.tensor(kept, dtype=torch.float64, device=device)
-        for name, mean in self._tensors.items():
-            current = self._current[name].detach()
-            if mean.is_floating_point():
-                mean.lerp_(current, new_M.to(mean.dtype).view(-1, *[1] * (mean.ndim - 1)))
-            else:
-                mean.copy_(current)
-        self._taken += 1
-
-    def write_back(self, member: int) -> None:
-        """Copy a member's averages back to it."""
-        averages = self._members[member]
-        averages.load({name: mean[member] for name, mean in self._tensors.items()}, averages.updates + self._taken)

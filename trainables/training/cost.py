@@ -2,21 +2,19 @@
 
 import gc
 import resource
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, count, islice
 
 import torch
-from torch import Tensor
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.split import merged_labels
 from trainables.metrics.evaluation import evaluate
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
-from trainables.training.stack.networks import SideBySide
-from trainables.training.stack.together import Together
 from trainables.training.train import LateValue, Training
 
 LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 3.0
@@ -36,7 +34,7 @@ class Images:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The cost of a training, or of all members of a stack together.
+    """The cost of a training.
 
     ``step`` and ``validation`` are seconds, ``steps`` is the number of steps of an epoch. ``memory`` is the peak in
     bytes: of the process on a CPU; reserved by PyTorch on a GPU, which has ``device_memory`` bytes.
@@ -55,9 +53,9 @@ class Cost:
 
 
 def measured_costs(
-    specs: Sequence[TrialSpec], images: Images, *, threads: int, gpu: bool, stack: int = 1, seconds: float = SECONDS
+    specs: Sequence[TrialSpec], images: Images, *, threads: int, gpu: bool, seconds: float = SECONDS
 ) -> list[Cost]:
-    """Measure the cost of each training, or of a stack of ``stack`` copies of it.
+    """Measure the cost of each training.
 
     Call it in a separate process: on a CPU the memory of the process is measured.
 
@@ -66,31 +64,30 @@ def measured_costs(
         images: the images that the real trainings will have.
         threads: CPU threads of a trial.
         gpu: True if a trial has a GPU.
-        stack: members of a stack.
         seconds: time to measure steps for.
     """
     torch.set_num_threads(threads)
     device = torch.device("cuda" if gpu else "cpu")
-    return [_measured([replace(spec, seed=seed) for seed in range(stack)], images, device, seconds) for spec in specs]
+    return [_measured(spec, images, device, seconds) for spec in specs]
 
 
-def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device, seconds: float) -> Cost:
+def _measured(spec: TrialSpec, images: Images, device: torch.device, seconds: float) -> Cost:
     if device.type == "cuda":  # without the memory of the trainings before
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    trainings = [Training(spec, device) for spec in specs]
-    spec, sampler = specs[0], trainings[0].sampler
+    training = Training(spec, device)
+    training.set_train_mode(epoch=sys.maxsize)  # all stages learn and the memory is used
+    generator = torch.Generator().manual_seed(0)
     times: list[float] = []
-    step_of = _step_of(trainings)
-    for indices_B in islice(chain.from_iterable(sampler.batches(epoch) for epoch in count(1)), MOST_STEPS):
+    for indices_B in islice(chain.from_iterable(training.sampler.batches(epoch) for epoch in count(1)), MOST_STEPS):
         begin = time.perf_counter()
-        LateValue(step_of(indices_B)).read()
+        LateValue(training.step(*training.load_batch(indices_B, generator))).read()
         times.append(time.perf_counter() - begin)
         if len(times) > LEAST_STEPS and sum(times[1:]) >= seconds:
             break
     step = sum(times[1:]) / (len(times) - 1)  # the first step is a warm-up
-    validation = _validation(trainings, images, device)
+    validation = _validation(training, images, device)
     total: int | None = None
     if device.type == "cuda":
         memory = torch.cuda.max_memory_reserved(device)
@@ -98,24 +95,6 @@ def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device, 
     else:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
     return Cost(step=step, steps=_steps(spec, images), validation=validation, memory=memory, device_memory=total)
-
-
-def _step_of(trainings: Sequence[Training]) -> Callable[[Tensor], Tensor]:
-    """Return a function that takes a step on a batch; the members of a stack all train on that batch."""
-    epoch = trainings[0].first_whole_epoch
-    for training in trainings:
-        training.set_train_mode(epoch)
-    if len(trainings) > 1:
-        together = Together(trainings, [epoch] * len(trainings), steps=MOST_STEPS)
-
-        def step(indices_B: Tensor) -> Tensor:
-            indices_MB = indices_B.expand(len(trainings), -1)
-            return together.step(together.load(indices_MB), together.labels(indices_MB[None])[0]).sum()
-
-        return step
-    (training,) = trainings
-    generator = torch.Generator().manual_seed(0)
-    return lambda indices_B: training.step(*training.load_batch(indices_B, generator))
 
 
 def _steps(spec: TrialSpec, images: Images) -> int:
@@ -131,17 +110,15 @@ def _steps(spec: TrialSpec, images: Images) -> int:
     return len(list(sampler.batches(1)))
 
 
-def _validation(trainings: Sequence[Training], images: Images, device: torch.device) -> float:
+def _validation(training: Training, images: Images, device: torch.device) -> float:
     """Return the seconds of one validation, extrapolated from the images at hand; metrics are timed on noise."""
     queries = sum(images.validation)
     if not queries:
         return 0.0
-    spec, view = trainings[0].spec, trainings[0].train_view
-    together = len(trainings) > 1 and device.type == "cuda"  # as in `_embedded` of stack/together.py
-    networks = [training.model for training in trainings]
+    spec, view = training.spec, training.train_view
     begin = time.perf_counter()
     embed(
-        SideBySide(networks) if together else networks[0], view, spec.training.frame,
+        training.model, view, spec.training.frame,
         batch_size=spec.training.embedding_batch, device=device, precision=spec.training.precision,
     ).sum().item()  # fmt: skip
     embedding = (time.perf_counter() - begin) * (queries + images.gallery) / len(view)
@@ -151,4 +128,4 @@ def _validation(trainings: Sequence[Training], images: Images, device: torch.dev
     begin = time.perf_counter()
     evaluate(embeddings_ND, labels_N, spec.metrics, queries=queries, superclasses_N=labels_N)
     scoring = time.perf_counter() - begin
-    return embedding * (1 if together else len(trainings)) + scoring * len(trainings)
+    return embedding + scoring

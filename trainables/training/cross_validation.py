@@ -11,23 +11,14 @@ from trainables.training.own import OwnTraining
 from trainables.training.train import Training
 
 
-def begin(spec: TrialSpec, *devices: torch.device) -> "EpochTraining | CrossValidation":
-    """Begin or resume the training of ``spec`` on ``devices``; its cross-validation if it has folds."""
-    return CrossValidation(spec, *devices) if spec.folds else _training_on(spec, *devices)
+def begin(spec: TrialSpec, device: torch.device) -> "EpochTraining | CrossValidation":
+    """Begin or resume the training of ``spec`` on ``device``; its cross-validation if it has folds."""
+    return CrossValidation(spec, device) if spec.folds else training_class(spec)(spec, device)
 
 
 def training_class(spec: TrialSpec) -> type[EpochTraining]:
-    """Return the class that trains ``spec`` on one device."""
+    """Return the class that trains ``spec``."""
     return Training if spec.trainable is None else OwnTraining
-
-
-def _training_on(spec: TrialSpec, *devices: torch.device) -> EpochTraining:
-    """Begin or resume a training without folds; several devices share each batch, one process per device."""
-    if len(devices) == 1:
-        return training_class(spec)(spec, *devices)
-    from trainables.training.distributed.training import FirstRank  # imports torch.distributed
-
-    return FirstRank(spec, devices)
 
 
 class CrossValidation:
@@ -37,9 +28,9 @@ class CrossValidation:
     ``fold-<k>/``; a finished fold keeps its records and its best model.
     """
 
-    def __init__(self, spec: TrialSpec, *devices: torch.device) -> None:
+    def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         self.spec = spec
-        self._devices = devices
+        self._device = device
         self._fold = 0
         self._training: EpochTraining | None = None
         self.records: list[EpochRecord] = []
@@ -92,7 +83,7 @@ class CrossValidation:
         """Return a fold's records from earlier attempts; an unfinished fold becomes the current training."""
         if (records := finished_records(spec.directory, spec.digest)) is not None:
             return records
-        training = _training_on(spec, *self._devices)
+        training = training_class(spec)(spec, self._device)
         if training.finished:  # the attempt died between the last epoch and closing
             training.close()
             training.end()

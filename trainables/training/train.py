@@ -6,9 +6,8 @@ Shapes: B images of a batch, N images of a view, D embedding dimensions.
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import invalidate_caches
 from typing import Any, cast
 
@@ -47,20 +46,6 @@ def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[Epoch
             yield training.run_epoch()
     finally:
         training.wait_for_checkpoints()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """The outcome of an epoch's training steps.
-
-    ``loss`` is the mean over the batches, ``used`` counts the pairs, triplets or samples of the loss, and ``together``
-    is the number of trainings in the stack that took the steps.
-    """
-
-    loss: float
-    batches: int
-    used: dict[str, int]
-    together: int = 1
 
 
 class Training(EpochTraining):
@@ -157,37 +142,43 @@ class Training(EpochTraining):
 
     def run_epoch(self) -> EpochRecord:
         """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
-        start = time.time()
-        epoch = self.begin_epoch()
-        with self.deterministic:
-            trained = self._train(epoch)
-        return self.end_epoch(start, trained)
-
-    @property
-    def deterministic(self) -> AbstractContextManager[None]:
-        """Return a context that computes as ``training.deterministic`` says."""
-        return deterministic(self.device, self._config.deterministic)
-
-    # The steps of an epoch. In a stack, steps of several trainings at once replace `_train`.
-
-    @property
-    def phase(self) -> tuple[bool, bool]:
-        """Return True if the backbone waits in the next epoch, and True if the memory waits."""
-        epoch = len(self.records) + 1
-        waits = self._memory is not None and epoch <= self._config.memory_warmup_epochs
-        return bool(self._backbone) and epoch <= self._config.warmup_epochs, waits
-
-    @property
-    def first_whole_epoch(self) -> int:
-        """Return the first epoch in which the backbone learns and the memory is used."""
-        return 1 + max(self._config.memory_warmup_epochs, self._config.warmup_epochs)
-
-    def begin_epoch(self) -> int:
-        """Prepare the network and the loss for the next epoch's steps, and return its number."""
         assert not self.finished, "all epochs are trained already"
-        epoch = len(self.records) + 1
+        start, epoch = time.time(), len(self.records) + 1
+        with deterministic(self.device, self._config.deterministic):
+            loss, batches, used = self._train(epoch)
+        validated = self._validate()
+        record = EpochRecord(
+            epoch=epoch, loss=loss, batches=batches,
+            **validated, start=start, end=time.time(), checkpoint=None,
+        )  # fmt: skip
+        if used:
+            record["used"] = used
+        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
+            record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
+        return self._recorded(record)
+
+    def _train(self, epoch: int) -> tuple[float, int, dict[str, int]]:
+        """Take the steps of ``epoch``; return the mean loss, the number of batches, and the counts of the loss."""
         self.set_train_mode(epoch)
-        return epoch
+        torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
+        generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
+        drawn = list(self.sampler.batches(epoch))
+        self.loss.most_pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
+        losses: list[Tensor] = []
+        used: list[Used | None] = []
+        previous: LateValue | None = None
+        batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
+        for number, (images, labels_B) in enumerate(batches):
+            self.set_learning_rates(epoch, number, len(drawn))
+            losses.append(self.step(images, labels_B))
+            used.append(self.loss.used)
+            late = LateValue(losses[-1])
+            if previous is not None:  # checked one step late, so that the device always has work queued
+                raise_if_diverged(previous.read(), epoch)
+            previous = late
+        assert previous is not None, "an epoch without a batch"
+        raise_if_diverged(previous.read(), epoch)
+        return torch.stack(losses).mean().item(), len(losses), summed(used)
 
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.
@@ -202,60 +193,25 @@ class Training(EpochTraining):
         for parameter in self._backbone:
             parameter.requires_grad_(epoch > self._config.warmup_epochs)
 
-    def learning_rates(self, epoch: int, step: int, steps: int) -> list[float]:
-        """Return the rate of each optimizer group in a step, counted from 0, of the ``steps`` of ``epoch``."""
-        rate, epochs = self._config.schedule.rate, self.spec.schedule_epochs or self._config.epochs
-        return [rate(lr, epoch=epoch, step=step, steps=steps, epochs=epochs) for lr in self._base_rates]
-
     def set_learning_rates(self, epoch: int, step: int, steps: int) -> None:
-        """Give the optimizer its :meth:`learning_rates`."""
-        for group, lr in zip(self.optimizer.param_groups, self.learning_rates(epoch, step, steps), strict=True):
-            group["lr"] = lr
-
-    def _train(self, epoch: int) -> Trained:
-        torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
-        generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
-        losses: list[Tensor] = []
-        used: list[Used | None] = []
-        drawn = self.draw_batches(epoch)
-        batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
-        previous: LateValue | None = None
-        for number, (images, labels_B) in enumerate(batches):
-            self.set_learning_rates(epoch, number, len(drawn))
-            losses.append(self.step(images, labels_B))
-            used.append(self.loss.used)
-            late = LateValue(losses[-1])
-            if previous is not None:  # checked one step late, so that the device always has work queued
-                raise_if_diverged(previous.read(), epoch)
-            previous = late
-        assert previous is not None, "an epoch without a batch"
-        raise_if_diverged(previous.read(), epoch)
-        return Trained(loss=torch.stack(losses).mean().item(), batches=len(losses), used=summed(used))
-
-    def draw_batches(self, epoch: int) -> list[Tensor]:
-        """Return the batches of ``epoch``, whose number of pairs the loss needs, as indices of images."""
-        drawn = list(self._batches(epoch))
-        self.loss.most_pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
-        return drawn
-
-    def _batches(self, epoch: int) -> Iterable[Tensor]:
-        return self.sampler.batches(epoch)
+        """Set the optimizer's rates for a step, counted from 0, of the ``steps`` of ``epoch``."""
+        rate, epochs = self._config.schedule.rate, self.spec.schedule_epochs or self._config.epochs
+        for group, lr in zip(self.optimizer.param_groups, self._base_rates, strict=True):
+            group["lr"] = rate(lr, epoch=epoch, step=step, steps=steps, epochs=epochs)
 
     def load_batch(self, indices_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Load the images of this process's share of a batch, and the labels of the whole batch, onto the device."""
+        """Load the images and the labels of a batch onto the device."""
         images = load(
             self.train_view, indices_B, self._config.augment, self._config.frame,
-            device=self.device, generator=generator, share=self._share(len(indices_B)),
+            device=self.device, generator=generator,
         )  # fmt: skip
         return images, self.labels_N[indices_B].to(self.device)
 
-    def _share(self, batch: int) -> slice:
-        """Return the rows of a batch of ``batch`` images that this process embeds."""
-        return slice(None)
-
     def step(self, images: Tensor, labels_B: Tensor) -> Tensor:
         """Take one optimizer step and return the detached loss."""
-        loss: Tensor = self.loss(self._embeddings(images, len(labels_B)), labels_B)
+        with autocast(self.device, self._config.precision):
+            embeddings_BD: Tensor = self.learning_network(images)
+        loss: Tensor = self.loss(embeddings_BD, labels_B)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self._config.clip_grad is not None:
@@ -265,44 +221,11 @@ class Training(EpochTraining):
             self.averages.update()
         return loss.detach()
 
-    def _embeddings(self, images: Tensor, batch: int) -> Tensor:
-        """Embed a batch of ``batch`` images, attached to the network's graph."""
-        with autocast(self.device, self._config.precision):
-            embeddings_BD: Tensor = self.learning_network(images)
-        return embeddings_BD
-
-    # The end of an epoch: validation, record, checkpoints.
-
-    def end_epoch(self, start: float, trained: Trained, embedded: Sequence[Tensor] | None = None) -> EpochRecord:
-        """Validate an epoch, which began at ``start``, record it and save its checkpoints; see :meth:`run_epoch`.
-
-        ``embedded`` holds the embeddings of :attr:`validated_views` if they are already computed.
-        """
-        validated = self._validate(embedded)
-        record = EpochRecord(
-            epoch=len(self.records) + 1, loss=trained.loss, batches=trained.batches,
-            **validated, start=start, end=time.time(), checkpoint=None,
-        )  # fmt: skip
-        if trained.used:
-            record["used"] = trained.used
-        if trained.together > 1:
-            record["together"] = trained.together
-        if isinstance(self.loss, ProxyLoss) and self.loss.proxies.shape[1] > 1:
-            record["distinct_proxies"] = distinct_proxies(self.loss.proxies)
-        return self._recorded(record)
-
-    @property
-    def validated_views(self) -> list[StoreView]:
-        """Return the views that an epoch is scored on: the queries, and further gallery images if any."""
-        return [] if self._validation is None else self._validation.views
-
-    def _validate(self, embedded: Sequence[Tensor] | None) -> Validated:
+    def _validate(self) -> Validated:
         if self._validation is None:
             return {"metrics": {}}
         begin = time.perf_counter()
-        if embedded is None:
-            embedded = [self._embed(view) for view in self.validated_views]
-        embeddings_ND = torch.cat([*embedded])
+        embeddings_ND = torch.cat([self._embed(view) for view in self._validation.views])
         is_finite = bool(torch.isfinite(embeddings_ND).all())  # waits for the device
         seconds = time.perf_counter() - begin
         if not is_finite:
@@ -313,7 +236,7 @@ class Training(EpochTraining):
 
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config
-        with self.deterministic:
+        with deterministic(self.device, config.deterministic):
             return embed(
                 self.model if self.averages is None else self.averages.network, view, config.frame,
                 batch_size=config.embedding_batch, device=self.device, precision=config.precision,

@@ -7,9 +7,7 @@ import socket
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,9 +32,8 @@ def read_log(directory: str) -> str:
 class TrialLog:
     """The log of one attempt, which captures log messages and warnings between :meth:`open` and :meth:`close`.
 
-    It captures messages of ``trainables`` and of the packages of user-defined parts. Messages from a stack of trials
-    are written to the logs of all its members, except those logged inside :meth:`alone`. Only the first ``messages``
-    are kept.
+    It captures messages of ``trainables`` and of the packages of user-defined parts; only the first ``messages`` are
+    kept. A process has one open log at a time.
     """
 
     def __init__(self, spec: TrialSpec, device: str, messages: int = MESSAGES) -> None:
@@ -51,7 +48,8 @@ class TrialLog:
         self._ended = False
         self._warned = False
         self._handler = _Handler(self)
-        self._modules: list[str] = []
+        self._levels: dict[str, int] = {}  # the original level of each module
+        self._show_warning: Any = None  # the original warnings.showwarning, while the log is open
 
     def open(self) -> None:
         """Write the first lines and start capturing."""
@@ -60,21 +58,14 @@ class TrialLog:
             remove_drafts(as_path(self._path).parent)  # of an attempt that was killed while it wrote
         self._add(f"Training begins {self._where}.")
         self._add(f"loss {spec.loss}, {dict(spec.hyperparameters)}, seed {spec.seed}, {spec.epochs} epochs")
-        self._modules = sorted(_logged_modules(spec))
-        for name in self._modules:
-            _lower_level(name)
-            logging.getLogger(name).addHandler(self._handler)
-        _take_warnings(self)
+        for name in sorted(_logged_modules(spec)):
+            module = logging.getLogger(name)
+            self._levels[name] = module.level
+            if module.getEffectiveLevel() > logging.INFO:
+                module.setLevel(logging.INFO)
+            module.addHandler(self._handler)
+        self._show_warning, warnings.showwarning = warnings.showwarning, self._warning  # type: ignore[assignment]
         self._write()
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Send the messages of this thread to this log only."""
-        token = _ONLY_LOG.set(self)
-        try:
-            yield
-        finally:
-            _ONLY_LOG.reset(token)
 
     def epoch(self, record: EpochRecord) -> None:
         """Write the result of an epoch."""
@@ -95,26 +86,28 @@ class TrialLog:
 
     def close(self) -> None:
         """Stop capturing; a training that is neither done nor failed is logged as stopped."""
-        if not self._modules:
+        if self._show_warning is None:
             return
-        _leave_warnings(self)
-        for name in self._modules:
-            logging.getLogger(name).removeHandler(self._handler)
-            _restore_level(name)
-        self._modules = []
+        warnings.showwarning, self._show_warning = self._show_warning, None
+        for name, level in self._levels.items():
+            module = logging.getLogger(name)
+            module.removeHandler(self._handler)
+            module.setLevel(level)
         if not self._ended:
             self._end("Training was stopped before its last epoch.")
 
     def message(self, text: str) -> None:
         """Add a message; it is written within seconds if others follow, else with the next epoch."""
-        if _ONLY_LOG.get() not in (None, self):
-            return
         if len(self._lines) >= self._messages:
             self._left_out += 1
             return
         self._add(text)
         if time.monotonic() - self._written > WRITE_EVERY_S:
             self._write()
+
+    def _warning(self, message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
+        self.message(f"{category.__name__}: {message} ({filename}:{line})")
+        self._show_warning(message, category, filename, line, *rest)
 
     def _end(self, text: str) -> None:
         if self._left_out:
@@ -152,9 +145,6 @@ def _logged_modules(spec: TrialSpec) -> set[str]:
     return {OURS.removesuffix("."), *(name.split(":")[0].split(".")[0] for name in own)}
 
 
-# Capturing messages and warnings; several logs may be open at once.
-
-
 class _Handler(logging.Handler):
     """A handler that passes messages to a trial's log."""
 
@@ -167,44 +157,3 @@ class _Handler(logging.Handler):
             self._log.message(f"{record.levelname} {record.name}: {self.format(record)}")
         except Exception:
             self.handleError(record)
-
-
-_ONLY_LOG: ContextVar[TrialLog | None] = ContextVar("only log", default=None)
-_LEVELS: dict[str, tuple[int, int]] = {}  # by module: its original level, and the number of open logs
-_OPEN_LOGS: list[TrialLog] = []
-_SHOW_WARNING: list[Any] = []  # the original warnings.showwarning, while a log is open
-
-
-def _lower_level(name: str) -> None:
-    module = logging.getLogger(name)
-    level, logs = _LEVELS.get(name, (module.level, 0))
-    _LEVELS[name] = (level, logs + 1)
-    if module.getEffectiveLevel() > logging.INFO:
-        module.setLevel(logging.INFO)
-
-
-def _restore_level(name: str) -> None:
-    level, logs = _LEVELS.pop(name)
-    if logs > 1:
-        _LEVELS[name] = (level, logs - 1)
-    else:
-        logging.getLogger(name).setLevel(level)
-
-
-def _take_warnings(log: TrialLog) -> None:
-    if not _OPEN_LOGS:
-        _SHOW_WARNING.append(warnings.showwarning)
-        warnings.showwarning = _warning  # type: ignore[assignment]
-    _OPEN_LOGS.append(log)
-
-
-def _leave_warnings(log: TrialLog) -> None:
-    _OPEN_LOGS.remove(log)
-    if not _OPEN_LOGS:
-        warnings.showwarning = _SHOW_WARNING.pop()
-
-
-def _warning(message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
-    for log in _OPEN_LOGS:
-        log.message(f"{category.__name__}: {message} ({filename}:{line})")
-    _SHOW_WARNING[-1](message, category, filename, line, *rest)

@@ -247,11 +247,6 @@ class Retraining:
                 f"--retrain: {search.name}/{study} trial {number} was trained on a GPU and this machine has none; "
                 "verify it where there is one of the same model."
             )
-        if any("together" in record for record in records):
-            raise Mistakes(
-                f"--retrain: {search.name}/{study} trial {number} was trained in a stack (resources.stack), whose "
-                "rounding differs from a single training; choose one that was not."
-            )
         return cls(search=search, study=study, number=int(number))
 
     def check(self) -> Iterator[Check]:

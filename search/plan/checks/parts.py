@@ -1,4 +1,4 @@
-"""Checks of user-defined parts, spaces, stacks, the noise stage and the network."""
+"""Checks of user-defined parts, spaces, the noise stage and the network."""
 
 import os
 import shutil
@@ -21,7 +21,6 @@ from trainables.models import ModelConfig
 from trainables.models.backbones import LIBRARIES, backbone, is_of_timm
 from trainables.models.config import pooling_problems
 from trainables.parts import is_own
-from trainables.training.stack import why_not_stacked
 
 
 def check_parts(found: Findings, config: SearchConfig) -> None:
@@ -80,56 +79,18 @@ def _memory_mistakes(config: SearchConfig) -> Iterator[str]:
         )
 
 
-def check_stack(found: Findings, config: SearchConfig) -> None:
-    """Check that every loss, with its network and batches, supports the training of several trials at once."""
-    keys = (
-        "losses",
-        "model.backbone",
-        "training.sampler",
-        "training.compile",
-        "training_by_loss",
-        "split.folds",
-    )
-    found.add(_stack_mistakes(config), "resources.stack", "resources.gpus_per_trial", *keys)
-
-
-def _stack_mistakes(config: SearchConfig) -> Iterator[str]:
-    stack, gpus = config.resources.stack, config.resources.gpus_per_trial
-    if stack > 1 and gpus > 1:
-        yield (
-            f"resources.stack is {stack} and resources.gpus_per_trial is {gpus:g}: one is for networks of which several"
-            " fit on a GPU, the other for those that need several GPUs; set one of them to 1."
-        )
-    for loss in config.losses if stack > 1 and config.trainable is None else ():
-        reason = why_not_stacked(
-            loss=loss.key,
-            model=config.model,
-            training=config.training_of(loss.name),
-            folds=config.split.folds or 0,
-        )
-        if reason:
-            yield f"resources.stack is {stack}, and {reason}; set it to 1, which trains each trial by itself."
-
-
 def check_compiler(found: Findings, config: SearchConfig) -> None:
     """Check that training steps can be compiled, if the file asks for it."""
-    keys = ("training.compile", "training_by_loss", "resources.gpus_per_trial")
-    found.add(_compiler_mistakes(config), *keys)
+    found.add(_compiler_mistakes(config), "training.compile", "training_by_loss")
 
 
 def _compiler_mistakes(config: SearchConfig) -> Iterator[str]:
     modes = [mode for loss in config.loss_names if (mode := config.training_of(loss).compile)]
     if config.trainable is not None or not modes:
         return
-    mode, gpus = modes[0], config.resources.gpus_per_trial
-    if gpus > 1:
-        yield (
-            f"training.compile is {mode} and resources.gpus_per_trial is {gpus:g}: only trainings on one device "
-            "are compiled; set training.compile: null or resources.gpus_per_trial: 1."
-        )
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
         yield (
-            f"training.compile is {mode}, which needs a C++ compiler, and this machine has neither g++ nor "
+            f"training.compile is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor "
             "clang++; install one, or set training.compile: null."
         )
 
@@ -212,16 +173,6 @@ def _check_budget(found: Findings, config: SearchConfig, loss: str, space: Searc
     of_limits = replace(budget, sampler=None)
     found.add(of_sampler.problems(), "search.sampler", "search.trials", "space")
     found.add(of_limits.problems(), "search.epochs", "training.epochs", "split.folds")
-    found.add(_hours_that_are_not_known(config), "search.hours", "resources")
-
-
-def _hours_that_are_not_known(config: SearchConfig) -> Iterator[str]:
-    search, resources = config.search, config.resources
-    if search.hours is not None and resources.stack > 1:
-        yield (
-            f"search.hours is {search.hours:g} and resources.stack {resources.stack}: trials of a stack share their "
-            "time, so that it cannot be counted for each; set search.epochs instead, or stack to 1."
-        )
 
 
 # The noise stage.
@@ -270,9 +221,6 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
     model = config.model
     if model.backbone == "convnet" and model.weights is None and config.training.image_size >= SMALLEST:
         return ()
-    if config.resources.gpus_per_trial > 1 and not model.freeze_bn:
-        keys = ("model.backbone", "model.weights", "model.freeze_bn", "resources.gpus_per_trial")
-        found.check(lambda: _common_statistics(model), *keys)
     if found.left_out.touched("training.image_size"):
         found.check(lambda: _weights(model), "model.backbone", "model.weights")
         return ()
@@ -313,17 +261,6 @@ def _weights(model: ModelConfig) -> None:
     from trainables.models.weights import weights_file
 
     weights_file(model)
-
-
-def _common_statistics(model: ModelConfig) -> None:
-    """Raise if the network's batch normalisation cannot be shared by several GPUs."""
-    import torch
-
-    from trainables.models.embedding import EmbeddingModel
-    from trainables.training.distributed.batch import take_common_statistics
-
-    with torch.random.fork_rng(devices=[]):
-        take_common_statistics(EmbeddingModel(model), torch.device("cpu"))
 
 
 def _smoke_test(config: SearchConfig) -> str:

@@ -12,11 +12,10 @@ from urllib.request import urlopen
 from search.config.search_config import SearchConfig
 from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
-from search.plan.checks.data import BATCH_KEYS
 from search.secrets import expand, health_page, without_password
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes
 from trainables.storage import in_time
 
 # Addresses and folders.
@@ -157,29 +156,16 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
 
     Ray must be able to start this Python. A cluster's resources are checked on connection, before anything is created.
     """
-    lacking: list[str] = []
     address = os.environ.get("RAY_ADDRESS")
     is_ray = engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray"
     if address and is_ray:
         found.add(_cluster_mistakes(address) or ray_mistakes())
     else:
+        lacking: list[str] = []
         for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
             if not found.left_out.touched(f"resources.{key}"):
                 lacking += _lacking(key, getattr(config.resources, key), there)
         found.add(lacking or (ray_mistakes() if is_ray else ()))
-    if not lacking:
-        found.check(lambda: raise_if_any(_empty_shares(config)), "resources.gpus_per_trial", *BATCH_KEYS)
-
-
-def _empty_shares(config: SearchConfig) -> list[str]:
-    gpus = config.resources.gpus_per_trial
-    smallest = min(config.training_of(loss).batch_size for loss in config.loss_names)
-    if gpus <= max(1, smallest):
-        return []
-    return [
-        f"resources.gpus_per_trial is {gpus:g} and a batch has {smallest} images (training.batch_size), so that a GPU "
-        "would have none of it; give larger batches or ask for fewer GPUs."
-    ]
 
 
 def _lacking(key: str, wanted: float, there: Callable[[], int]) -> list[str]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from support.exact_training import float64
 from support.small_training import drawn_images
-from support.stacks import float64
 
 from trainables.data.store.spec import StoreSpec
 
@@ -17,6 +17,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 @pytest.fixture
 def exact() -> Iterator[None]:
-    """Train in float64, in which a stack and single trainings hardly differ."""
+    """Train in float64, so that differences are errors and not rounding."""
     with float64():
         yield

@@ -1,13 +1,12 @@
 """Moving averages of the weights equal torch's, and are what is validated, kept and resumed."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.stacks import CPU, alone, assert_resumed, assert_same, member, records_of
+from support.exact_training import CPU, assert_resumed, exact_spec, trained_apart
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
@@ -17,9 +16,6 @@ from trainables.models import EmbeddingModel
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
 from trainables.training.checkpoints import load_checkpoint
-from trainables.training.cross_validation import begin
-from trainables.training.stack import run_epochs, stack_key
-from trainables.training.stack.together import embedded_together
 from trainables.training.train import Training
 
 pytestmark = pytest.mark.usefixtures("exact")
@@ -27,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("exact")
 DECAY = 0.3
 
 
-def averaged(images: StoreSpec, path: Path, number: int = 0, ema: float = DECAY, **settings: Any) -> TrialSpec:
-    return member(images, path, number, training={"ema": ema, "batch_size": 10, **settings})
+def averaged(images: StoreSpec, path: Path, ema: float = DECAY) -> TrialSpec:
+    return exact_spec(images, path, training={"ema": ema, "batch_size": 10})
 
 
 def torch_s(mean: Tensor, value: Tensor, updates: Any) -> Tensor:
@@ -64,12 +60,12 @@ def test_they_are_torch_s_and_what_is_validated_and_kept(images: StoreSpec, tmp_
         else:
             assert torch.equal(mean, dict(training.model.named_buffers())[name])
     assert not torch.equal(expected["head.0.weight"], training.model.head[0].weight), "nothing was averaged"
-    (view,) = training.validated_views
+    (view,) = training._validation.views
     settings: dict[str, Any] = {"batch_size": spec.training.embedding_batch, "device": CPU, "precision": "float32"}
     theirs_ND = embed(network, view, spec.training.frame, **settings)
     torch.testing.assert_close(training._embed(view), theirs_ND)
     training.wait_for_checkpoints()
-    last = tmp_path / "member-0/attempt-1/last.pt"
+    last = tmp_path / "trial/attempt-1/last.pt"
     for name, mean in load_checkpoint(last)["averages"].items():
         assert torch.equal(mean, training.averages.tensors[name])
 
@@ -92,7 +88,7 @@ def test_the_model_s_file_holds_the_averages(images: StoreSpec, tmp_path: Path) 
 
 def test_the_training_itself_is_unchanged(images: StoreSpec, tmp_path: Path) -> None:
     with_averages, without = averaged(images, tmp_path), averaged(images, tmp_path / "without", ema=0.0)
-    states = [alone(spec, 2).model.state_dict() for spec in (with_averages, without)]
+    states = [trained_apart(spec, 2).model.state_dict() for spec in (with_averages, without)]
     for name, value in states[0].items():
         assert torch.equal(value, states[1][name]), name
 
@@ -103,33 +99,5 @@ def test_a_resumed_training_has_the_same_averages(images: StoreSpec, tmp_path: P
         training = Training(spec, CPU)
         training.run_epoch()
         training.wait_for_checkpoints()
-    reference = alone(spec, 3)
+    reference = trained_apart(spec, 3)
     assert_resumed(training, reference)
-
-
-def test_members_of_a_stack_average_for_themselves(
-    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Their decays differ, and one joins an epoch later."""
-    specs = [averaged(images, tmp_path, number, ema=0.3 + 0.3 * number) for number in range(3)]
-    assert len({stack_key(spec) for spec in specs}) == 1
-    assert stack_key(specs[0]) != stack_key(averaged(images, tmp_path, ema=0.0))
-    trainings = [Training(spec, CPU) for spec in specs]
-    with caplog.at_level(logging.WARNING):
-        records_of(run_epochs(trainings[:2]))
-        records_of(run_epochs(trainings))
-    assert not caplog.records
-    for training, epochs in zip(trainings, (2, 2, 1)):
-        assert_same(training, alone(training.spec, epochs))
-    for training, (together_ND,) in zip(trainings, embedded_together(trainings)):
-        torch.testing.assert_close(together_ND, training._embed(training.validated_views[0]))
-
-
-@pytest.mark.slow
-def test_two_processes_average_as_one(images: StoreSpec, tmp_path: Path) -> None:
-    spec = averaged(images, tmp_path, epochs=2)
-    shared = begin(spec, CPU, CPU)
-    assert isinstance(shared, Training)
-    while not shared.finished:
-        shared.run_epoch()
-    assert_same(shared, alone(spec, 2))

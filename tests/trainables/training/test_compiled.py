@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.stacks import alone, assert_same, member
+from support.exact_training import assert_same, exact_spec, trained_apart
 
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
@@ -13,8 +13,6 @@ from trainables.data.store.spec import StoreSpec
 from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
-from trainables.training.stack import stack_key, why_not_stacked
 
 pytestmark = pytest.mark.usefixtures("exact")
 
@@ -23,13 +21,15 @@ def spec_of(images: StoreSpec, path: Path, compiled: bool, **changes: Any) -> Tr
     """Return a training whose last batch of an epoch is smaller than the others."""
     training = {"compile": "default" if compiled else None, "batch_size": 24, "sampler": "random", "ema": 0.5}
     changes = {"model": ModelConfig(embedding_dim=8), **changes}
-    return member(images, path / str(compiled), 0, training=training | changes.pop("training", {}), **changes)
+    return exact_spec(images, path / str(compiled), training=training | changes.pop("training", {}), **changes)
 
 
 def test_whole_trainings_are_the_same(images: StoreSpec, tmp_path: Path) -> None:
     """With batches of two sizes, a warm-up that freezes the backbone, and averaged weights."""
     torch.compiler.reset()
-    plain, compiled = (alone(spec_of(images, tmp_path, way, training={"warmup_epochs": 1}), 3) for way in (False, True))
+    plain, compiled = (
+        trained_apart(spec_of(images, tmp_path, way, training={"warmup_epochs": 1}), 3) for way in (False, True)
+    )
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
     assert isinstance(compiled.learning_network, torch._dynamo.OptimizedModule)
     assert_same(compiled, plain)
@@ -37,20 +37,14 @@ def test_whole_trainings_are_the_same(images: StoreSpec, tmp_path: Path) -> None
 
 def test_a_resumed_training_has_the_same_bits(images: StoreSpec, tmp_path: Path) -> None:
     """The second process meets the batches of epoch 3 first, so nothing it compiles may depend on earlier ones."""
-    whole = alone(spec_of(images, tmp_path / "whole", True), 3)
+    whole = trained_apart(spec_of(images, tmp_path / "whole", True), 3)
     spec = spec_of(images, tmp_path / "resumed", True)
-    alone(spec, 2).wait_for_checkpoints()
+    trained_apart(spec, 2).wait_for_checkpoints()
     torch.compiler.reset()
-    resumed = alone(spec, 1)
+    resumed = trained_apart(spec, 1)
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, resumed.model.state_dict()[name]), name
     assert [record["metrics"] for record in resumed.records] == [record["metrics"] for record in whole.records]
-
-
-def test_a_stack_is_not_compiled(images: StoreSpec, tmp_path: Path) -> None:
-    assert stack_key(spec_of(images, tmp_path, True)) is None
-    said = why_not_stacked(loss="mpa", model=ModelConfig(), training=TrainingConfig(compile="default"))
-    assert said == "training.compile is default, which is for the steps of a single training"
 
 
 CONTENT = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"]}
@@ -61,13 +55,10 @@ def test_an_unknown_mode() -> None:
         parse_config({**CONTENT, "training": {"compile": "reduce"}})
 
 
-def test_several_gpus_and_a_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = {**CONTENT, "training": {"compile": "default"}, "model": {"freeze_bn": True}}
     assert make_plan(parse_config(content), tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(Mistakes) as caught:
-        make_plan(parse_config({**content, "resources": {"gpus_per_trial": 2}}), tmp_path)
-    several, missing = (sentence for sentence in caught.value.sentences if "training.compile" in sentence)
-    assert "only trainings on one device are compiled" in several
-    assert "needs a C++ compiler" in missing
+    with pytest.raises(Mistakes, match=r"training\.compile is default, which needs a C\+\+ compiler"):
+        make_plan(parse_config(content), tmp_path)

@@ -24,7 +24,6 @@ from trainables.spec import TrialSpec, derived_seed
 from trainables.training import inputs
 from trainables.training.config import TrainingConfig
 from trainables.training.inputs import Inputs, whole_network
-from trainables.training.stack import run_epochs
 from trainables.training.train import Training, train
 
 CPU = torch.device("cpu")
@@ -186,24 +185,6 @@ def test_trials_with_views_differ_from_those_without(spec: TrialSpec, tmp_path: 
     one = list(train(spec))
     three = list(train(replace(spec, training=replace(spec.training, views=3), directory=str(tmp_path / "views"))))
     assert one[0]["loss"] != three[0]["loss"]
-
-
-def test_a_stack_equals_separate_trainings(spec: TrialSpec, tmp_path: Path) -> None:
-    specs = [
-        replace(
-            spec,
-            seed=seed,
-            directory=str(tmp_path / f"stack-{seed}"),
-            training=replace(spec.training, views=2, epochs=1),
-        )
-        for seed in range(2)
-    ]
-    together = run_epochs([Training(member, CPU) for member in specs])
-    for member, record in zip(specs, together, strict=True):
-        assert not isinstance(record, Exception)
-        (alone,) = train(replace(member, directory=f"{member.directory}-alone"))
-        assert math.isclose(record["loss"], alone["loss"], rel_tol=1e-4)
-        assert record["metrics"] == pytest.approx(alone["metrics"])
 
 
 def test_the_cache_is_locked_evicted_and_computed_again(spec: TrialSpec, computed: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Learning rates equal those of torch's schedulers step by step, in every way of training."""
+"""Learning rates equal those of torch's schedulers step by step."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.exact_training import CPU
 from support.small_training import small_spec
-from support.stacks import CPU, alone, assert_same, float64, member, records_of
 from torch.optim.lr_scheduler import (
     ConstantLR,
     CosineAnnealingLR,
@@ -19,9 +19,7 @@ from torch.optim.lr_scheduler import (
 from trainables.data.store.spec import StoreSpec
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
-from trainables.training.config import OPTIMIZERS, Schedule
-from trainables.training.cross_validation import begin
-from trainables.training.stack import run_epochs, stack_key
+from trainables.training.config import Schedule
 from trainables.training.train import Training
 
 EPOCHS, STEPS = 6, 5
@@ -132,35 +130,3 @@ def test_a_shorter_training_may_have_the_first_rates_of_a_longer_one(images: Sto
         while not training.finished:
             training.run_epoch()
     assert short.rates == whole.rates[: len(short.rates)]
-
-
-SCHEDULES = (
-    Schedule(decay="cosine"),
-    Schedule(decay="linear"),
-    Schedule(step=1, gamma=0.3),
-)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_members_of_a_stack_have_their_own_schedules(images: StoreSpec, tmp_path: Path, optimizer: str) -> None:
-    with float64():
-        settings = [{"schedule": schedule, "optimizer": optimizer, "batch_size": 10} for schedule in SCHEDULES]
-        specs = [member(images, tmp_path, number, training=own) for number, own in enumerate(settings)]
-        assert len({stack_key(spec) for spec in specs}) == 1
-        trainings = [Training(spec, CPU) for spec in specs]
-        for _ in range(2):
-            records_of(run_epochs(trainings))
-        assert all(record.get("together") == 3 for training in trainings for record in training.records)
-        for training in trainings:
-            assert_same(training, alone(training.spec, 2))
-
-
-@pytest.mark.slow
-def test_two_processes_have_the_rates_of_one(images: StoreSpec, tmp_path: Path) -> None:
-    with float64():
-        spec = member(images, tmp_path, 0, training={"schedule": SCHEDULES[0], "epochs": 2, "batch_size": 10})
-        shared = begin(spec, CPU, CPU)
-        assert isinstance(shared, Training)
-        while not shared.finished:
-            shared.run_epoch()
-        assert_same(shared, alone(spec, 2))

@@ -224,7 +224,7 @@ def test_wrong_labels_are_learned_and_not_scored(spec: TrialSpec) -> None:
     expected = noisy_labels(clean.labels_N.tolist(), clean.train_view.image_keys, rate=1 / 3, seed=2)
     assert training.labels_N.tolist() == expected
     assert 0 < (training.labels_N != clean.labels_N).float().mean() < 2 / 3
-    assert torch.equal(training.validated_views[0].labels_N, clean.validated_views[0].labels_N)
+    assert torch.equal(training._validation.views[0].labels_N, clean._validation.views[0].labels_N)
     assert noisy.digest != replace(noisy, noise_seed=3).digest != spec.digest
 
 

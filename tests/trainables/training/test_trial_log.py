@@ -14,7 +14,6 @@ from support.stores import PLACES, place
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training import trial_log
 from trainables.training.config import TrainingConfig
 from trainables.training.trial_log import TrialLog, read_log
 
@@ -52,7 +51,7 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
     assert "epoch 1: loss " in read_log(directory)  # before it ends
     first.end()
     second = worker_of(spec)
-    assert [len(second.step()[0]["records"]) for _ in range(2)] == [1, 1]
+    assert [len(second.step()["records"]) for _ in range(2)] == [1, 1]
     second.end()
     said = [line[20:] for line in read_log(directory).splitlines()]
     assert [line.split(" on ")[0] for line in said if line.startswith("Training")] == [
@@ -77,7 +76,7 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
 def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_path: Path) -> None:
     spec = replace(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), hyperparameters={}, **changes)
     trial = worker_of(spec)
-    (news,) = trial.step()
+    news = trial.step()
     assert news["failure"]["cause"] == "CODE_ERROR"
     said = read_log(spec.directory)
     assert "Training failed.\nTraceback (most recent call last):" in said
@@ -87,13 +86,13 @@ def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_
 
 def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(tmp_path: Path) -> None:
     log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu")
-    level = logging.getLogger("support").level
+    before = logging.getLogger("support").level, warnings.showwarning
     log.open()
     logging.getLogger("support.own_parts").info("from the user's part")
     logging.getLogger("trainables.data").warning("of %s", "ours")
     logging.getLogger("somebody.else").warning("from elsewhere")
     with pytest.warns(UserWarning, match="odd"):
-        trial_log._warning("odd", UserWarning, "mylab/losses.py", 3)
+        log._warning("odd", UserWarning, "mylab/losses.py", 3)
     log.close()
     logging.getLogger("support.own_parts").warning("afterwards")
     said = read_log(str(tmp_path / "trial"))
@@ -102,7 +101,7 @@ def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(tmp_pa
     assert "UserWarning: odd (mylab/losses.py:3)" in said
     assert "elsewhere" not in said
     assert "afterwards" not in said
-    assert logging.getLogger("support").level == level
+    assert (logging.getLogger("support").level, warnings.showwarning) == before
 
 
 def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -110,7 +109,7 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "logs").touch()  # a file where the folder should be
     trial = worker_of(spec)
-    results = [trial.step()[0] for _ in range(2)]
+    results = [trial.step() for _ in range(2)]
     trial.end()
     assert results[-1]["finished"]
     assert len([record for record in caplog.records if "cannot be written" in record.getMessage()]) == 1
@@ -124,34 +123,6 @@ def test_messages_beyond_all_measure_are_counted(tmp_path: Path) -> None:
     log.close()
     assert len(read_log(str(tmp_path / "trial")).splitlines()) == 12
     assert "92 further messages were left out." in read_log(str(tmp_path / "trial"))
-
-
-def test_logs_that_are_open_together_keep_apart_what_is_one_s_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are opened and closed in any order; the original state is restored."""
-    shown: list[object] = []
-    monkeypatch.setattr(warnings, "showwarning", lambda message, *_: shown.append(message))
-    before = logging.getLogger("trainables").level, warnings.showwarning
-    logs = [TrialLog(spec_in(str(tmp_path / name), tmp_path / "cache"), "cpu") for name in ("one", "two")]
-    said = logging.getLogger("trainables.training")
-    for log in logs:
-        log.open()
-        with log.alone():
-            said.info("of %s alone", log._spec.directory.rpartition("/")[2])
-    said.info("of both")
-    warnings.showwarning("both are warned", UserWarning, "mylab.py", 3)
-    logs[0].close()
-    said.info("of those that are left")
-    logs[1].close()
-    assert (logging.getLogger("trainables").level, warnings.showwarning) == before
-    assert shown == ["both are warned"]
-    texts = {name: read_log(str(tmp_path / name)) for name in ("one", "two")}
-    for name, text in texts.items():
-        assert "of both" in text
-        assert "both are warned" in text
-        assert [f"of {other} alone" in text for other in texts] == [other == name for other in texts]
-    assert ["of those that are left" in text for text in texts.values()] == [False, True]
 
 
 def test_the_draft_of_a_killed_attempt_is_removed_by_the_next(tmp_path: Path) -> None:
