@@ -123,7 +123,6 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.pairs
 	$(BIN)/python -m benchmarks.statistics.intervals
 	$(BIN)/python -m benchmarks.statistics.classes
-	$(BIN)/python -m benchmarks.statistics.confirmation
 	$(BIN)/python -m benchmarks.statistics.edges
 	$(BIN)/python -m benchmarks.statistics.importances
 	$(BIN)/python -m benchmarks.statistics.samplers
