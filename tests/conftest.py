@@ -1,5 +1,6 @@
 """Shared fixtures: small data sets and small searches."""
 
+import functools
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from support.refusals import NOWHERE
 from support.services import SECRET, TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
 from support.small_search import draw_folder, small_search
+from support.trees import Trees, make_tree
 
 from search import secrets, trust
 from search.config.search_config import parse_config
@@ -123,6 +125,13 @@ def on_nodes(nodes: Nodes) -> Iterator[None]:
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of sixteen classes of ten small images, not to be changed."""
     return draw_folder(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
+    """Return a function that writes a small published data set once: eight classes a half, of three images each."""
+    above = tmp_path_factory.mktemp("trees")
+    return functools.cache(lambda name: make_tree(name, above / name, classes_per_half=8, images_per_class=3))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from support.commands import holdout_without, plain
-from support.finished_search import run_here
+from support.finished_search import finish
 
 from search.extra import INSTALL, PACKAGES, missing_packages
 
@@ -59,8 +59,7 @@ def test_a_command_that_needs_the_extra_names_it(arguments: list[str], what: str
 def test_the_other_commands_do_without_it(tmp_path: Path) -> None:
     """A search that was run elsewhere is read, compared, verified and reported."""
     runs = tmp_path / "runs"
-    for search in run_here(runs, [SEARCH]):
-        search.close()
+    finish(runs, SEARCH)
     for command in ("status", "trials", "compare", "verify", "report"):
         done = holdout_without(PACKAGES, tmp_path, command, "bare", "--runs", runs)
         assert done.returncode == 0, done.stderr

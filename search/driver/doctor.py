@@ -216,6 +216,8 @@ def _data(plan: Plan) -> Iterator[CheckResult]:
     split = plan.split
     found = f"{len(split.train)} classes train, {len(split.validation)} validate, {len(split.test)} test"
     yield CheckResult(check="data", state="ok", found=f"{plan.config.dataset.name}: {found}")
+    if plan.resolution:
+        yield CheckResult(check="choice", state="ok", found=plan.resolution.rstrip("."))
 
 
 def _images(plan: Plan) -> Iterator[CheckResult]:

@@ -71,13 +71,14 @@ class Figure:
 class Section:
     """A part of a report, in the order in which the page shows its fields.
 
-    ``results`` are the tables above its text, of which at most three ``sentences`` precede the ``figures``; the other
-    ones are ``remarks``. ``pending`` says what is not there yet, ``missing`` what a fault removed, ``files`` are pairs
-    of name and content. A section on one ``loss`` is hidden with it.
+    ``lead`` precedes the ``results``, the tables above its text, of which at most three ``sentences`` precede the
+    ``figures``; the other ones are ``remarks``. ``pending`` says what is not there yet, ``missing`` what a fault
+    removed, ``files`` are pairs of name and content. A section on one ``loss`` is hidden with it.
     """
 
     name: str
     title: str
+    lead: tuple[str, ...] = ()
     results: tuple[TextTable, ...] = ()
     sentences: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()

@@ -186,10 +186,11 @@ def _baseline_card(comparison: Comparison, selection: Selection, name: str, prog
     parts = (
         f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
         f"# {summary.name}: {name}",
+        f"{selection.recommended.sentence}.",
         *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in baselines_told(comparison)),
         '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
         programs,
-        f"{selection.recommended.sentence}. The choice is frozen as `{selection.digest}`.",
+        f"The choice is frozen as `{selection.digest}`.",
         f"On the test classes: {tested}." if tested else "",
         "Licence: not stated; it depends on those of the data and of the weights.",
     )

@@ -121,11 +121,12 @@ def rule_in_words(basis: Basis, goal: Goal) -> str:
             f"finalists: those that this rule prefers in the search, and trial 0; {goal.rule}, with fresh seeds "
             f"{basis.confirmation}; ties go to the lower trial number"
         )
+    errors = "1 standard error" if basis.better_by == 1 else f"{basis.better_by:g} standard errors"
     text = (
         "finalists: the configurations of highest value (the mean of their trials), and trial 0 (the papers' default), "
         f"trained with fresh seeds and compared {basis.confirmation}; the default is kept unless a finalist is better "
-        f"in the search and by more than {basis.better_by:g} standard errors over classes in the confirmation; chosen "
-        "of those: the one with the highest mean; ties go to the lower trial number"
+        f"in the search and by more than {errors} over classes in the confirmation; chosen of those: the one with the "
+        "highest mean; ties go to the lower trial number"
     )
     return f"{text}; {goal.rule}" if goal.rule else text
 

@@ -100,7 +100,8 @@ def test_nothing_is_lost_and_nothing_doubled(ran: CampaignRun) -> None:
             trials = stored(ran.runs, name, study)
             assert {trial.state for trial in trials} == {TrialState.COMPLETE}
             attributes = [
-                [trial.user_attrs.get(key) for key in ("source_trial", "seed", "fold", "split")] for trial in trials
+                [trial.user_attrs.get(key) for key in ("source_trial", "seed", "fold", "half", "split")]
+                for trial in trials
             ]
             assert len({tuple(each) for each in attributes}) == len(attributes)
         configurations = {trial.user_attrs["source_trial"] for trial in trials}
@@ -111,11 +112,13 @@ def test_nothing_is_lost_and_nothing_doubled(ran: CampaignRun) -> None:
 
 def test_every_trial_trained_every_fold(ran: CampaignRun) -> None:
     for name in NAMES:
-        for study in (f"{LOSS}@noise", LOSS, f"{LOSS}@confirm"):
+        for study in (f"{LOSS}@noise", LOSS):
             for trial in stored(ran.runs, name, study):
                 trained = [(record["fold"], record["epoch"]) for record in epochs_of(trial)]
                 assert trained == [(fold, epoch) for fold in (1, 2) for epoch in range(1, EPOCHS + 1)]
                 assert sorted(trial.intermediate_values) == [1, 2]
+        for trial in stored(ran.runs, name, f"{LOSS}@confirm"):  # on halves
+            assert [record["epoch"] for record in epochs_of(trial)] == [*range(1, EPOCHS + 1)]
         assert len(stored(ran.runs, name, f"{LOSS}@noise")) == 3
         assert summary(ran.runs, name)["noise"]["split_std"] is not None
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.small_search import small_search
-from support.summaries import confirmed, made_loss, made_row, made_summary
+from support.summaries import made_loss, made_row, made_summary, plain_statistics
 
 from search.campaigns.comparisons import optimism, optimism_sentences
 from search.config.campaign import Campaign, parse_campaign
@@ -41,8 +41,10 @@ def summary(name: str, final: float | None = 0.5, objective: str = "map_at_r") -
         "test": {objective: over_two(0.2)},
         "test_small": over_two(0.4),
     }
-    default = made_row(Role.DEFAULT, search_value=SEARCHED[name] - 0.1, confirmed=confirmed(over_two(0.5)), **found)
-    tuned = made_row(Role.TUNED, search_value=SEARCHED[name], confirmed=confirmed(over_two(0.6)), **found)
+    default = made_row(
+        Role.DEFAULT, search_value=SEARCHED[name] - 0.1, confirmed=plain_statistics(over_two(0.5)), **found
+    )
+    tuned = made_row(Role.TUNED, search_value=SEARCHED[name], confirmed=plain_statistics(over_two(0.6)), **found)
     entry = made_loss(default=default, tuned=tuned)
     return made_summary({"mpa": entry}, f"lot-{name}", objective=objective)
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, plain
 from support.driving import drive, only
-from support.small_search import draw_folder, small_search
 
 import holdout as python
 from search.driver.stages import search_stage
@@ -55,22 +54,6 @@ def test_a_recipe_is_found_by_name(tmp_path: Path) -> None:
     done = holdout_here("run", "quickstart", "--runs", tmp_path, "--set", "search.trials=0", code=2)
     assert plain(done.stderr) == "search.trials: must be at least 1; it is 0."
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("run", "nowhere.yaml"), "There is no file 'nowhere.yaml' and no recipe of that name; the recipes are "),
-        (("status", "nothing"), "There is no search 'nothing' in"),
-        (("compare", "nothing"), "There is no search 'nothing' in"),
-        (("select", "../up"), "There is no search '../up' in"),
-        (("test", "nothing"), "There is no search 'nothing' in"),
-    ],
-)
-def test_mistakes_are_sentences(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
-    done = holdout_here(*arguments, "--runs", tmp_path, code=2)
-    assert expected in plain(done.stderr)
-    assert done.stdout == ""
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("runn",), ("run", "quickstart", "--rnus", "x"), ()])
@@ -137,16 +120,6 @@ def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(
     assert "`holdout status` lists the searches of this machine" in plain(holdout_here("list", *nowhere, code=2).stderr)
 
 
-def test_a_search_file_that_is_none(tmp_path: Path) -> None:
-    file = tmp_path / "list.yaml"
-    file.write_text("- a\n- b\n")
-    assert "must hold keys and values" in plain(holdout_here("run", file, "--runs", tmp_path / "r", code=2).stderr)
-    done = holdout_here("run", write_search(tmp_path / "empty.yaml", {}), "--runs", tmp_path / "r", code=2)
-    for key in ("name", "dataset", "losses"):
-        assert f"{key}: missing; this key is required." in plain(done.stderr)
-    assert not (tmp_path / "r").exists()
-
-
 def test_an_empty_runs_folder_is_said_to_be_empty(tmp_path: Path) -> None:
     assert "There is no search in" in plain(holdout_here("status", "--runs", tmp_path).stdout)
 
@@ -163,19 +136,6 @@ def test_the_token_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(first) >= 32
     ensure_token()
     assert token.read_text() == first
-
-
-def test_unreadable_training_images_are_all_named_and_nothing_is_created(tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images")
-    spoilt = [root / "class-00" / "03.png", root / "class-05" / "07.png"]
-    for image in spoilt:
-        image.write_bytes(b"garbage")
-    (root / "class-15" / "00.png").write_bytes(b"garbage")  # a test class: nobody's business now
-    file = write_search(tmp_path / "small.yaml", small_search(root))
-    said = plain(holdout_here("run", file, "--runs", tmp_path / "runs", code=2).stderr)
-    assert "2 of 80 images cannot be read: class-00/03.png" in said
-    assert "class-05/07.png" in said
-    assert not (tmp_path / "runs").exists()
 
 
 def test_different_splits_are_not_compared(opened: Callable[..., OpenedSearch], tmp_path: Path) -> None:

@@ -453,6 +453,11 @@ LISTED: dict[str, dict[str, Tree]] = {
             said="1 of the 2 categories in it missing in the annotations: 7777.",
             options=("--set", "class_list=own.txt"),
         ),
+        "training categories that are nowhere": Tree(
+            change=lambda root: None,
+            said="nowhere.txt' cannot be read: No such file",
+            options=("--set", "class_list=nowhere.txt"),
+        ),
         "training categories that are a pipe": Tree(
             change=lambda root: os.mkfifo(root / "own.txt"),
             said="own.txt' cannot be read: it is not a regular file",

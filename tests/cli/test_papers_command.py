@@ -3,8 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import typer
 from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
-from support.trees import make_tree
+from support.trees import Trees
 
 from examples.papers.figures import FIGURES, SUFFIXES
 from search.campaigns.prepare import read_campaign_plans
@@ -61,13 +60,6 @@ OF_DATA = {
 ITEMS = [(name, entry) for name, paper in papers().items() for entry in paper.items]
 SMALL = sorted({entry.small for _, entry in ITEMS if entry.small})
 FULL = sorted({entry.full for _, entry in ITEMS if entry.full})
-Root = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
-    above = tmp_path_factory.mktemp("trees")
-    return cache(lambda name: make_tree(name, above / name, classes_per_half=8, images_per_class=3))
 
 
 def parsed(line: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -88,43 +80,43 @@ def parsed(line: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield command, context.params
 
 
-def on_tree(content: dict[str, Any], name: str, root: Root) -> dict[str, Any]:
+def on_tree(content: dict[str, Any], name: str, trees: Trees) -> dict[str, Any]:
     """Return the ``dataset`` section for the data set ``name``, on a small tree if it takes a folder."""
     section = {**content.get("dataset", {}), "name": name}
     assert (section.get("root") == "DIR") == (name != "glyphs"), "DIR stands for the folder of a published data set"
-    return section if name == "glyphs" else {**section, "root": str(root(name)), "subset": True}
+    return section if name == "glyphs" else {**section, "root": str(trees(name)), "subset": True}
 
 
-def search_of(params: dict[str, Any], root: Root) -> dict[str, Any]:
+def search_of(params: dict[str, Any], trees: Trees) -> dict[str, Any]:
     """Return the search file of a ``holdout run``."""
     content = read_search(params["file"], params["settings"] or [])
-    return {**content, "dataset": on_tree(content, content["dataset"]["name"], root)}
+    return {**content, "dataset": on_tree(content, content["dataset"]["name"], trees)}
 
 
-def campaign_file(params: dict[str, Any], root: Root) -> dict[str, Any]:
+def campaign_file(params: dict[str, Any], trees: Trees) -> dict[str, Any]:
     """Return the file of a ``holdout campaign``, with the published numbers that its settings keep."""
     content, written = read_campaign(params["file"], params["settings"] or []), read_campaign(params["file"])
     base = content["base"]
     of_data = read_yaml(recipes()[content["recipe"]]) if content.get("recipe") else base
-    dataset = on_tree(base, of_data["dataset"]["name"], root)
+    dataset = on_tree(base, of_data["dataset"]["name"], trees)
     for file in (content, written):
         file["base"] = {**file["base"], "dataset": dataset}
     return comparable(content, written)
 
 
-def campaign_of(params: dict[str, Any], root: Root) -> Campaign:
-    return parse_campaign(campaign_file(params, root))
+def campaign_of(params: dict[str, Any], trees: Trees) -> Campaign:
+    return parse_campaign(campaign_file(params, trees))
 
 
-def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
+def configs_of(line: str, trees: Trees) -> dict[str, SearchConfig]:
     """Return every search of a line by name, after all its commands were validated."""
     made: dict[str, SearchConfig] = {}
     for command, params in parsed(line):
         if command == "run":
-            config = parse_config(search_of(params, root))
+            config = parse_config(search_of(params, trees))
             made[config.name] = config
         elif command == "campaign":
-            campaign = campaign_of(params, root)
+            campaign = campaign_of(params, trees)
             made |= {member.config.name: member.config for member in campaign.members}
         elif command == "report":
             assert set(params["names"]) <= made.keys()
@@ -172,23 +164,23 @@ def test_all_papers_are_there() -> None:
 
 
 @pytest.mark.parametrize("line", SMALL)
-def test_a_small_command_begins_without_a_data_set_and_is_affordable(line: str, root: Root, tmp_path: Path) -> None:
+def test_a_small_command_begins_without_a_data_set_and_is_affordable(line: str, trees: Trees, tmp_path: Path) -> None:
     """It is planned like the command, up to the first training."""
-    made = configs_of(line, root)
+    made = configs_of(line, trees)
     assert sum(images_seen(config) for config in made.values()) < AFFORDABLE
     for command, params in parsed(line):
         if command == "run":
-            read_plan(search_of(params, root), tmp_path)
+            read_plan(search_of(params, trees), tmp_path)
         elif command == "campaign":
-            campaign, _ = read_campaign_plans(campaign_file(params, root), tmp_path)
+            campaign, _ = read_campaign_plans(campaign_file(params, trees), tmp_path)
             assert not campaign.config.published, "a paper's numbers beside another setting"
 
 
 @pytest.mark.parametrize("line", FULL)
-def test_a_full_command_is_of_the_paper_s_setting(line: str, root: Root) -> None:
-    made = configs_of(line, root)
+def test_a_full_command_is_of_the_paper_s_setting(line: str, trees: Trees) -> None:
+    made = configs_of(line, trees)
     for command, params in parsed(line):
-        if command == "campaign" and (published := campaign_of(params, root).config.published):
+        if command == "campaign" and (published := campaign_of(params, trees).config.published):
             left_out = {section.left_out for section in published}
             if any("backbone" in setting and not setting.startswith("vary") for setting in params["settings"]):
                 assert None not in left_out, "numbers of another network"
@@ -198,9 +190,9 @@ def test_a_full_command_is_of_the_paper_s_setting(line: str, root: Root) -> None
     assert all(config.dataset.name != "glyphs" for config in made.values())
 
 
-def columns_shown(line: str, root: Root) -> set[str]:
+def columns_shown(line: str, trees: Trees) -> set[str]:
     """Return the metrics in the tables of a line's campaigns; super-categories stand for the classes themselves."""
-    campaigns = [campaign_of(params, root) for command, params in parsed(line) if command == "campaign"]
+    campaigns = [campaign_of(params, trees) for command, params in parsed(line) if command == "campaign"]
     return {metric.replace("_super", "") for campaign in campaigns for metric in campaign.config.table.metrics}
 
 
@@ -208,24 +200,24 @@ TABLES = [(name, entry) for name, entry in ITEMS if entry.item.startswith(("Tabl
 
 
 @pytest.mark.parametrize(("paper", "entry"), TABLES, ids=[f"{name}-{entry.item}" for name, entry in TABLES])
-def test_a_small_command_shows_the_columns_of_its_table(paper: str, entry: PaperItem, root: Root) -> None:
+def test_a_small_command_shows_the_columns_of_its_table(paper: str, entry: PaperItem, trees: Trees) -> None:
     assert entry.small
     assert entry.full
-    assert columns_shown(entry.small, root) >= columns_shown(entry.full, root), f"{paper}, {entry.item}"
+    assert columns_shown(entry.small, trees) >= columns_shown(entry.full, trees), f"{paper}, {entry.item}"
 
 
 @pytest.mark.parametrize("paper", OF_DATA)
-def test_a_full_command_is_on_the_data_that_the_caption_names(paper: str, root: Root) -> None:
+def test_a_full_command_is_on_the_data_that_the_caption_names(paper: str, trees: Trees) -> None:
     """Items without a data set have no line here: drawings, formulas, and settings."""
     found = {}
     for entry in papers(paper)[paper].items:
-        made = configs_of(entry.full, root) if entry.full else {}
+        made = configs_of(entry.full, trees) if entry.full else {}
         if made and not entry.item.startswith("Supplement: "):
             found[entry.item] = " ".join(dict.fromkeys(config.dataset.name for config in made.values()))
     assert found == OF_DATA[paper]
 
 
-def test_the_bars_of_a_figure_are_those_of_its_caption(root: Root) -> None:
+def test_the_bars_of_a_figure_are_those_of_its_caption(trees: Trees) -> None:
     """Thesis, Figures 27 to 31: one network or one size of twelve experiments, ten losses in each."""
     captions = {
         "Figure 27": ({"resnet50"}, {128}),
@@ -238,7 +230,7 @@ def test_the_bars_of_a_figure_are_those_of_its_caption(root: Root) -> None:
     for item, (networks, sizes) in captions.items():
         full = items[item].full
         assert full
-        made = configs_of(full, root).values()
+        made = configs_of(full, trees).values()
         assert {config.model.backbone for config in made} == networks, item
         assert {config.model.embedding_dim for config in made} == sizes, item
         assert len(made) == len(networks) * len(sizes)

@@ -6,23 +6,18 @@ Compared is the resulting training of trial 0 of each loss, not the text of the 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import filter as matching
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.trees import make_tree
+from support.trees import Trees, recipe_on, varied_on
 
-from search.config.campaign import parse_campaign
 from search.config.recipes import campaigns, read_campaign, read_search, recipes
-from search.config.search_config import SearchConfig, parse_config
-from search.config.yaml_file import read_yaml
+from search.config.search_config import SearchConfig
 from search.plan.checks.parts import spaces_of
 from spaces.space import Params
 from trainables.losses import loss_row
 from trainables.training.config import TrainingConfig
-
-Root = Callable[[str], Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +113,8 @@ PRINTED: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
     (PNP, "Table 5", "pnp-inaturalist", ALL, {"batch": 224}),
     (PNP, "Tables 3 to 5", "pnp-*", ("pnp",), {"variant": "Dq"}),
     (MPA, "4.2", "mpa-*", ALL, {"resized square": True, "augmentation": "resized_crop_flip"}),
-    (TOPK, "4.4", "topk-*", ALL, {"resized square": True, "augmentation": "crop"}),
-    (PNP, "set-up", "pnp-*", ALL, {"resized square": True, "augmentation": "crop_flip"}),
+    (TOPK, "4.4", "topk-*", ALL, {"resized square": True, "augmentation": "crop", "pooling": "avg"}),
+    (PNP, "set-up", "pnp-*", ALL, {"resized square": True, "augmentation": "crop_flip", "pooling": "avg"}),
     (THESIS, "3.4", "thesis-*", ALL, {"epochs": 100, "optimiser": "adamw", "pretrained on": "imagenet"}),
     (THESIS_CODE, "dataset/utils.py", "thesis-*", ALL, {"resized to": 256, "crop": 224, "resized square": False}),
     (THESIS_CODE, "dataset/utils.py", "thesis-*", ALL, {"augmentation": "resized_crop_flip"}),
@@ -199,39 +194,20 @@ GRIDS: dict[str, dict[str, list[float]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
-    above = tmp_path_factory.mktemp("trees")
-    return cache(lambda name: make_tree(name, above / name, classes_per_half=4, images_per_class=3))
-
-
-def searched(content: dict[str, Any], root: Root) -> SearchConfig:
-    dataset = {**content["dataset"], "root": str(root(content["dataset"]["name"])), "subset": True}
-    return parse_config({**content, "dataset": dataset})
-
-
 def runs(config: SearchConfig, losses: Sequence[str]) -> Iterator[Run]:
     for loss, space in spaces_of(config).items():
         if loss in (losses or config.loss_names):
             yield Run(config=config, loss=loss, configuration=space.default)
 
 
-def varied(campaign: str, root: Root) -> list[SearchConfig]:
-    """Return the searches of a campaign on a small tree of its data set."""
-    content = read_campaign(Path(campaign))
-    dataset = read_yaml(recipes()[content["recipe"]])["dataset"]["name"]
-    content["base"]["dataset"] = {"root": str(root(dataset)), "subset": True}
-    return [member.config for member in parse_campaign(content).members]
-
-
 @pytest.mark.parametrize(("paper", "where", "pattern", "losses", "settings"), PRINTED)
 def test_trial_0_is_trained_as_the_paper_prints(
-    paper: str, where: str, pattern: str, losses: Sequence[str], settings: dict[str, Any], root: Root
+    paper: str, where: str, pattern: str, losses: Sequence[str], settings: dict[str, Any], trees: Trees
 ) -> None:
     names = matching(recipes(), pattern)
     assert names
     for name in names:
-        found = list(runs(searched(read_search(Path(name)), root), losses))
+        found = list(runs(recipe_on(trees, name), losses))
         assert len(found) >= 1
         assert {run.loss for run in found} >= {loss for loss in losses if loss in read_search(Path(name))["losses"]}
         for run in found:
@@ -240,12 +216,12 @@ def test_trial_0_is_trained_as_the_paper_prints(
 
 @pytest.mark.parametrize(("paper", "where", "pattern", "losses", "what", "values"), VARIED)
 def test_campaigns_vary_what_the_paper_varies(
-    paper: str, where: str, pattern: str, losses: Sequence[str], what: str, values: set[Any], root: Root
+    paper: str, where: str, pattern: str, losses: Sequence[str], what: str, values: set[Any], trees: Trees
 ) -> None:
     names = matching(campaigns(), pattern)
     assert names
     for name in names:
-        found = {fact(run, what) for config in varied(name, root) for run in runs(config, losses)}
+        found = {fact(run, what) for config in varied_on(trees, name) for run in runs(config, losses)}
         assert found == values, f"{name}: {paper}, {where}"
 
 
@@ -254,8 +230,8 @@ SEARCHES = ("hyperparameter-search-cub200", "fixed-validation-cub200")
 
 @pytest.mark.parametrize("campaign", SEARCHES)
 @pytest.mark.parametrize("loss", GRIDS)
-def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, root: Root) -> None:
-    for config in varied(campaign, root):
+def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, trees: Trees) -> None:
+    for config in varied_on(trees, campaign):
         space = spaces_of(config)[loss]
         assert space.searched.keys() == GRIDS[loss].keys()
         if config.search.sampler == "coordinate":
@@ -266,11 +242,11 @@ def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, root: 
 TEN = (*(loss for loss in PAIRS), "proxy_nca", "arcface", "soft_triple", "proxy_anchor")
 
 
-def test_all_ten_losses_are_searched_on_fixed_validation_classes(root: Root) -> None:
+def test_all_ten_losses_are_searched_on_fixed_validation_classes(trees: Trees) -> None:
     """Thesis, section 7: each from its recipe's defaults over a grid that the trials cover, with Table 5's mining."""
-    recipe = searched(read_search(Path("thesis-cub200-bninception")), root)
+    recipe = recipe_on(trees, "thesis-cub200-bninception")
     mined = {"triplet": "semi_hard", "lifted_structure": "hard", "margin": "distance_weighted"}
-    for config in varied("fixed-validation-cub200", root):
+    for config in varied_on(trees, "fixed-validation-cub200"):
         assert sorted(config.loss_names) == sorted(TEN)
         assert (config.split.ratio, config.split.folds, config.search.pruner) == (0.9, None, "none")
         default = {run.loss: run.configuration for run in runs(recipe, TEN)}
@@ -303,10 +279,10 @@ def test_the_optima_beside_ours_are_the_printed_ones(campaign: str) -> None:
     }
 
 
-def test_what_follows_of_the_schedule_hardly_trains(root: Root) -> None:
+def test_what_follows_of_the_schedule_hardly_trains(trees: Trees) -> None:
     """The hyperparameter search ends after 30 of Table 3's 100 epochs."""
-    whole = next(runs(searched(read_search(Path("thesis-cub200-bninception")), root), ("proxy_anchor",)))
-    (short, _) = varied("hyperparameter-search-cub200", root)
+    whole = next(runs(recipe_on(trees, "thesis-cub200-bninception"), ("proxy_anchor",)))
+    (short, _) = varied_on(trees, "hyperparameter-search-cub200")
     assert (short.training.epochs, short.training.schedule) == (30, whole.training.schedule)
     rates = [whole.rate(epoch) for epoch in range(1, 101)]
     assert sum(rates[30:]) / sum(rates) == pytest.approx(0.001, rel=0.01)

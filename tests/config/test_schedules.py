@@ -1,19 +1,16 @@
 """The learning rates that a backbone gets over a whole training, against the papers' printed schedules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import filter as matching
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from support.small_training import drawn_images, small_spec
-from support.trees import make_tree
+from support.trees import Trees, recipe_on, varied_on
 
-from search.config.campaign import parse_campaign
-from search.config.recipes import campaigns, read_campaign, read_search, recipes
-from search.config.search_config import SearchConfig, parse_config
+from search.config.recipes import campaigns, recipes
 from search.config.yaml_file import read_yaml
 from trainables.data.store.spec import StoreSpec
 from trainables.training.config import TrainingConfig
@@ -67,12 +64,6 @@ RATES = {
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    above = tmp_path_factory.mktemp("trees")
-    return cache(lambda name: make_tree(name, above / name, classes_per_half=4, images_per_class=3))
-
-
-@pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
     return drawn_images(tmp_path_factory.mktemp("images"))
 
@@ -97,21 +88,12 @@ def backbone_rates(settings: TrainingConfig, images: StoreSpec, directory: Path)
 
 @pytest.mark.parametrize("recipe", PAPERS)
 def test_the_backbone_learns_by_the_printed_schedule(
-    recipe: str, root: Callable[[str], Path], images: StoreSpec, tmp_path: Path
+    recipe: str, trees: Trees, images: StoreSpec, tmp_path: Path
 ) -> None:
-    content = read_search(Path(recipe))
-    dataset = {**content["dataset"], "root": str(root(content["dataset"]["name"])), "subset": True}
-    config = parse_config({**content, "dataset": dataset})
+    config = recipe_on(trees, recipe)
     rates = backbone_rates(config.training_of(config.loss_names[0]), images, tmp_path)
     assert sum(rates) == pytest.approx(sum(RATES[recipe]))
     assert rates == pytest.approx(RATES[recipe])
-
-
-def searches_of(campaign: str, root: Callable[[str], Path]) -> list[SearchConfig]:
-    content = read_campaign(Path(campaign))
-    name = read_yaml(recipes()[content["recipe"]])["dataset"]["name"]
-    content["base"]["dataset"] = {"root": str(root(name)), "subset": True}
-    return [member.config for member in parse_campaign(content).members]
 
 
 OF_THESIS = [name for name in campaigns() if str(read_yaml(campaigns()[name]).get("recipe", "")).startswith("thesis")]
@@ -125,11 +107,11 @@ def test_every_data_set_of_the_thesis_has_its_benchmark() -> None:
 
 @pytest.mark.parametrize("campaign", OF_THESIS)
 def test_so_it_does_in_every_search_of_a_campaign(
-    campaign: str, root: Callable[[str], Path], images: StoreSpec, tmp_path: Path
+    campaign: str, trees: Trees, images: StoreSpec, tmp_path: Path
 ) -> None:
     found = {
         (f"{config.dataset.name}-{config.model.backbone}", config.training_of(config.loss_names[0]))
-        for config in searches_of(campaign, root)
+        for config in varied_on(trees, campaign)
     }
     for number, (name, settings) in enumerate(found):
         printed = sum(steps(*THESIS[name], settings.epochs))

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy
 import yaml
 from support.commands import holdout_here
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.services import postgres
 from support.serving import served
 from support.small_search import small_search
@@ -190,8 +190,7 @@ def test_no_secret_is_told(
             monkeypatch.setenv(name, value)
         storage = database.url("studies").replace("holdout@", "holdout:${DATABASE_PASSWORD}@")
         content = small_search(image_folder, losses=["pnp"], search={"trials": 2, "storage": storage})
-        for search in run_here(runs, [content]):
-            search.close()
+        finish(runs, content)
         commands = [
             ("status", "--json"),
             ("compare", "small", "--json"),

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from support.commands import holdout_here, plain
 from support.driving import drive
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.listening import listening
 from support.small_search import small_search
 
@@ -253,8 +253,7 @@ def test_digests_are_checked_without_the_code_and_the_rest_with_it(
     content = small_search(
         image_folder, training=training, losses=["kind_module:Kind"], search={"trials": 2}, final={"seeds": 1}
     )
-    for search in run_here(runs, [content]):
-        search.close()
+    finish(runs, content)
     verify = ("verify", "small", "--runs", runs)
     assert "ok  summary.json" in holdout_here(*verify).stdout
     forget(runs / "small")

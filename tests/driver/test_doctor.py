@@ -50,6 +50,10 @@ def test_a_machine_and_a_search_are_examined(search_file: Callable[..., dict[str
 def test_a_search_is_looked_at(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     findings = examined(parse_config(search_file()), tmp_path)
     assert found(findings, "data").found == "folder: 6 classes train, 2 validate, 8 test"
+    assert found(findings, "choice").found == (
+        "2 classes validate: differences below about 8 points are noise between classes; the choice is confirmed on "
+        "halves of all 8 training classes (4 points)"
+    )
     assert " for images in " in found(findings, "disk").found
     assert all(finding.state != "failed" for finding in findings)
     assert "all 3 trials are proposed without the model" in found(findings, "sampling").found

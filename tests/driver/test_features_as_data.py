@@ -13,7 +13,7 @@ import torch
 import yaml
 from mlflow import MlflowClient
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.refusals import refused
 from support.small_search import small_search
 from torch.nn.functional import normalize
@@ -61,9 +61,7 @@ def search_on(file: Path, **changes: Any) -> dict[str, Any]:
 def runs(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search that is done; not to be changed."""
     runs = tmp_path_factory.mktemp("runs")
-    for search in run_here(runs, [search_on(file)]):
-        search.close()
-    return runs
+    return finish(runs, search_on(file))
 
 
 def test_the_resolved_file_names_the_features_and_goes_on(runs: Path, file: Path) -> None:

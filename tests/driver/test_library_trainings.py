@@ -9,7 +9,7 @@ import pytest
 import yaml
 from sentence_transformers import SentenceTransformer
 from support.commands import holdout_here
-from support.finished_search import run_here
+from support.finished_search import finish
 
 from spaces.contract.check_part import check_part
 
@@ -42,8 +42,7 @@ def test_an_example_is_tested_and_verified(name: str, tmp_path: Path) -> None:
     content = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
     if "file" in content["dataset"]:
         content["dataset"]["file"] = str(embeddings(tmp_path))
-    for search in run_here(tmp_path / "runs", [{**content, **SMALL}]):
-        search.close()
+    finish(tmp_path / "runs", {**content, **SMALL})
     (row,) = json.loads((tmp_path / f"runs/{name}/summary.json").read_text())["losses"].values()
     assert 0 < row["default"]["test"]["map_at_r"]["mean"] <= 1
     holdout_here("verify", name, "--runs", tmp_path / "runs")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from support.commands import holdout, holdout_here, kill_when, write_search
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.refusals import refused
 
 import holdout as library
@@ -46,14 +46,12 @@ def runs(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The searches of the examples, finished; not to be changed."""
     runs = tmp_path_factory.mktemp("runs")
     features = {"name": "features", "file": str(file)}
-    for content in (
+    return finish(
+        runs,
         example("texts", training={"epochs": 2}, search={"trials": 3}, split={"ratio": 0.6}),
         example("function_training", dataset=features, training={"epochs": 3}, search={"trials": 3}),
         example("discriminant", dataset=features, search={"trials": 3}),
-    ):
-        for search in run_here(runs, [content]):
-            search.close()
-    return runs
+    )
 
 
 @pytest.mark.parametrize("name", ["texts", "function_training", "discriminant"])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.decomposition import PCA
 from support.commands import holdout, holdout_here, kill_when, plain, write_search
-from support.finished_search import run_here
+from support.finished_search import finish, run_here
 from support.small_search import small_search
 from support.tampered import Copied
 
@@ -66,9 +66,7 @@ def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:
 def runs(image_folder: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search with a frozen backbone; tests must not change it."""
     runs = tmp_path_factory.mktemp("untrained") / "runs"
-    for search in run_here(runs, [search_file(image_folder, weights)]):
-        search.close()
-    return runs
+    return finish(runs, search_file(image_folder, weights))
 
 
 # The independent path: pixels cut with Pillow, torchvision's own network, cosine neighbours by float64 loops.
@@ -415,8 +413,7 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
 def test_changed_baselines_are_refused_before_the_opening(image_folder: Path, weights: Path, tmp_path: Path) -> None:
     runs, folder = tmp_path / "runs", RunFolder(tmp_path / "runs", "small")
     file = search_file(image_folder, weights, losses=["pnp"], stages=["search", "select"])
-    (search,) = run_here(runs, [file])
-    search.close()
+    finish(runs, file)
     path = write_search(tmp_path / "search.yaml", {**file, "stages": ["search", "select", "test"]})
     content = json.loads(folder.baselines.read_text())
     content["validation"]["untrained"]["map_at_r"] = 0.99

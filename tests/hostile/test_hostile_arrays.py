@@ -11,35 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
 from support.refusals import within
-from support.small_search import small_search
 from support.tampered import Copied
 
 Arrays = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def finished(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a finished search, not to be changed."""
-    runs = tmp_path_factory.mktemp("finished") / "runs"
-    content = small_search(
-        image_folder,
-        training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-        losses=["proxy_anchor"],
-        search={"trials": 2},
-        selection={"finalists": 1, "seeds": 1},
-        final={"seeds": 1},
-        metrics={"test": ["recall_at_1", "map_at_r"]},
-    )
-    for search in run_here(runs, [content]):
-        search.close()
-    return runs
-
-
-@pytest.fixture
-def copied(finished: Path, tmp_path: Path) -> Copied:
-    return Copied(finished, tmp_path / "runs")
 
 
 def _each(**values: Any) -> Callable[[Arrays], None]:

@@ -6,32 +6,20 @@ from pathlib import Path
 
 import pytest
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
-from support.small_search import small_search
 from support.tampered import Copied
 
 
 @pytest.fixture(scope="module")
-def finished(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shown(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search that MLflow shows, not to be changed."""
-    runs = tmp_path_factory.mktemp("finished") / "runs"
-    content = small_search(
-        image_folder,
-        training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-        losses=["proxy_anchor"],
-        search={"trials": 2},
-        selection={"finalists": 1, "seeds": 1},
-        final={"seeds": 1},
-    )
-    for search in run_here(runs, [content]):
-        search.close()
+    runs = Copied(finished, tmp_path_factory.mktemp("shown") / "runs").runs
     holdout_here("sync", "small", "--runs", runs)
     return runs
 
 
 @pytest.fixture
-def database(finished: Path, tmp_path: Path) -> Path:
-    return Copied(finished, tmp_path / "runs").runs / "mlflow.db"
+def database(shown: Path, tmp_path: Path) -> Path:
+    return Copied(shown, tmp_path / "runs").runs / "mlflow.db"
 
 
 def _sql(*statements: str) -> Callable[[Path], None]:

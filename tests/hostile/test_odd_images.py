@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.refusals import levels_below
 from support.small_search import draw_folder, small_search
 
@@ -48,8 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def _passes(root: Path, runs: Path) -> str:
-    for search in run_here(runs, [small_search(root, **SMALL)]):
-        search.close()
+    finish(runs, small_search(root, **SMALL))
     for words in (["report", "small"], ["verify", "small"], ["export", "small", "--to", runs.parent / "model"]):
         holdout_here(*words, "--runs", runs)
     assert "small" in (runs / "small" / "report.html").read_text()
@@ -75,8 +74,7 @@ def test_images_below_500_folders(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv"])
 def test_a_file_of_255_bytes_is_written(suffix: str, root: Path, tmp_path: Path) -> None:
-    for search in run_here(tmp_path / "runs", [small_search(root, **SMALL)]):
-        search.close()
+    finish(tmp_path / "runs", small_search(root, **SMALL))
     model = tmp_path / "runs" / "small" / "models" / "proxy_anchor"
     file = tmp_path / f"{LONG}a{suffix}"
     if suffix == ".npz":

@@ -69,7 +69,7 @@ VALUES = [
     ("split: {folds: 1000000000000}", "split.folds is 1000000000000 and the training half has 48 classes"),
     ("split: {merge: 1000}", "split.merge is 1000 and 43 classes train at once"),
     ("split: {folds: 2, ratio: 0.5}", "split: folds is 2 and ratio 0.5; each fold validates on its own part"),
-    ("selection: {splits: 1000000000, seeds: 1000000000}", "selection.splits: must be at most 100; it is 1000000000."),
+    ("selection: {better_by: .inf}", "selection.better_by: "),
     ("selection: {finalists: 0}", "selection.finalists: must be at least 1; it is 0."),
     ("noise: {splits: 1000000000}", "noise.splits: must be at most 100; it is 1000000000."),
     ("noise: {seeds: 1}", "noise.seeds: must be at least 2; it is 1."),

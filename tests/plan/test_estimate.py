@@ -24,7 +24,7 @@ def cost(epoch: float) -> Cost:
 
 
 def test_all_stages_are_shared_out_to_the_slots(planned: Callable[..., Plan]) -> None:
-    """A loss with 3 trials, 2 finalists with 2 seeds, 2 configurations with 2 seeds, of 3 epochs each."""
+    """A loss with 3 trials, 2 finalists with 2 seeds on halves, 2 configurations with 2 seeds, of 3 epochs each."""
     plan = planned(search={"trials": 3, "pruner": "none"})
     works = expected_works(plan)
     assert {(work.loss, work.stage): work.left() for work in works if work.budget.most} == {
@@ -35,8 +35,8 @@ def test_all_stages_are_shared_out_to_the_slots(planned: Callable[..., Plan]) ->
     costs = {"proxy_anchor": cost(2.0), "pnp": cost(4.0)}
     by_hand = ((9 * 2 + 9 * 4) + (12 * 2 + 12 * 4) + (12 * 2 + 12 * 4)) / 2
     assert expected_seconds(plan, works, costs, 2) == pytest.approx(START_S + by_hand)
-    # with a slot for each trial a stage takes as long as its longest training
-    assert expected_seconds(plan, works, costs, 100) == pytest.approx(START_S + 3 * (3 * 4))
+    # with a slot for each trial a stage takes as long as its longest training, of half of the classes in one of them
+    assert expected_seconds(plan, works, costs, 100) == pytest.approx(START_S + (3 + 1.5 + 3) * 4)
 
 
 def test_pruning_and_folds_count(planned: Callable[..., Plan]) -> None:
@@ -45,7 +45,10 @@ def test_pruning_and_folds_count(planned: Callable[..., Plan]) -> None:
     assert 40 * 8 * 0.4 < searched.left() < 40 * 8 * 0.6
     folds = planned(search={"trials": 3, "pruner": "none"}, split={"folds": 4})
     of_folds = {work.stage: work.left() for work in expected_works(folds) if work.loss == "pnp" and work.budget.most}
-    assert of_folds == {Stage.SEARCH: 3 * 4 * 3, Stage.SELECT: 4 * 4 * 3, Stage.TEST: 4 * 4 * 3}
+    assert of_folds == {Stage.SEARCH: 3 * 4 * 3, Stage.SELECT: 4 * 2 * 3 / 2, Stage.TEST: 4 * 4 * 3}
+    confirmed = planned(search={"trials": 3}, split={"folds": 4}, selection={"finalists": 1, "on": "split"})
+    (work,) = (work for work in expected_works(confirmed) if (work.loss, work.stage) == ("pnp", Stage.SELECT))
+    assert work.left() == 4 * 4 * 3
     assert (images_of(folds).train, images_of(folds).validation) == ((10,) * 6, (10,) * 2)
 
 

@@ -92,7 +92,7 @@ def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -
         ]
     assert write_summary(search).split.model_dump() | {"digest": ""} == {
         "digest": "", "train_classes": 8, "validation_classes": 0, "gallery": 2, "training_half": False,
-        "test_classes": 8, "folds": 4, "merge": 1, "label_noise": 0.0, "marks": (), "by": "class",
+        "test_classes": 8, "folds": 4, "halves": True, "merge": 1, "label_noise": 0.0, "marks": (), "by": "class",
     }  # fmt: skip
 
 
@@ -135,15 +135,16 @@ def test_a_driver_s_death_after_any_epoch_changes_nothing(opened: Opened, death:
 @pytest.mark.parametrize("train_on", ["train", "all"])
 def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_on: str) -> None:
     """Every fold's model is trained for the test; or one on all classes, for the folds' median best epoch."""
-    search = opened(**FOLDED, search={"trials": 1}, final={"seeds": 2, "train_on": train_on})
+    selection_file = {"finalists": 1, "seeds": 2, "on": "split"}
+    final = {"seeds": 2, "train_on": train_on}
+    search = opened(**FOLDED, search={"trials": 1}, selection=selection_file, final=final)
     drive(search, search_stage(search))
     for stage in [confirm_stage(search)]:
         drive(search, stage)
     assert len(search.study("pnp", Stage.SELECT).trials()) == 2
     selection = freeze(search)
     assert selection.chosen["pnp"].best_epochs == (2, 1, 3, 1) * 2
-    final = final_stage(search, selection)
-    jobs = list(iter(TrialQueue(only(final)).next_trial, None))
+    jobs = list(iter(TrialQueue(only(final_stage(search, selection))).next_trial, None))
     split = search.plan.split
     seeds = {job.spec.seed for job in jobs}
     if train_on == "all":
@@ -159,6 +160,17 @@ def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_o
     assert len(seeds) == len({job.spec.directory for job in jobs}) == len(jobs)
     final_stage(search, selection)
     assert len(search.study("pnp", Stage.TEST).trials()) == len(jobs), "asked for again: nothing is doubled"
+
+
+def test_halves_confirm_what_folds_have_searched(opened: Opened) -> None:
+    search = opened(**FOLDED, search={"trials": 1})
+    drive(search, search_stage(search))
+    (*jobs,) = iter(TrialQueue(only(confirm_stage(search))).next_trial, None)
+    split = search.plan.split
+    halves = [(job.spec.train_classes, job.spec.validation_classes) for job in jobs]
+    assert halves == [split.half(1), split.half(2)] * 2
+    assert all(job.spec.folds == () and job.spec.by_class for job in jobs)
+    assert {*split.halves[0], *split.halves[1]} == {*split.train}
 
 
 def test_mlflow_shows_every_fold(opened: Opened) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.browser import browser_page, seen
 from support.commands import command, holdout_here, plain, summary, write_search
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.services import free_port
 from support.serving import end, served
 from support.small_search import draw_folder, small_search
@@ -27,8 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     images = draw_folder(folder / "images", classes=14)
     content = small_search(images, training=TRAINING, search={"trials": 10}, final={"seeds": 2})
-    for search in run_here(folder / "runs", [content]):
-        search.close()
+    finish(folder / "runs", content)
     holdout_here("report", "small", "--runs", folder / "runs")
     return folder / "runs"
 
@@ -47,8 +46,7 @@ def test_names_of_classes_and_files_are_text(tmp_path: Path) -> None:
             image.rename(folder / f"{image.stem}<img src=x onerror=document.title='owned'>.png")
         folder.rename(images / f"{number:02d} {name[number % 3]}")
     runs = tmp_path / "runs"
-    for search in run_here(runs, [small_search(images, training=TRAINING, search={"trials": 2})]):
-        search.close()
+    finish(runs, small_search(images, training=TRAINING, search={"trials": 2}))
     report = RunFolder(runs, "small").report
     holdout_here("report", "small", "--runs", runs)
     with browser_page(1400) as page:

@@ -274,7 +274,7 @@ SHOWN = {
 
 def test_each_output_shows_its_columns(runs: Path) -> None:
     found = compared(runs, "one")
-    whole, headline = (tables(found)[0].header[2:] for tables in (text_tables, headline_tables))
+    whole, headline = (tables(found)[1].header[2:] for tables in (text_tables, headline_tables))
     assert [name.replace("\n", " ") for name in whole] == [
         *SHOWN[Output.TABLE], "test map_at_r", "test recall_at_1",
     ]  # fmt: skip

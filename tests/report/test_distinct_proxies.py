@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 from support.commands import holdout_here, plain, stored
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.small_search import small_search
 from support.tampered import Copied
 
@@ -36,9 +36,7 @@ def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         space={"mpa": {"proxies_per_class": PROXIES}},
         search={"trials": 1},
     )
-    for search in run_here(runs, [content]):
-        search.close()
-    return runs
+    return finish(runs, content)
 
 
 def compared(runs: Path) -> Comparison:
@@ -83,7 +81,7 @@ def test_tables_and_mlflow_show_it(runs: Path) -> None:
     found = compared(runs)
     (entry,) = {row.distinct_proxies for row in found.rows if row.loss == "mpa" and row.distinct_proxies}
     shown = f"{entry.mean:.2f} ± {entry.std:.2f}"
-    table, *_ = text_tables(found)
+    _, table, *_ = text_tables(found)
     column = table.header.index("distinct proxies")
     assert {row[0]: row[column] for row in table.rows} == {"mpa": shown, "proxy_anchor": "–"}
     lines = [line for line in csv.DictReader(as_csv(found).splitlines()) if line["stage"] == "distinct_proxies"]
@@ -105,8 +103,7 @@ def test_verify_counts_the_proxies_of_each_model(runs: Path, image_folder: Path,
     """Before the choice is frozen, no digest covers the records of the epochs."""
     holdout_here("verify", "small", "--runs", runs)
     content = small_search(image_folder, losses=["mpa"], search={"trials": 1}, stages=["search"])
-    (search,) = run_here(tmp_path / "origin", [content])
-    search.close()
+    finish(tmp_path / "origin", content)
     copied = Copied(tmp_path / "origin", tmp_path / "runs")
     holdout_here("verify", "small", "--runs", copied.runs)
     (best, *_) = [record["epoch"] for record in reversed(records(copied.runs, "mpa")) if record["checkpoint"]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.commands import holdout_here, plain, write_search
-from support.finished_search import run_here
+from support.finished_search import finish
 
 import holdout as library
 from search.config.search_config import parse_config
@@ -27,9 +27,7 @@ CONTENT: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs: Path = tmp_path_factory.mktemp("alike") / "runs"
-    for search in run_here(runs, [CONTENT]):
-        search.close()
-    return runs
+    return finish(runs, CONTENT)
 
 
 def test_the_margin_is_frozen_with_the_choice_and_decides(runs: Path) -> None:

@@ -16,7 +16,7 @@ from onnxruntime import InferenceSession
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from PIL import Image
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.services import ROOT
 from support.small_search import draw_folder, small_search
 
@@ -44,9 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"finalists": 2, "seeds": 1},
         split={"folds": 2},
     )
-    for search in run_here(path / "runs", [content]):
-        search.close()
-    return path / "runs"
+    return finish(path / "runs", content)
 
 
 def opening(runs: Path) -> tuple[dict[str, Any], Path]:
@@ -96,7 +94,7 @@ def final(state: TrialState, configuration: int) -> FrozenTrial:
 
 def test_where_the_first_training_failed_it_is_the_next_one_s() -> None:
     chosen = Confirmation(
-        number=4, params={}, searched=(), values=(0.5,), splits=(0,), best_epochs=(1,), failed=0
+        number=4, params={}, searched=(), values=(0.5,), classes={}, best_epochs=(1,), failed=0
     )  # fmt: skip
     trials = [
         final(TrialState.COMPLETE, 0), final(TrialState.FAIL, 4), final(TrialState.COMPLETE, 4),
@@ -173,12 +171,15 @@ def test_the_folder_is_made_again_where_it_is_gone(runs: Path, tmp_path: Path) -
     assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
-def test_without_a_loss_it_is_that_of_the_highest_confirmed_mean(runs: Path) -> None:
+def test_without_a_loss_it_is_the_recommended_one(runs: Path) -> None:
     search = holdout.open("small", runs=runs)
     confirmed = {
         loss: entry.tuned.confirmed.mean for loss, entry in search.summary.losses.items() if entry.tuned.confirmed
     }
-    assert search.best_model().spec.origin["loss"] == max(confirmed, key=lambda loss: confirmed[loss])
+    best = max(confirmed, key=lambda loss: confirmed[loss])
+    assert search.best_model().spec.origin["loss"] == best
+    assert search.summary.recommended is not None
+    assert search.summary.recommended.loss == best
 
 
 def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_path: Path) -> None:

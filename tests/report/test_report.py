@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from plotly import graph_objects
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish, run_here
 from support.small_search import draw_folder, small_search
 
 from search.plan.runs import RunFolder
@@ -101,9 +101,7 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search; read-only."""
     runs = tmp_path_factory.mktemp("finished") / "runs"
     content = small_search(images, training=TRAINING, search={"trials": 5}, final={"seeds": 2})
-    for search in run_here(runs, [content]):
-        search.close()
-    return runs
+    return finish(runs, content)
 
 
 @pytest.fixture
@@ -157,8 +155,7 @@ def test_the_file_lies_in_the_search_s_folder(runs: Path) -> None:
 
 def test_two_searches_are_one_report(images: Path, finished: Path, runs: Path) -> None:
     again = small_search(images, training=TRAINING, search={"trials": 2}, losses=["pnp"])
-    for search in run_here(runs, [{**again, "name": "other.one"}]):
-        search.close()
+    finish(runs, {**again, "name": "other.one"})
     page = checked(reported(runs, "small", "other.one"))
     assert "small/pnp" in page.text
     assert "other.one/pnp" in page.text
@@ -166,8 +163,7 @@ def test_two_searches_are_one_report(images: Path, finished: Path, runs: Path) -
 
 def test_a_search_without_its_test_says_so(images: Path, tmp_path: Path) -> None:
     content = small_search(images, training=TRAINING, search={"trials": 2}, stages=["search", "select"])
-    for search in run_here(tmp_path, [content]):
-        search.close()
+    finish(tmp_path, content)
     text = checked(reported(tmp_path, "small")).text
     assert "Test results: the test classes are sealed" in text
     assert "Test values: the test classes are sealed" in text
@@ -195,7 +191,7 @@ def test_an_older_summary_is_made_anew(runs: Path) -> None:
         r" Of 2 tested choices in this runs folder.*?2506\.19540\)\.", "", Page(reported(runs, "small")).text
     )
     path = RunFolder(runs, "small").summary
-    path.write_text(path.read_text().replace('"format": 6', '"format": 1'))
+    path.write_text(path.read_text().replace('"format": 7', '"format": 1'))
     assert Page(reported(runs, "small")).text == whole, "choices are counted from stored summaries alone"
 
 

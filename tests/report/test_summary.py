@@ -31,7 +31,6 @@ from trainables.mistakes import Mistakes
 
 PARAMS = ("variant", "temperature")
 STATISTICS = ("mean", "std", "seeds", "values")
-CONFIRMED = (*STATISTICS, "estimate")
 SEEDS: dict[str, Any] = {"wanted": None, "complete": None, "failed": {}, "missing": None}
 TEST = dict.fromkeys(("recall_at_1", "map_at_r"), (*STATISTICS, "ci95"))
 KEYS: dict[str, Any] = {
@@ -45,6 +44,7 @@ KEYS: dict[str, Any] = {
         "training_half",
         "test_classes",
         "folds",
+        "halves",
         "merge",
         "label_noise",
         "marks",
@@ -62,6 +62,7 @@ KEYS: dict[str, Any] = {
         "detectable": dict.fromkeys(("map_at_r", "recall_at_1"), ("seeds", "pairs", "difference", "ci95")),
         "covers": None,
     },
+    "recommended": ("loss", "number", "basis"),
     "test_opened": None,
     "test_overlap": None,
     "untrained": None,
@@ -75,7 +76,7 @@ KEYS: dict[str, Any] = {
                 "params": PARAMS,
                 "value": None,
                 "clipped": None,
-                "confirmed": CONFIRMED,
+                "confirmed": STATISTICS,
                 "final": STATISTICS,
                 "test": TEST,
                 "test_small": STATISTICS,
@@ -84,8 +85,8 @@ KEYS: dict[str, Any] = {
                 "final_seeds": SEEDS,
             },
             "best": {"params": PARAMS, "value": None, "number": None},
-            "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(CONFIRMED)},
-            "other_splits": None,
+            "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(STATISTICS)},
+            "choice": None,
             "final": STATISTICS,
             "test": TEST,
             "test_small": STATISTICS,
@@ -233,9 +234,9 @@ def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     ("change", "expected"),
     [
         (lambda text: text[: len(text) // 2], "is damaged"),
-        (lambda text: "[]", "its format is null and this version reads 6"),
-        (lambda text: text.replace('"format": 6,', ""), "its format is null and this version reads 6"),
-        (lambda text: text.replace('"format": 6', '"format": 1'), "its format is 1 and this version reads 6"),
+        (lambda text: "[]", "its format is null and this version reads 7"),
+        (lambda text: text.replace('"format": 7,', ""), "its format is null and this version reads 7"),
+        (lambda text: text.replace('"format": 7', '"format": 1'), "its format is 1 and this version reads 7"),
         (lambda text: text.replace('"epochs": 0', '"epochs": "none"'), "is damaged (losses.mpa.epochs: "),
         (lambda text: text.replace('"merge"', '"merged"'), "is damaged (split.merge: "),
     ],

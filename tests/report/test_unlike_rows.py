@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.small_search import small_search
 
 from search.plan.runs import RunFolder
@@ -33,8 +33,7 @@ def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, changes in FILES.items():
         model = {**base["model"], **changes.get("model", {})}
         content = {**base, **changes, "name": name, "model": model}
-        for search in run_here(runs, [{**content, "training": {**training, **changes.get("training", {})}}]):
-            search.close()
+        finish(runs, {**content, "training": {**training, **changes.get("training", {})}})
     return runs
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,10 +98,9 @@ def test_a_metric_without_values_by_class_is_compared_by_its_mean() -> None:
 
 
 def test_the_rule_is_told() -> None:
-    text = rule_in_words(
-        BASIS, Goal.of({"objective": "map_at_r", "objectives": None, "constraints": {}}, {"from_front": "ideal"})
-    )
-    assert "better in the search and by more than 1 standard errors over classes" in text
+    goal = Goal.of({"objective": "map_at_r", "objectives": None, "constraints": {}}, {"from_front": "ideal"})
+    assert "better in the search and by more than 1 standard error over classes" in rule_in_words(BASIS, goal)
+    assert "by more than 2 standard errors over classes" in rule_in_words(replace(BASIS, better_by=2.0), goal)
 
 
 classes = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=40)

@@ -9,7 +9,8 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search.selection.choice import RULES, Confirmation, confirmations, finalists
+from search.difference import Recommendation
+from search.selection.choice import Confirmation, confirmations, finalists
 from search.selection.selection import Family, Selection, study_digest
 from trainables.mistakes import Mistakes
 
@@ -24,8 +25,8 @@ def trial(number: int, value: float | None, x: float, **attributes: Any) -> Froz
         distributions={"x": FloatDistribution(0, 10)},
         user_attrs={
             **{
-                f"epoch:{n:06d}": {"epoch": n, "metrics": {"m": trial_value}}
-                for n, trial_value in enumerate(values, start=1)
+                f"epoch:{n:06d}": {"epoch": n, "metrics": {"m": trial_value}, "checkpoint": best}
+                for n, (trial_value, best) in enumerate(zip(values, ("1", "2", None), strict=False), start=1)
             },
             **attributes,
         },
@@ -41,7 +42,7 @@ def confirmation(number: int, *values: float, failed: int = 0) -> Confirmation:
         params={"x": number},
         searched=(1.0,),
         values=values,
-        splits=(0,) * len(values),
+        classes={"a": values[0], "b": values[-1]},
         best_epochs=(2,) * len(values),
         failed=failed,
     )
@@ -58,9 +59,10 @@ def selection(**changes: Any) -> Selection:
     content: dict[str, Any] = {
         "id": "1", "search": "s", "objective": "map_at_r", "test_metrics": ("recall_at_1",), "family": FAMILY,
         "split_digest": "a", "test_digest": "b", "studies": {"s/mpa": "c"},
-        "rule": RULES["mean"], "exported": "the first",
+        "rule": "the best", "exported": "the first",
         "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
-        "reasons": {"mpa": "best"}, "trained_on_opened": None, "baselines": None,
+        "reasons": {"mpa": "best"}, "recommended": Recommendation(loss="mpa", number=3, basis="chosen"),
+        "trained_on_opened": None, "baselines": None,
     }  # fmt: skip
     return Selection(**{**content, **changes})
 
@@ -84,22 +86,6 @@ def test_replicates_count_by_their_mean() -> None:
     assert [entry.number for entry in finalists(trials, 2)] == [2, 1, 0]
     found = confirmations(trials, [], [0, 1, 2], "map_at_r")
     assert [fmean(found[number].searched) for number in (0, 1, 2)] == pytest.approx([0.4, 0.5, 0.7])
-
-
-def test_pruned_trials_that_got_far_fill_the_places() -> None:
-    def pruned(number: int, *values: float) -> FrozenTrial:
-        made = create_trial(
-            state=TrialState.PRUNED,
-            value=values[-1],
-            params={"x": number},
-            distributions={"x": FloatDistribution(0, 10)},
-            intermediate_values={2 * rung: value for rung, value in enumerate(values, start=1)},
-        )
-        made.number = number
-        return made
-
-    trials = [trial(0, 0.3, 0), pruned(1, 0.5), pruned(2, 0.1, 0.2), pruned(3, 0.1, 0.4), trial(4, 0.2, 4)]
-    assert [entry.number for entry in finalists(trials, 4)] == [0, 4, 3, 2]
 
 
 def test_the_default_is_confirmed_even_where_it_failed() -> None:
@@ -127,13 +113,47 @@ def test_an_unlucky_replicate_that_was_pruned_counts() -> None:
 def test_confirmations_gather_the_seeds() -> None:
     searched = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
     confirmed = [
-        trial(0, 0.5, 2, source_trial=1, split=0),
-        trial(1, None, 2, source_trial=1, split=0),
-        trial(2, 0.2, 1, source_trial=0, split=0),
+        trial(0, 0.5, 2, source_trial=1, seed=5),
+        trial(1, None, 2, source_trial=1, seed=6),
+        trial(2, 0.2, 1, source_trial=0, seed=5),
     ]
     entry = confirmations(searched, confirmed, [1], "m")[1]
     assert (entry.values, entry.failed, entry.best_epochs, entry.params) == ((0.5,), 1, (2,), {"x": 2})
     assert entry.median_best_epoch == 2
+
+
+def of_half(number: int, value: float | None, classes: dict[str, float], **attributes: Any) -> FrozenTrial:
+    """Return a trial of configuration 2 whose second epoch, the best one, has ``classes``; its first, other values."""
+    made = trial(number, value, 2, source_trial=1, **attributes)
+    for epoch, values in ((1, dict.fromkeys(classes, 0.01)), (2, classes)):
+        if value is not None:
+            made.user_attrs[f"epoch:{epoch:06d}"]["classes"] = values
+    return made
+
+
+def test_a_seed_counts_with_both_of_its_halves() -> None:
+    searched = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
+    confirmed = [
+        of_half(0, 0.9, {"a": 0.2, "b": 0.4}, seed=5, half=1),
+        of_half(1, 0.9, {"c": 0.9}, seed=5, half=2),
+        of_half(2, 0.9, {"a": 0.4, "b": 0.5}, seed=6, half=1),
+        of_half(3, 0.9, {"c": 0.6}, seed=6, half=2),
+        of_half(4, 0.9, {"a": 1.0, "b": 1.0}, seed=7, half=1),
+        of_half(5, None, {}, seed=7, half=2),
+    ]
+    entry = confirmations(searched, confirmed, [1], "m")[1]
+    assert entry.values == pytest.approx((1.5 / 3, 1.5 / 3))
+    assert entry.classes == pytest.approx({"a": 0.3, "b": 0.45, "c": 0.75})
+    assert (entry.failed, entry.best_epochs) == (1, (2, 2, 2, 2))
+
+
+def test_without_values_by_class_a_seed_is_the_mean_of_its_halves() -> None:
+    searched = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
+    confirmed = [
+        trial(number, value, 2, source_trial=1, seed=5, half=number + 1) for number, value in enumerate((0.3, 0.5))
+    ]
+    entry = confirmations(searched, confirmed, [1], "m")[1]
+    assert (entry.values, entry.classes, entry.failed) == ((pytest.approx(0.4),), {}, 0)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,13 @@ def run_here(
     return searches
 
 
+def finish(runs: Path, *files: dict[str, Any]) -> Path:
+    """Run the requested stages of the searches, close them, and return the runs folder."""
+    for search in run_here(runs, files):
+        search.close()
+    return runs
+
+
 def _train(queue: TrialQueue, epochs: int | None) -> bool:
     """Train the trials of the queue, at most ``epochs`` epochs; return True if the queue is done."""
     running: list[tuple[RunningTrial, EpochTraining | CrossValidation]] = []

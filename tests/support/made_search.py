@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from support.summaries import (
     SPLIT as SPLIT_SUMMARY,
-    confirmed,
     improvements,
     made_loss,
     made_row,
@@ -15,6 +14,7 @@ from support.summaries import (
     plain_statistics,
 )
 
+from search.difference import Recommendation
 from search.plan.runs import RunFolder
 from search.report.loss_results import BestTrial, Finding, TrialCounts
 from search.report.rows import SeedStatistics
@@ -67,7 +67,7 @@ def made_search(
         by_number: dict[int, dict[str, Any]] = {
             number: {
                 "number": number,
-                "confirmed": confirmed(entry),
+                "confirmed": plain_statistics(entry),
                 "final": plain_statistics(entry),
                 "test": tests[number] if tested else None,
                 "test_small": plain_statistics(entry) if tested else None,
@@ -84,7 +84,11 @@ def made_search(
             diagnostics=(Finding(kind="edge", parameters=("x",), sentence="the best x lies at the high end"),),
         )
     summary = made_summary(
-        losses, name, split=SPLIT_SUMMARY.model_copy(update={"digest": SPLIT.digest}), test_opened=int(tested)
+        losses,
+        name,
+        split=SPLIT_SUMMARY.model_copy(update={"digest": SPLIT.digest}),
+        test_opened=int(tested),
+        recommended=recommendation(next(iter(means))),
     )
     write_json(folder.config, {"name": name, "model": {}, "training": {}})
     write_json(folder.split, SPLIT.to_json())
@@ -112,6 +116,11 @@ def opening_of(name: str) -> str:
     return f"first-{name}"
 
 
+def recommendation(loss: str) -> Recommendation:
+    """Trial 7 of ``loss``."""
+    return Recommendation(loss=loss, number=7, basis="chosen on the 2 validation classes with fresh seeds")
+
+
 def frozen_selection(name: str, losses: list[str]) -> Selection:
     """What was frozen: trial 7 of each loss, and the table of the search by itself."""
     rows = {loss: ((name, loss, "default"), (name, loss, "tuned")) for loss in losses}
@@ -134,6 +143,7 @@ def frozen_selection(name: str, losses: list[str]) -> Selection:
         chosen={},
         defaults={},
         reasons={},
+        recommended=recommendation(losses[0]),
         trained_on_opened=None,
         baselines=None,
     )

@@ -6,6 +6,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from trainables.data.sets.glyphs import Glyphs
+
+GLYPHS: dict[str, Any] = {
+    "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
+    "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+    "model": {"embedding_dim": 8},
+    "losses": ["pnp", "triplet"],
+    "search": {"trials": 2},
+    "selection": {"finalists": 1, "seeds": 1},
+}
+"""A search of a second on drawn images, without its name and its final trainings."""
+
 
 def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20) -> Path:
     """Write a folder data set of noise; each class has its own mean colour, so that a model can learn it."""
@@ -17,6 +29,17 @@ def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20)
         for image in range(images):
             pixels = np.clip(colour + generator.normal(0, 40, (size, size, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / f"{image:02d}.png")
+    return root
+
+
+def draw_glyphs(root: Path) -> Path:
+    """Write sixteen classes of ten drawn signs as image files."""
+    glyphs = Glyphs(num_classes=16, images_per_class=10, centres=2, size=20)
+    for name, keys in glyphs.classes().items():
+        for number, key in enumerate(keys):
+            path = root / name / f"{number:02d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(glyphs.read(key)).save(path)
     return root
 
 

@@ -16,6 +16,7 @@ SPLIT = SplitSummary(
     training_half=False,
     test_classes=30,
     folds=None,
+    halves=False,
     merge=1,
     label_noise=0.0,
 )
@@ -30,6 +31,7 @@ def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields
             "split": SPLIT,
             "objective": "map_at_r",
             "noise": None,
+            "recommended": None,
             "test_opened": 0,
             "test_overlap": None,
             "losses": {loss: _named(entry, {"search": name, "loss": loss}) for loss, entry in losses.items()},
@@ -53,7 +55,7 @@ def made_loss(**fields: Any) -> LossSummary:
             "default": made_row(Role.DEFAULT, number=0, params={}),
             "tuned": made_row(Role.TUNED),
             "best": None,
-            "other_splits": None,
+            "choice": None,
             "anytime": (),
             "front": (),
             "diagnostics": (),
@@ -68,16 +70,9 @@ def made_row(role: Role = Role.TUNED, **fields: Any) -> Row:
     return Row(**{"search": "made", "loss": "made", "role": role, "number": number, **fields})
 
 
-def confirmed(statistics: SeedStatistics) -> SeedStatistics:
-    """Return ``statistics`` as confirmed values, without an interval and with the mean as estimate."""
-    return plain_statistics(statistics, estimate=statistics.mean)
-
-
-def plain_statistics(statistics: SeedStatistics, **given: Any) -> SeedStatistics:
+def plain_statistics(statistics: SeedStatistics) -> SeedStatistics:
     """Return ``statistics`` without the interval."""
-    return SeedStatistics(
-        mean=statistics.mean, std=statistics.std, seeds=statistics.seeds, values=statistics.values, **given
-    )
+    return SeedStatistics(mean=statistics.mean, std=statistics.std, seeds=statistics.seeds, values=statistics.values)
 
 
 def improvements(*steps: tuple[int, float] | tuple[int, float, float | None]) -> Sequence[Incumbent]:

@@ -8,11 +8,18 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
+from search.config.campaign import parse_campaign
+from search.config.recipes import read_campaign, read_search, recipes
+from search.config.search_config import SearchConfig, parse_config
+from search.config.yaml_file import read_yaml
+
+Trees = Callable[[str], Path]  # the name of a data set → the folder of a small one
 Lists = dict[str, int]  # image path below the root → class number from 0, training classes first
 Sizes = Sequence[int]  # number of images in each class
 
@@ -192,3 +199,21 @@ def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[i
         for path in paths:
             (root / path).touch()
     return root
+
+
+def on_tree(trees: Trees, name: str) -> dict[str, Any]:
+    """Return what a ``dataset`` section adds for a small tree of the data set ``name``."""
+    return {"root": str(trees(name)), "subset": True}
+
+
+def recipe_on(trees: Trees, name: str) -> SearchConfig:
+    """Return a recipe on a small tree of its data set."""
+    content = read_search(Path(name))
+    return parse_config({**content, "dataset": content["dataset"] | on_tree(trees, content["dataset"]["name"])})
+
+
+def varied_on(trees: Trees, name: str) -> list[SearchConfig]:
+    """Return the searches of a campaign on a small tree of its recipe's data set."""
+    content = read_campaign(Path(name))
+    content["base"]["dataset"] = on_tree(trees, read_yaml(recipes()[content["recipe"]])["dataset"]["name"])
+    return [member.config for member in parse_campaign(content).members]

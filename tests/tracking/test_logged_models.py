@@ -168,15 +168,13 @@ def test_nothing_of_it_is_a_pickle(search: OpenedSearch, client: MlflowClient, d
         assert all("==" in line and "+" not in line for line in pinned)
 
 
-def test_registered_once_with_an_alias_on_the_best(search: OpenedSearch, client: MlflowClient) -> None:
-    comparison = recorded_outcome(search).comparison
-    best = max((row for row in comparison.rows if row.role == "tuned"), key=lambda row: row.test["map_at_r"].mean)  # type: ignore[index]
-    between = [pair for pair in comparison.pairs if {pair.first.loss, pair.second.loss} == set(LOSSES)]
-    alias = "champion" if all(pair.differ for pair in between) and between else "candidate"
+def test_registered_once_and_the_recommended_one_is_champion(search: OpenedSearch, client: MlflowClient) -> None:
+    chosen = json.loads(search.plan.folder.selection.read_text())["chosen"]
+    best = max(chosen, key=lambda loss: np.mean(chosen[loss]["values"]))
     models = logged(search, client)
     versions = {version.tags["holdout.loss"]: version for version in client.search_model_versions("name = 'small'")}
     assert versions.keys() == models.keys() == set(LOSSES)
-    assert client.get_registered_model("small").aliases == {alias: str(versions[best.loss].version)}
+    assert client.get_registered_model("small").aliases == {"champion": str(versions[best].version)}
     for loss, version in versions.items():
         assert version.run_id == models[loss].source_run_id
         assert version.source == models[loss].artifact_location
@@ -225,25 +223,17 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
     assert found != left.model_id
 
 
-def test_one_of_two_aliases_is_there_at_a_time(search: OpenedSearch, client: MlflowClient) -> None:
+def test_the_alias_moves_and_those_of_users_stay(search: OpenedSearch, client: MlflowClient) -> None:
     models = {loss: (model.model_id, nothing_said(model)) for loss, model in logged(search, client).items()}
-    wanted = Registration(name="small-aliases", description="", best="pnp", distinguishable=False)
-    for best, distinguishable, alias in (
-        ("pnp", False, "candidate"),
-        ("pnp", True, "champion"),
-        ("proxy_anchor", True, "champion"),
-        ("proxy_anchor", False, "candidate"),
-    ):
-        asked = replace(wanted, best=best, distinguishable=distinguishable)
-        found = keep_versions(client, "small", asked, models)
-        assert (found.best, found.alias) == (best, alias)
-        assert client.get_registered_model(wanted.name).aliases == {alias: found.versions[best]}
+    wanted = Registration(name="small-aliases", description="", best="pnp")
+    for best in ("pnp", "pnp", "proxy_anchor", "pnp"):
+        found = keep_versions(client, "small", replace(wanted, best=best), models)
+        assert found.best == best
+        assert client.get_registered_model(wanted.name).aliases == {"champion": found.versions[best]}
         assert sorted(found.versions.values()) == ["1", "2"]
     client.set_registered_model_alias(wanted.name, "production", "1")
     keep_versions(client, "small", wanted, models)
-    assert client.get_registered_model(wanted.name).aliases == {"candidate": found.versions["pnp"], "production": "1"}
-    for called in (replace(wanted, is_champion=True), wanted):  # a later update keeps what the user called it
-        assert keep_versions(client, "small", called, models).alias == "champion"
+    assert client.get_registered_model(wanted.name).aliases == {"champion": found.versions["pnp"], "production": "1"}
 
 
 def nothing_said(model: LoggedModel) -> DescribedModel:
@@ -259,7 +249,7 @@ def test_the_command_registers_under_another_name_but_nobody_elses(
     )
     assert said["name"] == "shop"
     assert {version.tags["holdout.loss"] for version in client.search_model_versions("name = 'shop'")} == set(LOSSES)
-    assert client.get_registered_model("shop").aliases == {said["alias"]: said["versions"][said["best"]]}
+    assert client.get_registered_model("shop").aliases == {"champion": said["versions"][said["best"]]}
     client.create_registered_model("theirs")
     refused = holdout_here("register", "small", "--as", "theirs", "--runs", runs, "--trust", "127.0.0.1", code=2).stderr
     assert "MLflow already has a registered model theirs" in " ".join(refused.split())

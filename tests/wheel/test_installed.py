@@ -10,7 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 from support.commands import plain
-from support.finished_search import run_here
+from support.finished_search import finish
 
 from search.extra import PACKAGES
 
@@ -100,9 +100,7 @@ def of_repository(here: Path) -> Path:
     runs = here / "runs"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(here))
-        for search in run_here(runs, [SEARCH]):
-            search.close()
-    return runs
+        return finish(runs, SEARCH)
 
 
 def test_a_light_installation_names_what_it_lacks(light: Installation) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -16,9 +17,12 @@ from search.stages import Stage
 from search.study import pruning_sentence
 from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys, whole_training
 from spaces.space import Params, lies_within
+from trainables.data import Dataset
+from trainables.data.marks import GALLERY
 from trainables.files import as_path
 from trainables.inference.model_files import LOSS, frozen_backbone, is_whole, parsed_tensors
 from trainables.metrics import metric_name
+from trainables.metrics.table import is_retrieval
 from trainables.mistakes import counted
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 
@@ -80,6 +84,7 @@ def _trial_problems(records: Records, loss: str, stage: Stage, trials: Sequence[
         )
         spec = training_of(records.plan, loss, stage, trial)
         yield from _epoch_problems(trial, spec, records.plan.trial_value(stage), what)
+        yield from _class_problems(trial, spec, records.plan.config.dataset.source, what)
         yield from _end_problems(trial, spec.epochs, what)
 
 
@@ -178,6 +183,22 @@ def _checkpoint_problems(records: Sequence[EpochRecord], objective: str, what: s
             value > best,
         )
         best = max(best, value)
+
+
+def _class_problems(trial: FrozenTrial, spec: TrialSpec, dataset: Dataset, what: str) -> Iterator[str]:
+    """Check that exactly the best epochs so far have values by class, and that their mean by query is the metric."""
+    objective, classes, parts = metric_name(spec.objective), dataset.classes(), dataset.parts()
+    for record in epochs_of(trial):
+        of_class, which = record.get("classes"), f"{what} epoch {record['epoch']}: its objective by class"
+        is_recorded = spec.by_class and record["checkpoint"] is not None
+        yield from differing(f"{which}, whether it is there", of_class is not None, is_recorded)
+        if of_class and is_retrieval(objective):
+            validating = (spec.of_fold(record["fold"]) if spec.folds else spec).validation_classes
+            queries = {name: sum(parts.get(key) != GALLERY for key in classes[name]) for name in validating}
+            yield from differing(f"{which}, the classes", [*of_class], [name for name in validating if queries[name]])
+            mean = statistics.fmean(of_class.values(), [queries[name] for name in of_class])
+            if not math.isclose(mean, value := record["metrics"][objective], rel_tol=1e-9, abs_tol=1e-12):
+                yield from differing(f"{which}, the mean by query", mean, value)
 
 
 def _end_problems(trial: FrozenTrial, epochs: int, what: str) -> Iterator[str]:

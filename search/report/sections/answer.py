@@ -23,7 +23,7 @@ MOST_WARNINGS = 2
 
 
 def answer(comparison: Comparison, folders: Sequence[RunFolder], picture: Figure | None = None) -> Section:
-    """Return the result table, the best loss, a ``picture`` of all losses, and remarks.
+    """Return the recommendation, the result table, the best loss, a ``picture`` of all losses, and remarks.
 
     The remarks have a sentence per loss, the split, and the openings of the test classes.
     """
@@ -36,12 +36,9 @@ def answer(comparison: Comparison, folders: Sequence[RunFolder], picture: Figure
     return Section(
         name="answer",
         title="The answer",
+        lead=tuple(f"{sentence}." for sentence in recommendations(comparison)),
         results=(headline_losses(comparison),),
-        sentences=(
-            *(f"{sentence}." for sentence in recommendations(comparison)),
-            best,
-            *comparison.warnings[:MOST_WARNINGS],
-        ),
+        sentences=(best, *comparison.warnings[:MOST_WARNINGS]),
         figures=(picture,) if picture else (),
         remarks=(
             *others,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.small_search import draw_folder, small_search
 from support.tampered import Copied
@@ -46,8 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"finalists": 1, "seeds": 1},
         final={"seeds": 1},
     )
-    for search in run_here(folder / "runs", [content]):
-        search.close()
+    finish(folder / "runs", content)
     write_search_report(folder / "runs", ["small"])
     return folder / "runs"
 

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +14,20 @@ import pytest
 from optuna.trial import TrialState
 from PIL import Image
 from support.commands import holdout, holdout_here, plain, stored
-from support.finished_search import run_here
-from support.small_search import small_search
+from support.finished_search import finish, run_here
+from support.small_search import draw_glyphs, small_search
 from support.tampered import Copied
 
+from search.driver.stages import selection_of
+from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder
+from search.plan.search import open_search
 from search.selection.ledger import NAME
 from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Selection
-from trainables.data.sets.glyphs import Glyphs
 
 Change = Callable[[Copied], object]
 TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-
-
-def draw_glyphs(root: Path) -> Path:
-    """Write sixteen classes of ten drawn signs as image files."""
-    glyphs = Glyphs(num_classes=16, images_per_class=10, centres=2, size=20)
-    for name, keys in glyphs.classes().items():
-        for number, key in enumerate(keys):
-            path = root / name / f"{number:02d}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(glyphs.read(key)).save(path)
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +47,7 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"finalists": 2, "seeds": 2},
         stages=["noise", "search", "select", "test"],
     )
-    for search in run_here(runs, [content]):
-        search.close()
-    return runs
+    return finish(runs, content)
 
 
 @pytest.fixture
@@ -102,11 +93,37 @@ def _epochs_and_all(copied: Copied) -> None:
     """Change a value and all records that it follows from consistently; only the frozen digest differs."""
     trial = copied.trial("pnp@confirm", 0)
     for epoch in range(1, 5):
-        kept = {} if epoch == 1 else {"checkpoint": None}
+        kept = {} if epoch == 1 else {"checkpoint": None, "classes": None}
         measured = {"metrics": {"recall_at_1": 0.9, "map_at_r": 0.875}}
         copied.epoch("pnp@confirm", 0, epoch, **measured, **kept)
+    copied.attribute(
+        "pnp@confirm", 0, "epoch:000001", lambda record: {**record, "classes": dict.fromkeys(record["classes"], 0.875)}
+    )
     copied.sql("UPDATE trial_intermediate_values SET intermediate_value = 0.875 WHERE trial_id = ?", trial)
     copied.sql("UPDATE trial_values SET value = 0.875 WHERE trial_id = ?", trial)
+
+
+def _classes(change: Callable[[list[float]], list[float]]) -> Change:
+    """Change the values by class of the first epoch, the best one so far."""
+
+    def changed(copied: Copied) -> None:
+        def of_record(record: Any) -> Any:
+            values = change(list(record["classes"].values()))
+            return {**record, "classes": dict(zip(record["classes"], values, strict=False))}
+
+        copied.attribute("pnp@confirm", 0, "epoch:000001", of_record)
+
+    return changed
+
+
+def _class_and_choice(copied: Copied) -> None:
+    """Change a value by class, and freeze again the choice that follows, with its digests."""
+    _classes(lambda values: [values[0] + 0.2, *values[1:]])(copied)
+    path = copied.path / "selection.json"
+    frozen = Selection.load(path)
+    with closing(open_search(reopened(copied.runs, "small"))) as search:
+        replace(selection_of(search, frozen.family), id=frozen.id).save(path)
+    assert Selection.load(path).studies != frozen.studies
 
 
 def _swap_seeds(study: str) -> Change:
@@ -275,6 +292,22 @@ STUDIES: dict[str, tuple[Change, str]] = {
         "pnp@confirm: 0 trials are stored",
     ),
     "a confirmation's value": (_value("pnp@confirm", 1, 0.99), "pnp@confirm trial 1: its value"),
+    "a value by class": (
+        _classes(lambda values: [values[0] + 1e-6, *values[1:]]),
+        "pnp@confirm trial 0 epoch 1: its objective by class",
+    ),
+    "two values by class": (_classes(lambda values: [values[1], values[0], *values[2:]]), "selection.json"),
+    "a missing class": (_classes(lambda values: values[:-1]), "its objective by class, the classes"),
+    "a value by class, with the choice": (_class_and_choice, "its objective by class, the mean by query"),
+    "no values by class": (
+        lambda c: c.epoch("pnp@confirm", 0, 1, classes=None),
+        "its objective by class, whether it is there",
+    ),
+    "values by class in the search": (
+        lambda c: c.epoch("pnp", 0, 1, classes={"class-00": 0.5}),
+        "its objective by class, whether it is there",
+    ),
+    "a half": (lambda c: c.attribute("pnp@confirm", 0, "half", lambda half: 3 - half), "pnp@confirm"),
     "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
     "the enqueued parameters": (
         lambda c: c.sql(
@@ -505,8 +538,7 @@ def test_a_retrained_trial_is_the_same_bit_for_bit(finished: Path) -> None:
 def test_retraining_finds_a_changed_loss(images: Path, tmp_path: Path) -> None:
     """Before the choice is frozen, no digest covers the loss, so only retraining finds the change."""
     content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 1}, stages=["search"])
-    (search,) = run_here(tmp_path / "runs", [content])
-    search.close()
+    finish(tmp_path / "runs", content)
     copied = Copied(tmp_path / "runs", tmp_path / "copied")
     copied.epoch("pnp", 0, 2, loss=0.5)
     verified(copied.runs)
@@ -517,8 +549,7 @@ def test_retraining_finds_a_changed_loss(images: Path, tmp_path: Path) -> None:
 
 def test_retraining_finds_a_changed_count(images: Path, tmp_path: Path) -> None:
     content = small_search(images, training=TRAINING, losses=["triplet"], search={"trials": 1}, stages=["search"])
-    (search,) = run_here(tmp_path / "runs", [content])
-    search.close()
+    finish(tmp_path / "runs", content)
     assert "4 epochs retrained, bit for bit the same" in verified(tmp_path / "runs", "--retrain", "triplet:0")
     copied = Copied(tmp_path / "runs", tmp_path / "copied")
     copied.epoch("triplet", 0, 2, used={"triplets": 7})

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.small_search import draw_folder, small_search
 from support.tampered import Copied
 
@@ -72,9 +72,7 @@ def content(manifest: Path, **changes: Any) -> dict[str, Any]:
 def runs(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search."""
     runs = tmp_path_factory.mktemp("finished") / "runs"
-    for search in run_here(runs, [content(manifest)]):
-        search.close()
-    return runs
+    return finish(runs, content(manifest))
 
 
 def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> None:

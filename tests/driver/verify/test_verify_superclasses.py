@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import normalized_mutual_info_score
 from support.commands import holdout_here
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.small_search import small_search
 from support.trees import make_sop
 
@@ -30,9 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"finalists": 1, "seeds": 1},
         final={"seeds": 2},
     )
-    for search in run_here(runs, [content]):
-        search.close()
-    return runs
+    return finish(runs, content)
 
 
 def test_scores_agree_with_scikit_learn(runs: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.commands import holdout_here
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.small_search import small_search
 from support.trees import make_vehicleid
 
@@ -42,9 +42,7 @@ def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         selection={"finalists": 1, "seeds": 1},
         final={"seeds": 2},
     )
-    for search in run_here(runs, [content]):
-        search.close()
-    return runs
+    return finish(runs, content)
 
 
 def vehicles_of(root: Path, name: str) -> set[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.commands import holdout_here, plain
-from support.finished_search import run_here
+from support.finished_search import finish, run_here
 from support.serving import served
 from support.small_search import small_search
 
@@ -47,8 +47,7 @@ def running(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     runs = tmp_path_factory.mktemp("live") / "runs"
     done = small_search(image_folder, name="done", training=TRAINING, losses=["pnp"], search={"trials": 2})
     content = small_search(image_folder, training=TRAINING, search={"trials": 6, "pruner": "median"})
-    for search in run_here(runs, [done]):
-        search.close()
+    finish(runs, done)
     (search,) = run_here(runs, [content], epochs=7)
     with RunFolder(runs, "small").only_driver():
         yield search

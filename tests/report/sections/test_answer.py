@@ -22,6 +22,8 @@ def sentences(runs: Path, means: Means) -> Sequence[str]:
 
 def told(section: Section) -> Sequence[str]:
     """Return the sentences of the answer, at most three of which are above the picture."""
+    (recommended,) = section.lead
+    assert recommended.startswith("Recommended: ")
     assert 1 <= len(section.sentences) <= 3
     return (*section.sentences, *section.remarks)
 

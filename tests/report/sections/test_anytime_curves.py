@@ -18,6 +18,7 @@ from search.report.drawing import Figure, Plot
 from search.report.sections.anytime_curves import anytime_curves
 from search.report.summary import write_summary
 from search.stages import Stage
+from search.trials import epochs_of
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +79,14 @@ def test_lines_are_the_best_values_so_far(search: OpenedSearch, figure: Figure) 
 def test_marks_are_the_means_of_fresh_seeds_with_their_intervals(search: OpenedSearch, figure: Figure) -> None:
     for loss, marks in traces(figure, confirmed=True).items():
         last = {number: place for place, (number, _, _) in enumerate(epochs(search.trials(loss, Stage.SEARCH)), 1)}
-        seeds: dict[int, list[float]] = {}
+        classes: dict[int, dict[int, list[float]]] = {}
         for trial in search.trials(loss, Stage.SELECT):
             assert trial.state == TrialState.COMPLETE
-            assert trial.value is not None
-            seeds.setdefault(trial.user_attrs["source_trial"], []).append(trial.value)
+            best = max(epochs_of(trial), key=lambda record: record["metrics"]["map_at_r"])
+            of_seeds = classes.setdefault(trial.user_attrs["source_trial"], {})
+            of_seeds.setdefault(trial.user_attrs["seed"], []).extend(best["classes"].values())
+        assert {len(values) for of_seeds in classes.values() for values in of_seeds.values()} == {8}
+        seeds = {number: [statistics.fmean(values) for values in found.values()] for number, found in classes.items()}
         numbers = sorted(seeds)
         assert marks["x"] == [last[number] for number in numbers]
         means = [statistics.fmean(seeds[number]) for number in numbers]

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from PIL import Image
-from support.finished_search import run_here
-from support.small_search import draw_folder, small_search
+from support.finished_search import finish
+from support.small_search import draw_glyphs, small_search
 
 from search.driver.removal import plan_removal
 from search.plan.disk_usage import measure_entry
@@ -35,16 +35,19 @@ BATCH = {"batch_size": 20, "images_per_class": 5, "image_size": 16}
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A read-only search whose test classes have markup in their names; the last one has a single image."""
     folder = tmp_path_factory.mktemp("models")
-    root = draw_folder(folder / "images")
-    for number in range(8, 16):
-        name = f"class-{number:02d} {ALONE if number == 15 else MARKUP}"
-        (root / f"class-{number:02d}").rename(root / name)
+    root = draw_glyphs(folder / "images")
+    for number, images in enumerate(sorted(root.iterdir())):
+        suffix = "" if number < 8 else f" {ALONE if number == 15 else MARKUP}"
+        images.rename(root / f"class-{number:02d}{suffix}")
     for image in sorted((root / f"class-15 {ALONE}").iterdir())[1:]:
         image.unlink()
-    content = small_search(root, training={"epochs": 2, **BATCH}, search={"trials": 4}, selection={"finalists": 3})
-    for search in run_here(folder / "runs", [content]):
-        search.close()
-    return folder / "runs"
+    content = small_search(
+        root,
+        training={"epochs": 2, **BATCH},
+        search={"trials": 4, "seed": 1},
+        selection={"finalists": 3, "better_by": 0.0},
+    )
+    return finish(folder / "runs", content)
 
 
 @pytest.fixture
@@ -238,8 +241,7 @@ def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
         losses=["pnp"],
         search={"trials": 2},
     )
-    for search in run_here(tmp_path / "runs", [content]):
-        search.close()
+    finish(tmp_path / "runs", content)
     section = section_of(tmp_path / "runs")
     _, models = scored(tmp_path / "runs")
     assert {model["fold"] for model in models} == {1, 2}
@@ -259,8 +261,7 @@ def test_without_a_metric_per_image_there_are_only_curves(tmp_path: Path, image_
         selection={"finalists": 1, "seeds": 1},
     )
     content["search"]["objective"] = "nmi"
-    for search in run_here(tmp_path / "runs", [content]):
-        search.close()
+    finish(tmp_path / "runs", content)
     section = section_of(tmp_path / "runs")
     names = {entry.name for entry in section.figures}
     assert {"precision-recall", "roc", "distances"} < names

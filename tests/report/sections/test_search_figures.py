@@ -251,7 +251,8 @@ def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
     section = section_of(chosen, "proxy_anchor")
     text = " ".join(section.sentences)
     number = write_summary(chosen).losses["proxy_anchor"].tuned.number
-    assert f"trial {number} has the highest shrunken mean" in text
+    assert f"trial {number} is " in text
+    assert "; it is chosen" in text
     assert "after epochs 2, 4 the top half continues" in text
     assert "Fixed hyperparameters: margin=0.1." in section.remarks
     (table,) = section.results

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import holdout_here
-from support.finished_search import run_here
+from support.finished_search import finish
 from support.small_search import draw_folder, small_search
 
 from soak.oracle.files import file_differences
@@ -68,8 +68,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Left:
     content["training"]["epochs"] = EPOCHS
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        for search in run_here(folder / "runs", [content]):
-            search.close()
+        finish(folder / "runs", content)
     holdout_here("sync", NAME, "--runs", folder / "runs")
     return Left(folder)
 

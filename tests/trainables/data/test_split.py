@@ -65,6 +65,86 @@ def test_folds_are_even_and_every_training_class_validates_once(names: list[str]
     assert ClassSplit.from_json(json.loads(json.dumps(split.to_json()))) == split
 
 
+# Halves of all training classes, for the confirmation of a choice.
+
+
+def expected_halves(half: list[str], units: list[tuple[str, ...]], seed: int) -> list[set[str]]:
+    """Deal units in the order of their lowest hashes: to the first half while it has less than half of the classes."""
+
+    def lowest(unit: tuple[str, ...]) -> str:
+        return min(hashlib.sha256(f"{seed}:{name}".encode()).hexdigest() for name in unit)
+
+    dealt: list[set[str]] = [set(), set()]
+    for unit in sorted((unit for unit in units if set(unit) <= set(half)), key=lowest):
+        is_full = 2 * len(dealt[0]) >= len(half)
+        dealt[is_full].update(unit)
+    return dealt
+
+
+@st.composite
+def joined_names(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Draw class names, and units of one to three classes that share groups."""
+    names = draw(class_names)
+    units: list[tuple[str, ...]] = []
+    while rest := names[sum(map(len, units)) :]:
+        units.append(tuple(rest[: draw(st.sampled_from([1, 1, 1, 2, 3]))]))
+    return names, units
+
+
+@settings(max_examples=100, deadline=None)
+@given(drawn=joined_names(), ratio=ratios, folds=st.sampled_from([None, 2, 3]), seed=st.integers(0, 10**6))
+def test_the_halves_divide_all_training_classes(
+    drawn: tuple[list[str], list[tuple[str, ...]]], ratio: str, folds: int | None, seed: int
+) -> None:
+    names, units = drawn
+    joined = [unit for unit in units if len(unit) > 1]
+    try:
+        split = make_split("data", names, None, ratio=float(ratio), seed=seed, folds=folds, joined=joined)
+    except Mistakes:
+        return
+    training = [name for name in names if name not in split.test]
+    expected = expected_halves(training, units, seed)
+    if min(map(len, expected)) < 2:
+        assert split.halves == ()
+        return
+    assert [set(half) for half in split.halves] == expected
+    assert all(list(half) == [name for name in training if name in half] for half in split.halves)
+    assert sorted(name for half in split.halves for name in half) == sorted(training)
+    first, second = map(len, split.halves)
+    assert abs(first - second) < 2 * max(map(len, units)), "they differ by more than a unit that stays together"
+    if not joined:
+        assert first - second in (0, 1)
+    assert all(sum(not half.isdisjoint(unit) for half in map(set, split.halves)) <= 1 for unit in joined)
+    assert split.half(1) == (split.halves[1], split.halves[0])
+    assert split.half(2) == (split.halves[0], split.halves[1])
+    assert ClassSplit.from_json(json.loads(json.dumps(split.to_json()))) == split
+
+
+def test_the_halves_depend_on_the_seed_alone() -> None:
+    halves = make_split("data", NAMES, None, ratio=0.9, seed=0).halves
+    others = [
+        {"ratio": 0.5},
+        {"ratio": 0.9, "folds": 7},
+        {"ratio": 0.9, "merge": 3},
+        {"ratio": 0.9, "label_noise": 0.2},
+    ]
+    for changes in others:
+        assert make_split("data", NAMES, None, **{"seed": 0, **changes}).halves == halves  # type: ignore[arg-type]
+    assert make_split("data", NAMES, None, ratio=0.9, seed=1).halves != halves
+
+
+def test_a_half_has_two_classes_as_they_are_learned() -> None:
+    assert [len(half) for half in make_split("data", NAMES[:8], None, ratio=0.5, seed=0).halves] == [2, 2]
+    assert make_split("data", NAMES[:16], None, ratio=0.5, seed=0, merge=3).halves, "four classes are learned as two"
+    assert make_split("data", NAMES[:12], None, ratio=0.5, seed=0, merge=2).halves
+    assert not make_split("data", NAMES[:12], None, ratio=0.6, seed=0, merge=3).halves, "three are learned as one"
+
+
+def test_the_halves_are_part_of_the_digest() -> None:
+    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    assert dataclasses.replace(split, halves=split.halves[::-1]).digest != split.digest
+
+
 def test_the_first_of_ten_folds_is_the_fixed_tenth() -> None:
     fixed = make_split("data", NAMES, None, ratio=0.9, seed=0)
     assert make_split("data", NAMES, None, ratio=0.9, seed=0, folds=10).folds[0] == fixed.validation

@@ -105,43 +105,6 @@ def _queries_but_first(loss: TopKPrecision, embeddings_BD: torch.Tensor, labels_
     return total
 
 
-ONE_CLASS = {
-    "triplet": (0.0, {"mining": "all"}),
-    "lifted_structure": (0.0, {}),
-    "npair": (0.0, {"l2": 0.0}),
-    "multi_similarity": (EDGES["single_class_batch_A[:4]"]["multi_similarity/no_mining"], {"epsilon": None}),
-    "proxy_anchor": (EDGES["single_class_batch_A[:4]"]["proxy_anchor"], {"proxies": "W1"}),
-    "mpa": (EDGES["single_class_batch_A[:4]"]["mpa"], {"proxies": "W3"}),
-    "pnp": (0.0, {"variant": "Ds"}),
-    "topk_precision": (0.0, {"k": 3}),
-}
-SINGLETONS_CASE = EDGES["all_singletons_batch_A[0,4,8,12,16,20]"]
-SINGLETONS = {
-    "contrastive": (SINGLETONS_CASE["contrastive/sum_pairs"], {"reduction": "sum"}),
-    "triplet": (0.0, {"mining": "all"}),
-    "lifted_structure": (0.0, {}),
-    "npair": (0.0, {"l2": 0.0}),
-    "multi_similarity": (SINGLETONS_CASE["multi_similarity/no_mining"], {"epsilon": None}),
-    "proxy_anchor": (SINGLETONS_CASE["proxy_anchor"], {"proxies": "W1"}),
-    "mpa": (SINGLETONS_CASE["mpa"], {"proxies": "W3"}),
-    "pnp": (0.0, {"variant": "Ds"}),
-    "topk_precision": (0.0, {"k": 3}),
-    "arcface": (SINGLETONS_CASE["arcface/mean"], {"proxies": "W1"}),
-}
-
-
-@pytest.mark.parametrize("name", ONE_CLASS)
-def test_one_class(name: str) -> None:
-    value, params = ONE_CLASS[name]
-    assert built(name, **params)(EMBEDDINGS_BD[:4], LABELS_B[:4]).item() == pytest.approx(value, rel=1e-6, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", SINGLETONS)
-def test_singletons(name: str) -> None:
-    value, params = SINGLETONS[name]
-    assert built(name, **params)(EMBEDDINGS_BD[::4], LABELS_B[::4]).item() == pytest.approx(value, rel=1e-6, abs=1e-12)
-
-
 def test_mpa_with_one_proxy_is_proxy_anchor() -> None:
     batch = EMBEDDINGS_BD, LABELS_B
     assert built("mpa", "W1", proxies_per_class=1)(*batch).item() == pytest.approx(

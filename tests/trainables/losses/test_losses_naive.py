@@ -9,37 +9,26 @@ from typing import Any
 
 import pytest
 import torch
+from support.loss_loops import D, Matrix, batch_of, beside_the_boundary, informative, others, similarities
 
 from trainables.losses import LOSSES
 
-C, D = 6, 5
-Matrix = list[list[float]]
+C = 6
 
 
-def batch_of(labels: list[int], seed: int, duplicates: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    embeddings_BD = torch.randn(len(labels), D, generator=generator, dtype=torch.float64) * 2
-    if duplicates:
-        embeddings_BD[1], embeddings_BD[4] = embeddings_BD[0], 3 * embeddings_BD[2]
-    return embeddings_BD, torch.tensor(labels)
+def with_duplicates(embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    embeddings_BD[1], embeddings_BD[4] = embeddings_BD[0], 3 * embeddings_BD[2]
+    return embeddings_BD, labels_B
 
 
 BATCHES = {
     "unequal": batch_of([3, 1, 1, 0, 3, 3, 1, 3, 5, 0, 3], 1),
     "one class": batch_of([2] * 5, 2),
     "singletons": batch_of([4, 1, 0, 5], 3),
-    "duplicates": batch_of([0, 1, 0, 1, 1, 2, 0], 4, duplicates=True),
+    "duplicates": with_duplicates(*batch_of([0, 1, 0, 1, 1, 2, 0], 4)),
     "a pair": batch_of([1, 1], 5),
     "large classes": batch_of([0, 1] * 8, 6),
 }
-
-
-def similarities(x: torch.Tensor, y: torch.Tensor) -> Matrix:
-    """Compute cosines, rounded to twelve digits so that those of duplicates are equal."""
-    rows, columns = x.tolist(), y.tolist()
-    return [
-        [round(sum(a * b for a, b in zip(u, v)) / (math.hypot(*u) * math.hypot(*v)), 12) for v in columns] for u in rows
-    ]
 
 
 def products(x: torch.Tensor, y: torch.Tensor) -> Matrix:
@@ -51,26 +40,9 @@ def mean(terms: list[float]) -> float:
     return sum(terms) / len(terms) if terms else 0.0
 
 
-def others(labels: list[int], i: int) -> tuple[list[int], list[int]]:
-    """Return the positives and the negatives of i."""
-    others = [j for j in range(len(labels)) if j != i]
-    return [j for j in others if labels[j] == labels[i]], [j for j in others if labels[j] != labels[i]]
-
-
 def contrastive(s: Matrix, y: list[int], margin: float) -> float:
     pairs = [(i, j) for j in range(len(y)) for i in range(j)]
     return mean([-s[i][j] if y[i] == y[j] else max(s[i][j] - margin, 0) for i, j in pairs])
-
-
-def beside_the_boundary(s: Matrix, y: list[int], i: int, k: int = 5) -> tuple[list[int], list[int]]:
-    """Return the misplaced positives and negatives of i, in the order of the ranking (Lu et al., eq. 6-7, 9-10)."""
-    positives, negatives = others(y, i)
-    ranked = sorted([*positives, *negatives], key=lambda j: (-s[i][j], j))
-    first, beyond = ranked[:k], ranked[k:]
-    inside = [j for j in first if j in negatives]
-    if len(positives) < k:
-        return [j for j in beyond if j in positives], inside[k - len(positives) :]
-    return [j for j in beyond if j in positives][: len(inside)], inside
 
 
 def triplet(s: Matrix, y: list[int], margin: float, mining: str) -> float:
@@ -89,23 +61,13 @@ def triplet(s: Matrix, y: list[int], margin: float, mining: str) -> float:
     return mean(terms)
 
 
-def informative(s: Matrix, i: int, pairs: tuple[list[int], list[int]], epsilon: float) -> tuple[list[int], list[int]]:
-    """Return the positives and negatives within epsilon of the other side's hardest."""
-    positives, negatives = pairs
-    hardest_negative = max((s[i][n] for n in negatives), default=-math.inf)
-    hardest_positive = min((s[i][p] for p in positives), default=math.inf)
-    return (
-        [p for p in positives if s[i][p] < hardest_negative + epsilon],
-        [n for n in negatives if s[i][n] > hardest_positive - epsilon],
-    )
-
-
-def lifted_structure(s: Matrix, y: list[int], margin: float, mining: str, a: float = 1, b: float = 1) -> float:
+def lifted_structure(
+    s: Matrix, y: list[int], margin: float, mining: str, pos_scale: float = 1, neg_scale: float = 1
+) -> float:
+    a, b = pos_scale, neg_scale
     terms = []
     for i in range(len(y)):
-        positives, negatives = others(y, i)
-        if mining == "hard":
-            positives, negatives = informative(s, i, (positives, negatives), 0.1)
+        positives, negatives = informative(s, y, i, 0.1) if mining == "hard" else others(y, i)
         both = positives and negatives
         pull = math.log(sum(math.exp(a * (margin - s[i][p])) for p in positives)) / a if both else 0
         push = math.log(sum(math.exp(b * s[i][n]) for n in negatives)) / b if both else 0
@@ -113,11 +75,15 @@ def lifted_structure(s: Matrix, y: list[int], margin: float, mining: str, a: flo
     return mean(terms)
 
 
-def lifted_structure_of_the_codes(s: Matrix, y: list[int], a: float, b: float) -> float:
+def lifted_structure_of_the_codes(
+    s: Matrix, y: list[int], margin: float, mining: str, pos_scale: float, neg_scale: float
+) -> float:
     """Compute half of the value in the codes, which have no margin and no [.]_+, plus the margin of 2."""
+    assert (margin, mining) == (2, "hard")
+    a, b = pos_scale, neg_scale
     terms = []
     for i in range(len(y)):
-        positives, negatives = informative(s, i, others(y, i), 0.1)
+        positives, negatives = informative(s, y, i, 0.1)
         if positives and negatives:
             pull = 2 / a * math.log(sum(math.exp(-a * s[i][p]) for p in positives))
             push = 2 / b * math.log(sum(math.exp(b * s[i][n]) for n in negatives))
@@ -125,7 +91,7 @@ def lifted_structure_of_the_codes(s: Matrix, y: list[int], a: float, b: float) -
     return sum(terms) / len(y)
 
 
-def npair(s: Matrix, y: list[int], l2: float, x: torch.Tensor) -> float:
+def npair(s: Matrix, y: list[int], x: torch.Tensor, l2: float) -> float:
     terms = []
     for i in range(len(y)):
         positives, negatives = others(y, i)
@@ -133,7 +99,8 @@ def npair(s: Matrix, y: list[int], l2: float, x: torch.Tensor) -> float:
     return mean(terms) + l2 * mean([sum(v * v for v in row) for row in x.tolist()])
 
 
-def margin_loss(s: Matrix, y: list[int], margin: float, beta: float, distance: str) -> float:
+def margin_loss(s: Matrix, y: list[int], margin: float, beta: float, distance: str, mining: str) -> float:
+    assert mining == "all"
     terms = []
     for j in range(len(y)):
         for i in range(j):
@@ -143,7 +110,8 @@ def margin_loss(s: Matrix, y: list[int], margin: float, beta: float, distance: s
     return mean(terms)
 
 
-def margin_beside_the_boundary(s: Matrix, y: list[int], margin: float, beta: float) -> float:
+def margin_beside_the_boundary(s: Matrix, y: list[int], margin: float, beta: float, mining: str) -> float:
+    assert mining == "top_k"
     terms = []
     for a in range(len(y)):
         for p, n in zip(*beside_the_boundary(s, y, a), strict=True):
@@ -152,12 +120,13 @@ def margin_beside_the_boundary(s: Matrix, y: list[int], margin: float, beta: flo
     return mean(terms)
 
 
-def multi_similarity(s: Matrix, y: list[int], margin: float, a: float, b: float, epsilon: float | None) -> float:
+def multi_similarity(
+    s: Matrix, y: list[int], margin: float, pos_scale: float, neg_scale: float, epsilon: float | None
+) -> float:
+    a, b = pos_scale, neg_scale
     terms = []
     for i in range(len(y)):
-        positives, negatives = others(y, i)
-        if epsilon is not None:
-            positives, negatives = informative(s, i, (positives, negatives), epsilon)
+        positives, negatives = others(y, i) if epsilon is None else informative(s, y, i, epsilon)
         pull = math.log(1 + sum(math.exp(-a * (s[i][p] - margin)) for p in positives)) / a
         push = math.log(1 + sum(math.exp(b * (s[i][n] - margin)) for n in negatives)) / b
         terms.append(pull + push)
@@ -168,11 +137,11 @@ def smooth_rank(s: list[float], i: int, ahead: list[int], temperature: float) ->
     return sum(1 / (1 + math.exp(-(s[j] - s[i]) / temperature)) for j in ahead)
 
 
-def pnp(s: Matrix, y: list[int], variant: str, temperature: float, b: float, alpha: float) -> float:
+def pnp(s: Matrix, y: list[int], variant: str, temperature: float, bound: float, alpha: float) -> float:
     penalty: dict[str, Callable[[float], float]] = {
         "O": lambda r: r,
         "Iu": lambda r: (1 + r) * math.log(1 + r),
-        "Ib": lambda r: (b * r - math.log(1 + b * r)) / b**2,
+        "Ib": lambda r: (bound * r - math.log(1 + bound * r)) / bound**2,
         "Ds": lambda r: math.log(1 + r),
         "Dq": lambda r: 1 - 1 / (1 + r) ** alpha,
     }
@@ -201,25 +170,14 @@ def topk_precision(s: Matrix, y: list[int], margin: float, k: int) -> float:
     """Compute the loss as the paper states it: two cases, and sets of misplaced samples."""
     terms = []
     for q in range(len(y)):
-        positives, negatives = others(y, q)
-        score = {**{p: s[q][p] for p in positives}, **{n: s[q][n] + margin for n in negatives}}
-        ranked = sorted(score, key=lambda i: -score[i])
-        first, beyond = ranked[:k], ranked[k:]
-        if not positives:
-            continue
-        if len(positives) < k:
-            misplaced_p = [i for i in beyond if i in positives]
-            misplaced_n = [i for i in first if i in negatives][k - len(positives) :]
-        else:
-            misplaced_n = [i for i in first if i in negatives]
-            misplaced_p = [i for i in beyond if i in positives][: len(misplaced_n)]
-        terms.append(sum(score[i] for i in misplaced_n) - sum(score[i] for i in misplaced_p))
+        if others(y, q)[0]:
+            positives, negatives = beside_the_boundary(s, y, q, k, margin)
+            terms.append(sum(s[q][n] + margin for n in negatives) - sum(s[q][p] for p in positives))
     return sum(terms) / len(y)
 
 
-def angular(x: torch.Tensor, y: list[int], angle: float, mining: str) -> float:
+def angular(s: Matrix, y: list[int], angle: float, mining: str) -> float:
     square = math.tan(math.radians(angle)) ** 2
-    s = similarities(x, x)
     terms = []
     for a in range(len(y)):
         positives, negatives = others(y, a) if mining == "all" else beside_the_boundary(s, y, a)
@@ -229,76 +187,45 @@ def angular(x: torch.Tensor, y: list[int], angle: float, mining: str) -> float:
     return mean(terms)
 
 
-EMBEDDING_LOSSES: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, Matrix, list[int]], float]]] = [
-    ("contrastive", {"margin": 0.3}, lambda x, s, y: contrastive(s, y, 0.3)),
+Formula = Callable[..., float]
+EMBEDDING_LOSSES: list[tuple[str, Formula, dict[str, Any]]] = [
+    ("contrastive", contrastive, {"margin": 0.3}),
+    *[("triplet", triplet, {"margin": 0.4, "mining": m}) for m in ("all", "semi_hard", "hard", "top_k")],
+    *[("lifted_structure", lifted_structure, {"margin": 0.5, "mining": m}) for m in ("all", "hard")],
     *[
-        ("triplet", {"margin": 0.4, "mining": m}, lambda x, s, y, m=m: triplet(s, y, 0.4, m))
-        for m in ("all", "semi_hard", "hard", "top_k")
-    ],
-    *[
-        ("lifted_structure", {"margin": 0.5, "mining": m}, lambda x, s, y, m=m: lifted_structure(s, y, 0.5, m))
-        for m in ("all", "hard")
-    ],
-    *[
-        (
-            "lifted_structure",
-            {"margin": 0.5, "mining": m, "pos_scale": 2.0, "neg_scale": 40.0},
-            lambda x, s, y, m=m: lifted_structure(s, y, 0.5, m, 2.0, 40.0),
-        )
+        ("lifted_structure", lifted_structure, {"margin": 0.5, "mining": m, "pos_scale": 2.0, "neg_scale": 40.0})
         for m in ("all", "hard")
     ],
     (
         "lifted_structure",
+        lifted_structure_of_the_codes,
         {"margin": 2.0, "mining": "hard", "pos_scale": 10.0, "neg_scale": 10.0},
-        lambda x, s, y: lifted_structure_of_the_codes(s, y, 10.0, 10.0),
     ),
-    ("npair", {"l2": 0.02}, lambda x, s, y: npair(s, y, 0.02, x)),
+    ("npair", npair, {"l2": 0.02}),
+    ("margin", margin_loss, {"margin": 0.2, "beta": 1.2, "distance": "euclidean", "mining": "all"}),
+    ("margin", margin_loss, {"margin": 0.2, "beta": 0.4, "distance": "similarity", "mining": "all"}),
+    ("margin", margin_beside_the_boundary, {"margin": 0.2, "beta": 1.2, "mining": "top_k"}),
     *[
-        (
-            "margin",
-            {"margin": 0.2, "beta": b, "distance": d, "mining": "all"},
-            lambda x, s, y, b=b, d=d: margin_loss(s, y, 0.2, b, d),
-        )
-        for d, b in (("euclidean", 1.2), ("similarity", 0.4))
-    ],
-    *[
-        (
-            "multi_similarity",
-            {"margin": 0.4, "pos_scale": 3.0, "neg_scale": 20.0, "epsilon": e},
-            lambda x, s, y, e=e: multi_similarity(s, y, 0.4, 3.0, 20.0, e),
-        )
+        ("multi_similarity", multi_similarity, {"margin": 0.4, "pos_scale": 3.0, "neg_scale": 20.0, "epsilon": e})
         for e in (None, 0.0, 0.1)
     ],
     *[
-        (
-            "pnp",
-            {"variant": v, "temperature": 0.2, "bound": 3.0, "alpha": 2.0},
-            lambda x, s, y, v=v: pnp(s, y, v, 0.2, 3.0, 2.0),
-        )
+        ("pnp", pnp, {"variant": v, "temperature": 0.2, "bound": 3.0, "alpha": 2.0})
         for v in ("O", "Iu", "Ib", "Ds", "Dq")
     ],
-    ("smooth_ap", {"temperature": 0.2}, lambda x, s, y: smooth_ap(s, y, 0.2)),
-    *[
-        ("topk_precision", {"margin": 0.1, "k": k}, lambda x, s, y, k=k: topk_precision(s, y, 0.1, k))
-        for k in (1, 2, 3, 5, 20)
-    ],
-    *[("angular", {"angle": 30.0, "mining": m}, lambda x, s, y, m=m: angular(x, y, 30.0, m)) for m in ("all", "top_k")],
-    (
-        "margin",
-        {"margin": 0.2, "beta": 1.2, "mining": "top_k"},
-        lambda x, s, y: margin_beside_the_boundary(s, y, 0.2, 1.2),
-    ),
+    ("smooth_ap", smooth_ap, {"temperature": 0.2}),
+    *[("topk_precision", topk_precision, {"margin": 0.1, "k": k}) for k in (1, 2, 3, 5, 20)],
+    *[("angular", angular, {"angle": 30.0, "mining": m}) for m in ("all", "top_k")],
 ]
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("name", "params", "formula"), EMBEDDING_LOSSES, ids=lambda v: str(v) if not callable(v) else ""
-)
-def test_losses_of_embeddings(name: str, params: dict[str, Any], formula: Callable[..., float], batch: str) -> None:
+@pytest.mark.parametrize(("name", "formula", "params"), EMBEDDING_LOSSES, ids=lambda v: str(v) * (not callable(v)))
+def test_losses_of_embeddings(name: str, formula: Formula, params: dict[str, Any], batch: str) -> None:
     embeddings_BD, labels_B = BATCHES[batch]
     loss = LOSSES[name](num_classes=C, embedding_dim=D, **params).double()
-    expected = formula(embeddings_BD, similarities(embeddings_BD, embeddings_BD), labels_B.tolist())
+    more = {"x": embeddings_BD} if formula is npair else {}
+    expected = formula(similarities(embeddings_BD, embeddings_BD), labels_B.tolist(), **params, **more)
     # beta is stored in float32, and equal embeddings are √eps apart
     assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9, abs=1e-7)
 

@@ -3,36 +3,18 @@
 Shapes: B batch, D embedding.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
+from support.loss_loops import D, Matrix, batch_of, beside_the_boundary, informative, others, similarities
 
 from trainables.losses import LOSSES
 from trainables.losses.base import Loss, Used, summed
 
-D = 5
-Matrix = list[list[float]]
 Count = Callable[[Matrix, list[int]], int]
-
-
-def batch_of(labels: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(len(labels), D, generator=generator, dtype=torch.float64), torch.tensor(labels)
-
-
-def similarities(x: torch.Tensor) -> Matrix:
-    rows = x.tolist()
-    return [[sum(a * b for a, b in zip(u, v)) / (math.hypot(*u) * math.hypot(*v)) for v in rows] for u in rows]
-
-
-def others(labels: list[int], i: int) -> tuple[list[int], list[int]]:
-    """Return the positives and the negatives of i."""
-    rest = [j for j in range(len(labels)) if j != i]
-    return [j for j in rest if labels[j] == labels[i]], [j for j in rest if labels[j] != labels[i]]
 
 
 def positive_pairs(y: list[int]) -> list[tuple[int, int]]:
@@ -67,35 +49,17 @@ def pairs_of_whole_anchors(s: Matrix, y: list[int]) -> int:
     return len([(i, j) for i in range(len(y)) if all(others(y, i)) for j in range(len(y)) if i != j])
 
 
-def informative(s: Matrix, y: list[int]) -> int:
-    count = 0
-    for i in range(len(y)):
-        positives, negatives = others(y, i)
-        if positives and negatives:
-            count += sum(s[i][p] < max(s[i][n] for n in negatives) + 0.1 for p in positives)
-            count += sum(s[i][n] > min(s[i][p] for p in positives) - 0.1 for n in negatives)
-    return count
+def within(s: Matrix, y: list[int]) -> int:
+    return sum(len(part) for i in range(len(y)) for part in informative(s, y, i, 0.1))
 
 
 def misplaced(k: int) -> Count:
-    """Count misplaced samples (Lu et al., case 1: eq. 6-7, case 2: eq. 9-10), P and N of the same size."""
+    """Count misplaced samples, of which there are as many positives as negatives."""
 
     def count(s: Matrix, y: list[int]) -> int:
-        found = 0
-        for i in range(len(y)):
-            positives, negatives = others(y, i)
-            hat = {j: s[i][j] + (0.1 if y[j] != y[i] else 0) for j in (*positives, *negatives)}
-            ranked = sorted(hat, key=lambda j: -hat[j])
-            top, out = ranked[:k], ranked[k:]
-            if len(positives) < k:
-                wrong_out = [j for j in out if j in positives]
-                wrong_in = [j for j in top if j in negatives][k - len(positives) :]
-            else:
-                wrong_in = [j for j in top if j in negatives]
-                wrong_out = [j for j in out if j in positives][: len(wrong_in)]
-            assert len(wrong_in) == len(wrong_out)
-            found += len(wrong_in)
-        return found
+        found = [beside_the_boundary(s, y, i, k, 0.1) for i in range(len(y))]
+        assert all(len(positives) == len(negatives) for positives, negatives in found)
+        return sum(len(positives) for positives, _ in found)
 
     return count
 
@@ -109,10 +73,10 @@ COUNTS: dict[str, tuple[str, dict[str, Any], str, Count]] = {
     "triplet, distance-weighted": ("triplet", {"mining": "distance_weighted"}, "triplets", one_negative),
     "margin, distance-weighted": ("margin", {"mining": "distance_weighted"}, "triplets", one_negative),
     "margin, all": ("margin", {"mining": "all"}, "pairs", all_pairs),
-    "Multi-Similarity": ("multi_similarity", {"epsilon": 0.1}, "pairs", informative),
+    "Multi-Similarity": ("multi_similarity", {"epsilon": 0.1}, "pairs", within),
     "Multi-Similarity, all": ("multi_similarity", {"epsilon": None}, "pairs", ordered_pairs),
     "lifted structure": ("lifted_structure", {"mining": "all"}, "pairs", pairs_of_whole_anchors),
-    "lifted structure, hard": ("lifted_structure", {"mining": "hard"}, "pairs", informative),
+    "lifted structure, hard": ("lifted_structure", {"mining": "hard"}, "pairs", within),
     "top-5 precision": ("topk_precision", {"k": 5}, "triplets", misplaced(5)),
     "top-1 precision": ("topk_precision", {"k": 1}, "triplets", misplaced(1)),
 }
@@ -135,7 +99,7 @@ def test_a_loss_counts_what_loops_count(case: str, labels: list[int], seed: int)
     loss(embeddings_BD, labels_B)
     assert loss.used is not None
     assert loss.used.unit == unit
-    assert int(loss.used.count) == count(similarities(embeddings_BD), labels)
+    assert int(loss.used.count) == count(similarities(embeddings_BD, embeddings_BD), labels)
 
 
 def test_every_loss_that_counts_is_counted_here_and_no_other_counts() -> None:

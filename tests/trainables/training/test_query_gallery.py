@@ -98,6 +98,8 @@ def test_a_network_without_training_is_validated_on_queries_and_gallery(images: 
         training=TrainingConfig(epochs=1, batch_size=20, images_per_class=5, image_size=32, precision="float32"),
         images=images,
         divisions=((images.class_names[:4], images.class_names[4:]),),
+        confirming=((images.class_names[:3], images.class_names[3:]), (images.class_names[3:], images.class_names[:3])),
+        objective="map_at_r",
         fitted_on=images.class_names[:4],
         metrics=("recall_at_1", "map_at_r"),
         gpu=False,
@@ -108,3 +110,9 @@ def test_a_network_without_training_is_validated_on_queries_and_gallery(images: 
     view = images.open().subset(images.class_names[4:])
     embeddings = embed(network, view, spec.training.frame, batch_size=64, device=CPU, precision="float32").numpy()
     agree(found.untrained, expected(embeddings, view))
+    assert set(found.classes_untrained) == set(found.classes_whitened) == set(images.class_names)
+    for half in (images.class_names[:3], images.class_names[3:]):  # classes have equally many queries
+        view = images.open().subset(half)
+        embeddings = embed(network, view, spec.training.frame, batch_size=64, device=CPU, precision="float32").numpy()
+        mean = np.mean([found.classes_untrained[name] for name in half])
+        assert mean == pytest.approx(expected(embeddings, view)["map_at_r"], abs=1e-6)

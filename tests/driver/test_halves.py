@@ -1,0 +1,391 @@
+"""Searches whose choice is confirmed on halves of the training classes: recomputed from their stored trials."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+from support.commands import holdout, holdout_here, kill_when, stored, summary, write_search
+from support.finished_search import run_here
+from support.small_search import GLYPHS
+
+from search.config.search_config import parse_config
+from search.plan.make_plan import make_plan, read_plan
+from search.trials import epochs_of
+from trainables.mistakes import Mistakes
+
+LOSSES = ("pnp", "triplet")
+OWN = "support.own_trainings:Scales"
+TRIALS, FINALISTS = 4, 2
+TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5}
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Features of 20 classes that differ in some directions only; the classes have 6 to 9 items."""
+    rng = np.random.default_rng(0)
+    sizes = [6 + number % 4 for number in range(20)]
+    centres = np.repeat(rng.normal(size=(20, 12)) * (np.arange(12) < 6), sizes, axis=0)
+    path = tmp_path_factory.mktemp("features") / "mine.npz"
+    labels = np.repeat([f"class-{number:02d}" for number in range(20)], sizes)
+    np.savez(path, embeddings=centres + rng.normal(size=centres.shape), labels=labels)
+    return path
+
+
+def search_file(features: Path, name: str, **changes: Any) -> dict[str, Any]:
+    """Return a search on features whose stages end with the choice: 10 classes train and validate."""
+    return {
+        "name": name,
+        "dataset": {"name": "features", "file": str(features)},
+        "model": {"embedding_dim": 8},
+        "training": TRAINING,
+        "losses": list(LOSSES),
+        "search": {"trials": TRIALS, "pruner": "none"},
+        "selection": {"finalists": FINALISTS},
+        "split": {"ratio": 0.7},
+        "stages": ["search", "select"],
+        **changes,
+    }
+
+
+def losses_of(name: str) -> tuple[str, ...]:
+    return LOSSES if name != "own" else ("scales",)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "halves": {},
+    "seeds": {"selection": {"finalists": FINALISTS, "on": "halves", "seeds": 2, "better_by": 0.0}},
+    "split": {"selection": {"finalists": FINALISTS, "on": "split"}},
+    "folds": {"split": {"folds": 3}, "selection": {"finalists": FINALISTS, "on": "halves"}},
+    "bound": {
+        "search": {"trials": TRIALS, "pruner": "none", "constraints": {"recall_at_1": "> 0.01"}},
+        "metrics": {"validation": ["recall_at_1"]},
+    },
+    "several": {
+        "search": {"trials": TRIALS, "pruner": "none", "objectives": ["map_at_r", "recall_at_1"]},
+        "metrics": {"validation": ["recall_at_1"]},
+    },
+    "own": {
+        "trainable": OWN,
+        "dataset": {"name": "support.own_trainings:ManyRecords"},
+        "training": {"epochs": 3},
+        "losses": None,
+        "model": None,
+    },
+    "clusters": {"search": {"trials": TRIALS, "pruner": "none", "objective": "nmi"}},
+}
+SEEDS = {"seeds": 2, "split": 2}
+ONE_METRIC = sorted(set(VARIANTS) - {"several"})
+
+
+@pytest.fixture(scope="module")
+def runs(features: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of all variants, chosen; not to be changed."""
+    runs = tmp_path_factory.mktemp("runs")
+    for name, changes in VARIANTS.items():
+        content = {key: part for key, part in search_file(features, name, **changes).items() if part is not None}
+        for search in run_here(runs, [content]):
+            search.close()
+    return runs
+
+
+def split_of(runs: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((runs / name / "split.json").read_text())
+    return content
+
+
+def selection_of(runs: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((runs / name / "selection.json").read_text())
+    return content
+
+
+def objective_of(name: str) -> str:
+    return "nmi" if name == "clusters" else "map_at_r"
+
+
+def best_records(trial: FrozenTrial, objective: str) -> list[Any]:
+    """Return for each fold the first record of the highest objective."""
+    folds: dict[int | None, list[Any]] = {}
+    for record in epochs_of(trial):
+        folds.setdefault(record.get("fold"), []).append(record)
+    return [max(records, key=lambda record: record["metrics"][objective]) for records in folds.values()]
+
+
+def is_on_halves(name: str) -> bool:
+    return name != "split"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_each_finalist_trains_both_halves_with_shared_seeds(runs: Path, name: str) -> None:
+    split = split_of(runs, name)
+    of_losses = []
+    for loss in losses_of(name):
+        searched, confirmed = stored(runs, name, loss), stored(runs, name, f"{loss}@confirm")
+        assert all(trial.state == TrialState.COMPLETE for trial in confirmed)
+        by_finalist: dict[int, list[tuple[int, int | None]]] = {}
+        for trial in confirmed:
+            attributes = trial.user_attrs
+            assert trial.params == searched[attributes["source_trial"]].params
+            by_finalist.setdefault(attributes["source_trial"], []).append((attributes["seed"], attributes.get("half")))
+        assert 0 in by_finalist
+        assert FINALISTS <= len(by_finalist) <= FINALISTS + 1
+        if name in ("halves", "seeds", "split", "folds"):
+            value = {trial.number: trial.value or 0.0 for trial in searched}
+            best = sorted(value, key=lambda number: (-value[number], number))[:FINALISTS]
+            assert set(by_finalist) == {0, *best}
+        (pairs,) = {tuple(pairs) for pairs in by_finalist.values()}
+        seeds = list(dict.fromkeys(seed for seed, _ in pairs))
+        assert len(seeds) == SEEDS.get(name, 1)
+        assert not {trial.user_attrs["seed"] for trial in searched} & set(seeds)
+        halves: list[int | None] = [1, 2] if is_on_halves(name) else [None]
+        assert list(pairs) == [(seed, half) for seed in seeds for half in halves]
+        of_losses.append(seeds)
+        for trial in confirmed:
+            for record in best_records(trial, objective_of(name)):
+                validating = (
+                    split["halves"][trial.user_attrs["half"] - 1] if is_on_halves(name) else split["validation"]
+                )
+                assert list(record["classes"]) == ([] if name == "clusters" else validating)
+    assert all(seeds == of_losses[0] for seeds in of_losses)
+
+
+def test_the_trainings_of_halves_share_no_class(runs: Path, features: Path) -> None:
+    plan = make_plan(parse_config(search_file(features, "anew")), runs)
+    split = split_of(runs, "halves")
+    assert [list(half) for half in plan.split.halves] == split["halves"]
+    for half in (1, 2):
+        train, validation = plan.split.half(half)
+        assert set(train).isdisjoint(validation)
+        assert {*train, *validation} == {*split["train"], *split["validation"]}
+
+
+def naive_choice(runs: Path, name: str, loss: str) -> tuple[int, dict[int, dict[str, float]], dict[int, list[float]]]:
+    """Return the chosen number, and for each finalist its values by class and by seed."""
+    better_by = 0.0 if name == "seeds" else 1.0
+    searched, confirmed = stored(runs, name, loss), stored(runs, name, f"{loss}@confirm")
+    classes: dict[int, dict[str, list[float]]] = {}
+    seeds: dict[int, dict[int, list[float]]] = {}
+    for trial in confirmed:
+        number = trial.user_attrs["source_trial"]
+        of_seed = seeds.setdefault(number, {}).setdefault(trial.user_attrs["seed"], [])
+        for record in best_records(trial, objective_of(name)):
+            for class_name, value in record["classes"].items():
+                classes.setdefault(number, {}).setdefault(class_name, []).append(value)
+                of_seed.append(value)
+        if name == "clusters":
+            assert trial.value is not None
+            of_seed.append(trial.value)
+    means = {number: {key: sum(of) / len(of) for key, of in found.items()} for number, found in classes.items()}
+    values = {number: [sum(of) / len(of) for of in found.values()] for number, found in seeds.items()}
+    mean = {number: sum(of) / len(of) for number, of in values.items()}
+
+    def value(number: int) -> float:
+        same = [trial.value for trial in searched if trial.params == searched[number].params]
+        return statistics.fmean(found for found in same if found is not None)
+
+    allowed = []
+    for number in sorted(set(values) - {0}):
+        if means:
+            differences = [means[number][key] - means[0][key] for key in means[0]]
+            error = float(np.std(differences, ddof=1)) / len(differences) ** 0.5
+            gain = sum(differences) / len(differences)
+        else:
+            error, gain = 0.0, mean[number] - mean[0]
+        if value(number) > value(0) and gain > better_by * error:
+            allowed.append(number)
+    return max(allowed, key=lambda number: (mean[number], -number), default=0), means, values
+
+
+@pytest.mark.parametrize(("name", "loss"), [(name, loss) for name in ONE_METRIC for loss in losses_of(name)])
+def test_the_choice_follows_from_the_records(runs: Path, name: str, loss: str) -> None:
+    selection = selection_of(runs, name)
+    number, classes, values = naive_choice(runs, name, loss)
+    assert selection["chosen"][loss]["number"] == number
+    for role, finalist in (("chosen", number), ("defaults", 0)):
+        entry = selection[role][loss]
+        assert entry["number"] == finalist
+        assert entry["values"] == pytest.approx(values[finalist], abs=1e-12)
+        assert entry["classes"] == pytest.approx(classes.get(finalist, {}), abs=1e-12)
+        assert entry["failed"] == 0
+    reason = selection["reasons"][loss]
+    assert reason.endswith("; it is chosen" if number else "; the default is kept")
+    if number:
+        gain = statistics.fmean(values[number]) - statistics.fmean(values[0])
+        assert f"trial {number} is " in reason
+        assert f"{100 * gain:.1f} " in reason
+    assert summary(runs, name)["losses"][loss]["choice"] == reason
+
+
+def test_the_classes_of_both_halves_confirm(runs: Path) -> None:
+    for name in ("halves", "seeds", "folds", "bound", "several", "own"):
+        split, selection = split_of(runs, name), selection_of(runs, name)
+        training = {*split["train"], *split["validation"]}
+        for loss in losses_of(name):
+            assert set(selection["chosen"][loss]["classes"]) == set(selection["defaults"][loss]["classes"]) == training
+    assert summary(runs, "halves")["split"]["halves"]
+    split, selection = split_of(runs, "split"), selection_of(runs, "split")
+    assert all(set(entry["classes"]) == set(split["validation"]) for entry in selection["chosen"].values())
+    assert not summary(runs, "split")["split"]["halves"]
+
+
+def test_reasons_name_the_classes_that_validated(runs: Path) -> None:
+    words = {
+        "halves": ("the 3 validation classes", "each half of the 10 training classes"),
+        "split": ("the 3 validation classes", "on the 3 validation classes with fresh seeds"),
+        "folds": ("the 10 training classes in 3 folds", "each half of the 10 training classes"),
+    }
+    for name, (searched, confirmed) in words.items():
+        selection = selection_of(runs, name)
+        assert confirmed in selection["rule"]
+        assert all(searched in reason for reason in selection["reasons"].values())
+        assert confirmed in selection["recommended"]["basis"]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_recommendation_follows_from_the_records(runs: Path, name: str) -> None:
+    """It is the loss with the highest mean, unless the features as they are or whitened are not clearly worse."""
+    selection, found = selection_of(runs, name), summary(runs, name)["recommended"]
+    assert found == selection["recommended"]
+    mean = {loss: statistics.fmean(entry["values"]) for loss, entry in selection["chosen"].items()}
+    best = max(mean, key=lambda loss: mean[loss])
+    path = runs / name / "baselines.json"
+    classes = json.loads(path.read_text())["classes"] if path.exists() else {}
+    assert path.exists() == (name != "own")
+    if not any(classes.values()):
+        assert name in ("clusters", "own")
+        assert (found["loss"], found["number"]) == (best, selection["chosen"][best]["number"])
+        return
+    own = selection["chosen"][best]["classes"]
+    rival = max(classes, key=lambda network: statistics.fmean(classes[network].values()))
+    assert set(classes[rival]) == set(own)
+    differences = [own[key] - classes[rival][key] for key in own]
+    error = statistics.stdev(differences) / len(differences) ** 0.5
+    if statistics.fmean(differences) > (0.0 if name == "seeds" else error):
+        assert (found["loss"], found["number"]) == (best, selection["chosen"][best]["number"])
+    else:
+        assert (found["loss"], found["number"]) == (rival, None)
+        assert f"no training is better: {best}, the best one, is " in found["basis"]
+    assert f"{100 * abs(statistics.fmean(differences)):.1f} ± {100 * error:.1f} points" in found["basis"]
+
+
+def test_several_objectives_are_compared_by_both_halves(runs: Path) -> None:
+    for loss in LOSSES:
+        entry = selection_of(runs, "several")["chosen"][loss]
+        trials = [
+            trial
+            for trial in stored(runs, "several", f"{loss}@confirm")
+            if trial.user_attrs["source_trial"] == entry["number"]
+        ]
+        assert len(trials) == 2
+        for metric in ("map_at_r", "recall_at_1"):
+            best = [best_records(trial, "map_at_r")[0]["metrics"][metric] for trial in trials]
+            assert entry["measured"][metric] == pytest.approx(statistics.fmean(best))
+
+
+@pytest.mark.parametrize("name", ["halves", "split", "folds", "several", "own"])
+def test_it_is_verified(runs: Path, name: str) -> None:
+    trial = f"{losses_of(name)[0]}@confirm:1"
+    lines = holdout_here("verify", name, "--runs", runs, "--retrain", trial, "--trust-code").stdout.splitlines()
+    assert all(line.startswith(("ok  ", "–", "-", " ")) for line in lines), lines
+
+
+# Few classes.
+
+
+def test_too_few_classes_for_halves_is_a_sentence(tmp_path: Path) -> None:
+    content = {
+        **GLYPHS,
+        "name": "few",
+        "dataset": {"name": "glyphs", "num_classes": 12, "images_per_class": 6, "size": 20},
+        "split": {"ratio": 0.6, "merge": 3},
+        "selection": {"finalists": 1, "on": "halves"},
+        "stages": ["search", "select"],
+    }
+    words = "selection.on is halves, and 6 training classes cannot be divided into halves of two classes or more"
+    with pytest.raises(Mistakes, match=words):
+        make_plan(parse_config(content), tmp_path)
+    content["selection"] = {"finalists": 1}
+    (search,) = run_here(tmp_path, [content])
+    assert not search.plan.on_halves
+    search.close()
+    for loss in ("pnp", "triplet"):
+        trials = stored(tmp_path, "few", f"{loss}@confirm")
+        assert len({trial.user_attrs["seed"] for trial in trials}) == 2
+        assert not any("half" in trial.user_attrs for trial in trials)
+
+
+def test_a_new_search_says_which_differences_its_classes_show(runs: Path, features: Path, tmp_path: Path) -> None:
+    content = search_file(features, "new")
+    plan = read_plan(content, tmp_path)
+    # A difference varies by 6 points from class to class: 2 * 6 / 3 ** 0.5 and 2 * 6 / 10 ** 0.5.
+    assert plan.notices[0] == (
+        "3 classes validate: differences below about 7 points are noise between classes; the choice is confirmed on "
+        "halves of all 10 training classes (4 points)."
+    )
+    assert plan.notices[0] not in read_plan(search_file(features, "halves"), runs).notices, "it is resumed"
+    content["selection"]["on"] = "split"
+    said = "3 classes validate: differences below about 7 points are noise between classes."
+    assert read_plan({**content, "name": "other"}, tmp_path).notices[0] == said
+
+
+def test_many_validation_classes_confirm_themselves(tmp_path: Path) -> None:
+    def on_halves(classes: int, **selection: str) -> bool:
+        dataset = {"name": "glyphs", "num_classes": classes, "images_per_class": 6, "size": 20}
+        content = {**GLYPHS, "name": "many", "dataset": dataset, "split": {"ratio": 0.5}, "selection": selection}
+        return make_plan(parse_config(content), tmp_path / f"{classes}{len(selection)}").on_halves
+
+    assert on_halves(76)  # 19 of 38 classes validate
+    assert not on_halves(80)  # 20 of 40
+    assert on_halves(80, on="halves")
+
+
+def test_a_half_that_fills_no_whole_batch_trains_smaller_ones(features: Path, tmp_path: Path) -> None:
+    training = {**TRAINING, "batch_size": 35}  # all 7 classes that train
+    (search,) = run_here(tmp_path, [search_file(features, "small", losses=["pnp"], training=training)])
+    search.close()
+    batches = [[record["batches"] for record in epochs_of(trial)] for trial in stored(tmp_path, "small", "pnp@confirm")]
+    assert batches
+    assert all(count >= 1 for counts in batches for count in counts)
+
+
+# A kill.
+
+
+def test_a_search_killed_in_its_halves_ends_as_undisturbed(features: Path, tmp_path: Path) -> None:
+    content = search_file(features, "small", losses=["pnp"], resources={"engine": "local"}, final={"seeds": 1})
+    content["training"] = {**TRAINING, "epochs": 12}
+    del content["stages"]
+
+    def half_way() -> bool:
+        trials = stored(tmp_path / "killed", "small", "pnp@confirm")
+        return any(trial.state == TrialState.RUNNING and len(trial.intermediate_values) > 1 for trial in trials)
+
+    file = write_search(tmp_path / "small.yaml", content)
+    kill_when(half_way, "run", file, "--runs", tmp_path / "killed")
+    assert not (tmp_path / "killed/small/selection.json").exists()
+    holdout("run", file, "--runs", tmp_path / "killed")
+    for search in run_here(tmp_path / "undisturbed", [content]):
+        search.close()
+    found = [told(tmp_path / runs) for runs in ("killed", "undisturbed")]
+    assert found[0] == found[1]
+
+
+def told(runs: Path) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """Return the selection, the summary and the confirmations of a search, without times and identifiers."""
+    selection, shown = selection_of(runs, "small"), summary(runs, "small")
+    trials = [
+        (
+            trial.params,
+            trial.user_attrs["half"],
+            trial.user_attrs["seed"],
+            [(record["metrics"], record.get("classes")) for record in epochs_of(trial)],
+        )
+        for trial in stored(runs, "small", "pnp@confirm")
+    ]
+    for key in ("id", "digest", "studies"):
+        selection.pop(key, None)
+    del shown["time"], shown["losses"]["pnp"]["anytime"]  # they depend on which of two trials reports first
+    return selection, shown, trials
