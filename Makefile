@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-compile bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-search bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-compile bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-choice bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -123,17 +123,16 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.pairs
 	$(BIN)/python -m benchmarks.statistics.intervals
 	$(BIN)/python -m benchmarks.statistics.classes
-	$(BIN)/python -m benchmarks.statistics.confirmation
 	$(BIN)/python -m benchmarks.statistics.edges
 	$(BIN)/python -m benchmarks.statistics.importances
 	$(BIN)/python -m benchmarks.statistics.samplers
 	$(BIN)/python -m benchmarks.statistics.rungs
 
-# Searches replayed from tables of real trainings: hours per 100 runs, most of them for the Gaussian process. RUNS and SEARCH
-# shorten it, as in SEARCH='--slots 2 --trials 16 --processes 8'. PEERS=1 installs other libraries and compares them, too.
-bench-search: export OMP_NUM_THREADS = 1
-bench-search: setup $(if $(PEERS),$(STAMP)-peers)
-	$(BIN)/python -m benchmarks.search --runs $(or $(RUNS),100) $(SEARCH)
+# Searches and their choice, replayed from tables of real trainings: minutes. RUNS and SEARCH shorten it, as in
+# SEARCH='--trials 16 --processes 2'.
+bench-choice: export OMP_NUM_THREADS = 1
+bench-choice: setup
+	$(BIN)/python -m benchmarks.search --runs $(or $(RUNS),20) $(SEARCH)
 
 # With one thread, as in a trial: six minutes on Omniglot's 136 characters.
 bench-gallery: export OMP_NUM_THREADS = 1

@@ -1,25 +1,23 @@
-"""Replay the tables with every way to search, and print regret and epochs: ``make bench-search``.
+"""Replay searches and their choice from the tables, and print what they gain: ``make bench-choice``.
 
-    python -m benchmarks.search [--runs 100] [--slots 1 2 8 16] [--trials 8 16 32 64] [--tables NAME …] [--ways NAME …]
-                                [--results FILE]
+    python -m benchmarks.search [--runs 20] [--slots 2] [--trials 8 16 32] [--tables NAME …] [--processes 1]
 
-The first grid says what limits every way to search: the noise of a value over seeds, the correlation of validation and
-worth, and what the configuration with the highest mean validation lacks.
+The gain is what the chosen configuration is worth more than the default, in points of MAP@R on the test classes. Its
+95 % interval is over tables as well as runs: tables are drawn with replacement, and runs of each. Every rule chooses
+from the same searches, and every way to search meets the same runs of the same tables.
 
-The regret is what the chosen configuration is worth less than the best one of its table, in points of MAP@R on other
-classes. Its interval is over tables as well as runs: tables are drawn with replacement, and runs of each. Every way
-meets the same runs of the same tables, so that its difference from the default has an interval of its own; a way that
-cannot handle the space of a table (a choice, a condition) is compared on the others. With ``--results`` each search is
-appended to a file, and those that it holds are not repeated.
+The first grid describes the tables: the deviation of a test value over seeds, the rank correlation of a
+configuration's worth with its value on the fixed split and on halves, and what the configuration with the highest
+value on the fixed split gains. The second compares rules of choice, after searches of 16 trials by the default way.
+The third compares ways to search, by the default rule.
 """
 
 import argparse
 import multiprocessing
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -29,21 +27,20 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table as Grid
 
-from benchmarks.json_lines import append_lines, read_lines
-from benchmarks.search.candidates import CANDIDATES
-from benchmarks.search.peers import PEERS
-from benchmarks.search.replay import Outcome, Replay, problems
+from benchmarks.search.replay import Outcome, Replay
 from benchmarks.search.table import Table, read_table
-from benchmarks.search.ways import TODAY, WAYS as OWN
+from benchmarks.search.ways import DEFAULT_WAY, PRODUCT, RULES, WAYS
 
 TABLES = Path(__file__).parent.parent / "tables"
-COMPARED = {**OWN, **PEERS}
-WAYS = {**COMPARED, **CANDIDATES}
 DRAWS = 2000
+COMPARED = 16
+"""The trials of the searches after which rules are compared."""
 
 Floats = NDArray[np.float64]
 Job = tuple[str, str, int, int, int]
 """A table, a way, slots, trials and the run."""
+Runs = list[list[Outcome]]
+"""The outcomes of the runs on each table."""
 
 
 @cache
@@ -53,32 +50,15 @@ def table(name: str) -> Table:
 
 
 def searched(job: Job) -> Outcome:
-    """Run one search."""
+    """Run one search, and choose by every rule."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     name, way, slots, trials, run = job
-    return Replay(table(name), WAYS[way], trials=trials, slots=slots, run=run).outcome()
+    return Replay(table(name), WAYS[way], trials=trials, slots=slots, run=run).outcome(RULES.values())
 
 
-def names_of_tables() -> list[str]:
-    """Return the names of all tables."""
-    return sorted(path.stem for path in TABLES.glob("*.parquet"))
-
-
-def all_searched(jobs: Sequence[Job], results: Path | None, processes: int) -> dict[Job, Outcome]:
-    """Run what ``results`` does not hold yet, and return all outcomes."""
-    found: dict[Job, Outcome] = {}
-    for line in read_lines(results) if results is not None else ():
-        found[tuple(line["job"])] = Outcome(**line["outcome"])  # type: ignore[index]
-    missing = [job for job in jobs if job not in found]
-    for job, outcome in zip(missing, _mapped(missing, processes), strict=True):
-        found[job] = outcome
-        if results is not None:
-            append_lines(results, [{"job": job, "outcome": asdict(outcome)}])
-    return {job: found[job] for job in jobs}
-
-
-def _mapped(jobs: Sequence[Job], processes: int) -> Iterator[Outcome]:
+def all_searched(jobs: Sequence[Job], processes: int) -> Iterator[Outcome]:
+    """Yield the outcome of each job."""
     if processes == 1:
         yield from map(searched, jobs)
         return
@@ -104,88 +84,117 @@ def interval(values_TR: Sequence[Floats], generator: np.random.Generator) -> tup
 
 def described(names: Sequence[str]) -> Grid:
     """Return the properties of the tables, which limit every way to search."""
-    grid = Grid(title="Tables, in points of MAP@R on other classes")
-    for column in ("table", "configurations", "best", "default lacks", "noise", "correlation", "best validated lacks"):
+    grid = Grid(title="Tables, in points of MAP@R on the test classes")
+    for column in ("table", "default", "best", "noise", "rank, split", "rank, halves", "best on split gains"):
         grid.add_column(column, justify="left" if column == "table" else "right")
     for name in names:
         of = table(name)
         grid.add_row(
-            name, str(len(of.configurations)), f"{100 * of.worth.max():.1f}", f"{of.regret(0):.1f}",
-            f"{of.noise:.1f}", f"{of.correlation:.2f}", f"{of.floor:.1f}",
+            name, f"{of.worth[0]:.1f}", f"{of.worth.max():.1f}", f"{of.noise:.1f}",
+            f"{of.correlation(of.validated.mean(1)):.2f}", f"{of.correlation(of.halves.mean(1)):.2f}",
+            f"{of.gain(int(of.validated.mean(1).argmax())):+.1f}",
         )  # fmt: skip
     return grid
 
 
-def printed(
-    outcomes: dict[Job, Outcome], names: Sequence[str], slots: int, sizes: Sequence[int], ways: Iterable[str]
-) -> Grid:
-    """Return the table of one number of slots."""
-    grid = Grid(title=f"{slots} slots: regret in points @ epochs; below: difference from the default")
-    grid.add_column("way (tables)")
+def gains(names: Sequence[str], found: Runs, rule: int) -> list[Floats]:
+    """Return the gains of the runs on each table by the rule of this number."""
+    return [
+        np.array([table(name).gain(outcome.choices[rule].chosen) for outcome in outcomes])
+        for name, outcomes in zip(names, found, strict=True)
+    ]
+
+
+def attainable(names: Sequence[str], found: Runs, of: Callable[[Table, Sequence[int]], float]) -> list[Floats]:
+    """Return what the best configurations gain that the searches tried."""
+    return [
+        np.array([of(table(name), outcome.tried) for outcome in outcomes])
+        for name, outcomes in zip(names, found, strict=True)
+    ]
+
+
+def mean_text(values_TR: Sequence[Floats]) -> str:
+    """Return the mean with its interval."""
+    mean, half = interval(values_TR, np.random.default_rng(0))
+    return f"{mean:+.2f} ± {half:.2f}"
+
+
+def of_rules(names: Sequence[str], found: Runs) -> Grid:
+    """Return the comparison of the rules."""
+    every = [outcome for outcomes in found for outcome in outcomes]
+    searching = np.mean([outcome.epochs for outcome in every])
+    best = attainable(names, found, Table.best)
+    grid = Grid(title=f"Rules, {len(every)} searches of {COMPARED} trials, {searching:.0f} epochs each")
+    for column in ("rule", "gain", "lose > 1", "worst", "of attainable", "epochs of confirmation"):
+        grid.add_column(column, justify="left" if column == "rule" else "right")
+    for number, rule in enumerate(RULES):
+        gained = gains(names, found, number)
+        flat = np.concatenate(gained)
+        confirming = np.mean([outcome.choices[number].epochs for outcome in every])
+        grid.add_row(
+            rule, mean_text(gained), f"{(flat < -1).mean():.1%}", f"{flat.min():+.1f}",
+            f"{flat.mean() / np.concatenate(best).mean():.0%}", f"{confirming:.0f}",
+            style="bold" if rule == PRODUCT else None,
+        )  # fmt: skip
+    grid.add_row("the best that was tried (too much)", mean_text(best), style="dim")
+    found_by_one = attainable(names, found, Table.best_of_one_seed)
+    grid.add_row("the best by one seed, by the other (too little)", mean_text(found_by_one), style="dim")
+    return grid
+
+
+def of_ways(names: Sequence[str], found: dict[tuple[str, int], Runs], sizes: Sequence[int]) -> Grid:
+    """Return the comparison of the ways to search."""
+    rule = list(RULES).index(PRODUCT)
+    grid = Grid(title="Ways to search: gain (attainable) @ epochs; below: difference from the default way")
+    grid.add_column("way")
     for size in sizes:
         grid.add_column(f"{size} trials", justify="right")
-    for way in ways:
-        able = [name for name in names if not problems(table(name), WAYS[way])]
-        if not able:
-            continue
+    for way in WAYS:
         cells, differences = [], []
         for size in sizes:
-            regrets, epochs = _measured(outcomes, able, way, slots, size)
-            others, _ = _measured(outcomes, able, TODAY, slots, size)
-            mean, half = interval(regrets, np.random.default_rng(0))
-            cells.append(f"{mean:.2f} ± {half:.2f} @ {np.mean([values.mean() for values in epochs]):.0f}")
-            paired = [own - other for own, other in zip(regrets, others, strict=True)]
-            mean, half = interval(paired, np.random.default_rng(0))
-            differences.append(f"{mean:+.2f} ± {half:.2f}")
-        grid.add_row(f"{way} ({len(able)})", *cells)
-        if way != TODAY:
+            runs = found[way, size]
+            gained, best = gains(names, runs, rule), attainable(names, runs, Table.best)
+            epochs = np.mean([outcome.epochs for outcomes in runs for outcome in outcomes])
+            cells.append(f"{mean_text(gained)} ({np.concatenate(best).mean():.2f}) @ {epochs:.0f}")
+            usual = gains(names, found[DEFAULT_WAY, size], rule)
+            differences.append(mean_text([own - other for own, other in zip(gained, usual, strict=True)]))
+        grid.add_row(way, *cells)
+        if way != DEFAULT_WAY:
             grid.add_row("", *differences, style="dim", end_section=True)
     return grid
 
 
-def _measured(
-    outcomes: dict[Job, Outcome], names: Sequence[str], way: str, slots: int, size: int
-) -> tuple[list[Floats], list[Floats]]:
-    """Return the regrets and the epochs of all runs on each table."""
-    found = [
-        [
-            (table(name).regret(outcome.chosen), float(outcome.epochs))
-            for job, outcome in outcomes.items()
-            if job[:4] == (name, way, slots, size)
-        ]
-        for name in names
-    ]
-    values = [np.array(of_table) for of_table in found]
-    return [of_table[:, 0] for of_table in values], [of_table[:, 1] for of_table in values]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Replay and print."""
+    names = sorted(path.stem for path in TABLES.glob("*.parquet"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--slots", type=int, nargs="+", default=[1, 2, 8, 16])
-    parser.add_argument("--trials", type=int, nargs="+", default=[8, 16, 32, 64])
-    parser.add_argument("--tables", nargs="+", default=names_of_tables())
-    parser.add_argument("--ways", nargs="+", default=list(COMPARED), choices=list(WAYS), metavar="WAY")
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--trials", type=int, nargs="+", default=[8, COMPARED, 32])
+    parser.add_argument("--tables", nargs="+", default=names, choices=names, metavar="NAME")
     parser.add_argument("--processes", type=int, default=1)
     wanted = parser.parse_args(arguments)
-    ways = list(dict.fromkeys((TODAY, *wanted.ways)))
-    able = {way: [name for name in wanted.tables if not problems(table(name), WAYS[way])] for way in ways}
     console = Console(width=160 if not sys.stdout.isatty() else None, highlight=False)
     console.print(described(wanted.tables))
+    sizes = sorted({*wanted.trials, COMPARED})
     jobs = [
-        (name, way, slots, trials, run)
+        (name, way, wanted.slots, size, run)
+        for way in WAYS
+        for size in sizes
+        for name in wanted.tables
         for run in range(wanted.runs)
-        for slots in wanted.slots
-        for trials in wanted.trials
-        for way in ways
-        for name in able[way]
     ]
-    outcomes = all_searched(jobs, wanted.results, wanted.processes)
-    console.print(f"{len(wanted.tables)} tables, {wanted.runs} runs of each: {', '.join(wanted.tables)}")
-    for slots in wanted.slots:
-        console.print(printed(outcomes, wanted.tables, slots, wanted.trials, ways))
+    outcomes = dict(zip(jobs, all_searched(jobs, wanted.processes), strict=True))
+    found = {
+        (way, size): [
+            [outcomes[name, way, wanted.slots, size, run] for run in range(wanted.runs)] for name in wanted.tables
+        ]
+        for way in WAYS
+        for size in sizes
+    }
+    console.print(f"{len(wanted.tables)} tables, {wanted.runs} runs of each, {wanted.slots} slots")
+    console.print(of_rules(wanted.tables, found[DEFAULT_WAY, COMPARED]))
+    console.print(of_ways(wanted.tables, found, sizes))
 
 
 if __name__ == "__main__":

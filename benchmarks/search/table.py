@@ -6,11 +6,11 @@ Distances are Euclidean; a range has length 1 (on a log scale if it is one), and
 only one of both has, is 1 away. Proposals are not restricted to rows without a trial: the tables are small, and a
 search of as many trials as there are rows would find the best one without any skill.
 
-Legend: C configurations, D divisions of the classes, S seeds, E epochs.
+Legend: C configurations, S seeds, E epochs, V validation classes, K classes of the training half.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import FloatDistribution, IntDistribution, json_to_distribution
 from pyarrow import parquet
+from scipy.stats import spearmanr
 
 from spaces.search_space import SearchSpace
 from spaces.space import Parameter, Params, Space, Value, position
@@ -35,11 +36,13 @@ ALIKE = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
-    """The trainings of one loss on one data set; configuration 0 is the default.
+    """The trainings of one loss on one division of a data set; configuration 0 is the default.
 
     Attributes:
-        validation: the validation value after each epoch, [C, D, S, E]; NaN from the epoch on in which it diverged.
-        other: the value of the other classes at the best validated epoch, [C, D, S]; NaN without an epoch.
+        validation: the validation value after each epoch, [C, S, E]; NaN from the epoch on in which it diverged.
+        test: the value of the test classes at the best validated epoch, [C, S]; NaN without an epoch.
+        split: the value of each validation class there, the mean over seeds, [C, V]; NaN if a training diverged.
+        halves: the value of each class of the training half by a model of the other half, [C, K]; the same.
         about: the metadata, which say how the table was made.
     """
 
@@ -47,7 +50,9 @@ class Table:
     space: SearchSpace
     configurations: tuple[Params, ...]
     validation: Floats
-    other: Floats
+    test: Floats
+    split: Floats
+    halves: Floats
     about: Mapping[str, Any]
 
     @property
@@ -55,80 +60,75 @@ class Table:
         """The number of epochs of a whole training."""
         return self.validation.shape[-1]
 
-    @property
-    def divisions(self) -> int:
-        """The number of divisions of the classes."""
-        return self.validation.shape[1]
-
     @cached_property
     def worth(self) -> Floats:
-        """What each configuration is worth, [C]: the mean of the other classes over divisions and seeds.
+        """What each configuration is worth, [C]: the mean value of the test classes over seeds, in points.
 
         A training that diverged is worth what its best epoch was, 0 without one.
         """
-        return np.nan_to_num(self.other).mean((1, 2))
+        return 100 * np.nan_to_num(self.test).mean(1)
 
-    def regret(self, configuration: int) -> float:
-        """Return what a configuration is worth less than the best one, in points."""
-        return 100 * float(self.worth.max() - self.worth[configuration])
+    def gain(self, configuration: int) -> float:
+        """Return what a configuration is worth more than the default, in points."""
+        return float(self.worth[configuration] - self.worth[0])
+
+    def best(self, configurations: Sequence[int]) -> float:
+        """Return what the best of some configurations gains; too much, since it is the best of noisy means."""
+        return max(map(self.gain, configurations))
+
+    def best_of_one_seed(self, configurations: Sequence[int]) -> float:
+        """Return what the best configuration by one seed gains by the other ones; too little: one seed errs more."""
+        tests = 100 * np.nan_to_num(self.test)[list(configurations)]
+        others = (tests.sum(1, keepdims=True) - tests) / (tests.shape[1] - 1)
+        return float(np.take_along_axis(others, tests.argmax(0, keepdims=True), 0).mean() - self.worth[0])
 
     # What validation says about it.
 
     @cached_property
     def validated(self) -> Floats:
-        """The value of each training, [C, D, S]: its highest validation; 0 without an epoch."""
+        """The value of each training, [C, S]: its highest validation; 0 without an epoch."""
         return np.where(np.isnan(self.validation), 0, self.validation).max(-1)
 
     @property
     def noise(self) -> float:
-        """The standard deviation of a value over seeds, in points."""
-        return 100 * float(np.sqrt(self.validated.var(2, ddof=1).mean()))
+        """The standard deviation of a training's test value over seeds, in points."""
+        return 100 * float(np.sqrt(np.nan_to_num(self.test).var(1, ddof=1).mean()))
 
-    @property
-    def correlation(self) -> float:
-        """The correlation of a configuration's mean value on a division with its worth, the mean over divisions."""
-        values_CD = self.validated.mean(2)
-        return float(np.mean([np.corrcoef(values_C, self.worth)[0, 1] for values_C in values_CD.T]))
-
-    @property
-    def floor(self) -> float:
-        """The regret of the configuration with the highest mean value on a division, the mean over divisions."""
-        return float(np.mean([self.regret(int(row)) for row in self.validated.mean(2).argmax(0)]))
+    def correlation(self, values_C: Floats) -> float:
+        """Return the rank correlation of a value of each configuration with its worth."""
+        return float(spearmanr(np.nan_to_num(values_C), self.worth).statistic)
 
     # What a training would report.
 
     @cached_property
     def _means(self) -> Floats:
-        """The mean curves over the seeds, [C, D, E]; NaN where no seed came so far."""
+        """The mean curves over the seeds, [C, E]; NaN where no seed came so far."""
         known = ~np.isnan(self.validation)
-        sums = np.nan_to_num(self.validation).sum(2)
-        return np.where(known.any(2), sums / np.maximum(known.sum(2), 1), np.nan)
+        sums = np.nan_to_num(self.validation).sum(1)
+        return np.where(known.any(1), sums / np.maximum(known.sum(1), 1), np.nan)
 
     @cached_property
     def _alike(self) -> NDArray[np.int64]:
-        """The rows, [C, D, ALIKE], whose mean values at the end are the nearest, without those that diverge."""
-        ends = self._means[:, :, -1]
+        """The rows, [C, ALIKE], whose mean values at the end are the nearest, without those that diverge."""
+        ends = self._means[:, -1]
         distances = np.abs(ends[:, None] - ends[None])
-        whole = ~np.isnan(self.validation).any((2, 3))
-        return np.where(whole[None], distances, np.inf).argsort(1, kind="stable")[:, :ALIKE].transpose(0, 2, 1)
+        whole = ~np.isnan(self.validation).any((1, 2))
+        return np.where(whole[None], distances, np.inf).argsort(1, kind="stable")[:, :ALIKE]
 
-    def curve(self, configuration: int, division: int, generator: np.random.Generator) -> Floats:
+    def curve(self, configuration: int, generator: np.random.Generator) -> Floats:
         """Draw the validation values of a training, [E], or fewer if it diverges.
 
         It is the mean curve of the row with noise: that of one of the rows with a similar value, whose seeds' deviation
         from their mean is added with a random sign, scaled to the variance of one training. So there are as many fresh
         seeds as a search asks for.
         """
-        seed = generator.integers(self.validation.shape[2])
-        own = self.validation[configuration, division, seed]
+        seeds = self.validation.shape[1]
+        own = self.validation[configuration, generator.integers(seeds)]
         if np.isnan(own).any():
             return own[: int(np.isnan(own).argmax())]
-        seeds = self.validation.shape[2]
-        mean = self._means[configuration, division]
-        if seeds == 1:
-            return mean
-        row = generator.choice(self._alike[configuration, division])
-        deviation = self.validation[row, division, generator.integers(seeds)] - self._means[row, division]
+        mean = self._means[configuration]
+        row = generator.choice(self._alike[configuration])
+        deviation = self.validation[row, generator.integers(seeds)] - self._means[row]
         return mean + generator.choice((-1, 1)) * deviation * (seeds / (seeds - 1)) ** 0.5
 
     # The nearest row.
@@ -168,13 +168,24 @@ def read_table(path: Path) -> Table:
     content = parquet.read_table(path)
     about = json.loads(content.schema.metadata[KEY])
     rows = content.to_pylist()
-    shape = tuple(1 + max(row[key] for row in rows) for key in ("configuration", "division", "seed"))
-    validation, other = np.full((*shape, about["epochs"]), np.nan), np.full(shape, np.nan)
+    count, seeds = (1 + max(row[key] for row in rows) for key in ("configuration", "seed"))
+    validation, test = np.full((count, seeds, about["epochs"]), np.nan), np.full((count, seeds), np.nan)
+    classes: dict[tuple[int, int], list[list[float]]] = {}
     for row in rows:
-        at = row["configuration"], row["division"], row["seed"]
-        validation[at][: len(row["validation"])] = row["validation"]
-        if row["other"] is not None:
-            other[at] = row["other"]
+        whole = len(row["validation"]) == about["epochs"]
+        classes.setdefault((row["configuration"], row["half"]), []).append(row["classes"] if whole else [np.nan])
+        if not row["half"]:
+            at = row["configuration"], row["seed"]
+            validation[at][: len(row["validation"])] = row["validation"]
+            test[at] = np.nan if row["test"] is None else row["test"]
+    split, first, second = (
+        [
+            sum(np.array(values) for values in classes[number, half]) / len(classes[number, half])
+            for number in range(count)
+        ]
+        for half in (0, 1, 2)
+    )
+    halves = [np.concatenate(pair) for pair in zip(first, second, strict=True)]
     parameters: Space = {
         name: Parameter(
             distribution=json_to_distribution(entry["distribution"]),
@@ -190,5 +201,13 @@ def read_table(path: Path) -> Table:
         configurations=tuple(map(Params, about["configurations"])),
         about=about,
         validation=validation,
-        other=other,
+        test=test,
+        split=_filled(split),
+        halves=_filled(halves),
     )
+
+
+def _filled(rows: Sequence[Floats]) -> Floats:
+    """Return an array of the rows; one that is not whole, because a training diverged, is NaN."""
+    width = max(map(len, rows))
+    return np.stack([row if len(row) == width else np.full(width, np.nan) for row in rows])

@@ -1,17 +1,20 @@
-"""Tables of real trainings, from which ``make bench-search`` replays searches.
+"""Tables of real trainings, from which ``make bench-choice`` replays searches.
 
-    python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only TABLE …] [--configurations 200]
+    python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only TABLE …] [--configurations 32]
 
 IMAGES holds ``omniglot/images`` and ``grocery/images`` (one sub-folder per class), WEIGHTS is a file for timm's
 ``tf_efficientnet_lite0``, and WORK is a folder for the features and for what is trained so far: an interrupted program
 continues where it stopped. A finished table is written to ``benchmarks/tables``.
 
-A table is one loss on one data set. Its configurations are trial 0 and the points that the product's ``qmc`` sampler
-proposes after it, in the loss's own space with the learning rates. Each is trained with several seeds on several
-divisions of the classes: a linear layer on the features of a frozen network, by the product's own trainings.
-Every epoch is scored on the validation classes, and the best one on further classes, the *other* ones, which
-are the same in all divisions and decide nothing: they say what a configuration is worth. Only the training half of a
-data set is used, as the product divides it; no image of a test class is read.
+A table is one loss on one division of a data set's classes into a training half and a test half. Its configurations
+are trial 0 and the points that the product's ``qmc`` sampler proposes after it. Each is trained as a search does it,
+with several seeds: on nine tenths of the training half, every epoch validated by the last tenth. The best epoch is
+scored on the test classes: the mean over seeds is what a configuration is worth. And each is trained as the
+confirmation does it: on each half of the training classes, validated by the other half, class by class.
+
+The network is a linear layer on features of a frozen one: on 256 principal components, turned by a fixed rotation. The
+components themselves would be other data: Adam gives each coordinate a step of the same size, and a rate that spoils
+the layer on raw features does less harm where most coordinates are small.
 
 Legend: N images, F features, P principal components.
 """
@@ -19,14 +22,14 @@ Legend: N images, F features, P principal components.
 import argparse
 import itertools
 import json
-import math
+import runpy
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,17 +39,18 @@ from optuna.distributions import distribution_to_json
 from pyarrow import parquet
 
 from benchmarks.json_lines import append_lines, read_lines
+from search.config.search_config import validate_config
+from search.plan.plan import Plan, training_of
+from search.plan.runs import RunFolder
+from search.stages import Stage
 from search.study.samplers import Qmc
 from spaces.search_space import SearchSpace, search_space
 from spaces.space import Params
 from trainables.data import DATASETS
-from trainables.data.dataset import Dataset
-from trainables.data.sets.features import FeatureFile
-from trainables.data.split import make_split
+from trainables.data.split import ClassSplit, make_split
 from trainables.data.store.spec import StoreSpec
 from trainables.files import write_whole
 from trainables.models import ModelConfig
-from trainables.models.backbones import FEATURES
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.training.config import TrainingConfig
 from trainables.training.epoch_training import Diverged
@@ -56,141 +60,170 @@ from trainables.training.validation import Validation
 
 TABLES = Path(__file__).parent.parent / "tables"
 OBJECTIVE = "map_at_r"
-BACKBONE, COMPONENTS, DIMENSIONS = "timm:tf_efficientnet_lite0", 256, 64
-"""The network, the principal components of its features that the layer sees, and the dimensions of its embeddings."""
-EPOCHS, BATCH, IMAGES_PER_CLASS = 8, 100, 30
-CONFIGURATIONS, DIVISIONS, SEEDS = 200, 3, 2
-"""Each quarter of the training half but the last, which holds the other classes, validates in one of the divisions."""
-RATES = {
-    "lr": {"low": 1e-4, "high": 1e-1, "log": True},
-    "proxy_lr": {"low": 1e-4, "high": 1.0, "log": True},
+BACKBONE, COMPONENTS = "timm:tf_efficientnet_lite0", 256
+CONFIGURATIONS, SEEDS = 32, 2
+RATES = {"lr": {"low": 1e-5, "high": 1e-2, "log": True}, "proxy_lr": {"low": 1e-4, "high": 1.0, "log": True}}
+TRAINING = {
+    "epochs": 20,
+    "batch_size": 60,
+    "images_per_class": 5,
+    "lr": 1e-3,
+    "schedule": {"step": 10, "gamma": 0.1},
 }
-SIDES = {"groceries": 96, "drawings": 64, "glyphs": 64}
+"""Of ``examples/frozen_features.yaml``."""
+SIDES = {"groceries": 112, "drawings": 64, "glyphs": 64}
 """The side in pixels on which the features are computed."""
-LOSSES = ("proxy_anchor", "multi_similarity", "soft_triple", "mpa", "pnp")
+DATA = {"groceries": (40, 41, 30), "drawings": (40, 68, 20), "glyphs": (40, 64, 20), "docstrings": (80, 120, 12)}
+"""The data sets, with the most classes that train and that test, and the most items of each."""
+LOSSES = {
+    "contrastive": ("far", "balanced"),
+    "soft_triple": ("11", "random"),
+    "triplet": ("12", "balanced"),
+    "arcface": ("12", "random"),
+    "topk_precision": ("11", "balanced"),
+    "proxy_nca": ("far", "random"),
+}
+"""The losses, with the division of the classes and the batches.
+
+A number is the seed of a random division; no rule was chosen on one of them. In the division ``far`` the classes are
+in the order of the first principal component of their means, so that the test classes are unlike the training classes.
+"""
 
 
-def data_set(name: str, images: Path) -> Dataset:
-    """Return a data set of images by its name in :data:`SIDES`."""
-    if name == "glyphs":
-        return DATASETS["glyphs"](num_classes=128, images_per_class=20, size=SIDES["glyphs"])
-    folder = {"groceries": "grocery", "drawings": "omniglot"}[name]
-    return DATASETS["folder"](root=str(images / folder / "images"))
-
-
-def divisions(dataset: Dataset) -> list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
-    """Return the classes that train, validate and score, of each division of the training half."""
-    split = make_split(dataset.identity(), tuple(dataset.classes()), None, ratio=0.75, seed=0, folds=DIVISIONS + 1)
-    *folds, other = split.folds
-    return [
-        (tuple(name for name in split.train if name not in {*validation, *other}), validation, other)
-        for validation in folds
-    ]
+# Features.
 
 
 def features_file(name: str, images: Path, weights: Path, work: Path) -> Path:
-    """Compute the features of at most :data:`IMAGES_PER_CLASS` images of each class of the training half, once.
-
-    The trainings see their first principal components, scaled to a root mean square of 1, because a step on all of them
-    takes five times as long.
-    """
+    """Compute the features of a data set, once."""
     path = work / f"{name}.npz"
     if path.exists():
         return path
-    dataset = data_set(name, images)
-    half = tuple(itertools.chain(*divisions(dataset)[0]))
-    side = SIDES[name]
-    spec = StoreSpec(
-        dataset=dataset,
-        class_names=tuple(name for name in dataset.classes() if name in half),
-        short_side=round(side * 256 / 224),
-        cache=str(work / "cache"),
-    )
-    model = ModelConfig(backbone=BACKBONE, weights=str(weights), freeze="backbone")
-    inputs = Inputs(spec, model, TrainingConfig(image_size=side), torch.device("cpu"))
-    view = inputs.view(spec.class_names)
-    labels_N = np.asarray(view.labels_N)
-    kept_N = np.zeros(len(labels_N), bool)
-    for label in range(len(spec.class_names)):
-        kept_N[np.flatnonzero(labels_N == label)[:IMAGES_PER_CLASS]] = True
-    features_NF = inputs.features().numpy()[kept_N]
-    _, _, axes_FF = np.linalg.svd(features_NF - features_NF.mean(0), full_matrices=False)
-    components_NP = (features_NF - features_NF.mean(0)) @ axes_FF[:COMPONENTS].T
-    arrays = {
-        "embeddings": (components_NP / np.sqrt((components_NP**2).mean())).astype(np.float32),
-        "labels": np.array(spec.class_names)[labels_N[kept_N]],
-        "ids": np.array(view.image_keys)[kept_N],
-    }
-    write_whole(path, lambda stream: np.savez(stream, **arrays))
+    if name == "docstrings":
+        runpy.run_path(str(Path(__file__).parents[2] / "examples" / "docstrings.py"))["main"](str(path))
+        return path
+    features_NF, labels_N = of_images(name, images, weights, work)
+    write_whole(path, lambda stream: np.savez(stream, embeddings=features_NF, labels=labels_N))
     return path
 
 
+def of_images(name: str, images: Path, weights: Path, work: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features of all images of a data set by the pretrained network, and their classes."""
+    if name == "glyphs":
+        dataset = DATASETS["glyphs"](num_classes=128, images_per_class=20, size=SIDES["glyphs"])
+    else:
+        folder = {"groceries": "grocery", "drawings": "omniglot"}[name]
+        dataset = DATASETS["folder"](root=str(images / folder / "images"))
+    side, classes = SIDES[name], tuple(dataset.classes())
+    spec = StoreSpec(
+        dataset=dataset, class_names=classes, short_side=round(side * 256 / 224), cache=str(work / "cache")
+    )
+    model = ModelConfig(backbone=BACKBONE, weights=str(weights), freeze="backbone")
+    inputs = Inputs(spec, model, TrainingConfig(image_size=side), torch.device("cpu"))
+    return inputs.features().numpy(), np.array(classes)[np.asarray(inputs.view(classes).labels_N)]
+
+
+def divided(name: str, division: str, features: Path, work: Path) -> tuple[Path, ClassSplit]:
+    """Divide the classes of a data set, and write what the trainings see, once."""
+    arrays = np.load(features)
+    features_NF, labels_N = arrays["embeddings"].astype(np.float32), arrays["labels"]
+    training, test, most = DATA[name]
+    names = np.unique(labels_N)
+    if division == "far":
+        means_CF = np.stack([features_NF[labels_N == label].mean(0) for label in names])
+        places_CF, _, _ = np.linalg.svd(means_CF - means_CF.mean(0), full_matrices=False)
+        names = names[places_CF[:, 0].argsort()]
+    else:
+        names = np.random.default_rng(int(division)).permutation(names)
+    half = len(names) // 2
+    published = names[:half][:training].tolist(), names[half:][-test:].tolist()
+    split = make_split(f"{name}-{division}", [*published[0], *published[1]], published, ratio=0.9, seed=0)
+    path = work / f"{name}-{division}.npz"
+    if not path.exists():
+        rows = [np.flatnonzero(labels_N == label)[:most] for label in itertools.chain(*published)]
+        learned = np.concatenate(rows[:training])
+        _, _, axes_FF = np.linalg.svd(features_NF[learned], full_matrices=False)
+        rotation_PP, _ = np.linalg.qr(np.random.default_rng(7).normal(size=(COMPONENTS, COMPONENTS)))
+        kept = np.concatenate(rows)
+        seen_NP = (features_NF[kept] @ axes_FF[:COMPONENTS].T @ rotation_PP).astype(np.float32)
+        write_whole(path, lambda stream: np.savez(stream, embeddings=seen_NP, labels=labels_N[kept]))
+    return path, split
+
+
+# Trainings.
+
+
 class Unkept(Training):
-    """A training without checkpoints, whose best epoch is also scored on the classes ``other``."""
+    """A training without checkpoints, whose best epoch is also scored on the classes ``test``."""
 
-    def __init__(self, spec: TrialSpec, other: tuple[str, ...]) -> None:
+    def __init__(self, spec: TrialSpec, test: tuple[str, ...]) -> None:
         super().__init__(spec, torch.device("cpu"))
-        self._other = Validation(spec.metrics, spec.images.dataset, self._inputs.view(other))
-        self._embeddings_of_best: torch.Tensor | None = None
+        self._test = Validation(spec.metrics, spec.images.dataset, self._inputs.view(test)) if test else None
+        self._tested: torch.Tensor | None = None
 
-    def _new_attempt(self, origin: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _new_attempt(self, origin: Any) -> None:
         return None
 
     def _recorded(self, record: EpochRecord) -> EpochRecord:
         self.records.append(record)
+        if record["metrics"][OBJECTIVE] > self._best:
+            self._best = record["metrics"][OBJECTIVE]
+            if self._test is not None:
+                (view,) = self._test.views
+                self._tested = self._embed(view)
         return record
 
-    def _validate(self) -> dict[str, float]:
-        metrics = super()._validate()
-        if metrics[OBJECTIVE] > max((record["metrics"][OBJECTIVE] for record in self.records), default=-math.inf):
-            (view,) = self._other.views
-            self._embeddings_of_best = self._embed(view)
-        return metrics
-
-    @property
-    def values(self) -> list[float]:
-        """The validation value of each epoch, fewer if the training diverged."""
-        return [record["metrics"][OBJECTIVE] for record in self.records]
-
-    def score_other(self) -> float | None:
-        """Score the best epoch on the other classes; None without an epoch."""
-        if self._embeddings_of_best is None:
-            return None
-        return self._other.scores(self._embeddings_of_best)[OBJECTIVE]
+    def line(self) -> dict[str, Any]:
+        """Train to the end, or until it diverges; return the validation, of classes too, and the test's value."""
+        try:
+            while not self.finished:
+                self.run_epoch()
+        except Diverged:
+            pass
+        classes = [record["classes"] for record in self.records if "classes" in record]
+        return {
+            "validation": [record["metrics"][OBJECTIVE] for record in self.records],
+            "classes": classes[-1] if classes else {},
+            "test": None if self._tested is None or self._test is None else self._test.scores(self._tested)[OBJECTIVE],
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The trainings of one table: ``loss`` on the features ``file`` of ``data``, divided as its images are.
-
-    ``count`` is the number of configurations.
-    """
+class Maker:
+    """The trainings of one table: ``loss`` on the features ``file``, with the classes in ``split``."""
 
     loss: str
-    data: str
     file: Path
-    parts: list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
-    count: int = CONFIGURATIONS
+    split: ClassSplit
+    count: int
+    work: Path
 
     @property
     def name(self) -> str:
         """The name of the table."""
-        return f"{self.loss}-{self.data}"
+        return f"{self.loss}-{self.split.identity}"
 
     @cached_property
-    def dataset(self) -> FeatureFile:
-        """The features."""
-        return FeatureFile(file=self.file)
+    def plan(self) -> Plan:
+        """The product's plan of this search."""
+        validated = validate_config(
+            {
+                "name": self.name,
+                "dataset": {"name": "features", "file": str(self.file), "cache": str(self.work / "cache")},
+                "model": {"embedding_dim": 128},
+                "training": {**TRAINING, "sampler": LOSSES[self.loss][1]},
+                "losses": [self.loss],
+                "metrics": {"gallery": "training_half", "validation": [OBJECTIVE]},
+            }
+        )
+        config = validated.result()
+        space = search_space(self.loss, config.training, {}, {"training": RATES})
+        folder = RunFolder(runs=self.work, name=self.name)
+        return Plan(config=config, folder=folder, split=self.split, spaces={self.loss: space})
 
-    @cached_property
-    def training(self) -> TrainingConfig:
-        """The settings of every training, before the learning rates of its configuration."""
-        return TrainingConfig(epochs=EPOCHS, batch_size=BATCH, precision="float32")
-
-    @cached_property
+    @property
     def space(self) -> SearchSpace:
         """The loss's own space, with the learning rates."""
-        return search_space(self.loss, self.training, {}, {"training": RATES})
+        return self.plan.spaces[self.loss]
 
     @cached_property
     def configurations(self) -> list[Params]:
@@ -203,63 +236,46 @@ class Plan:
 
     @property
     def trainings(self) -> Iterator[tuple[int, int, int]]:
-        """The configuration, the division and the seed of each training."""
-        return itertools.product(range(self.count), range(DIVISIONS), range(SEEDS))
+        """The configuration, the half (0 for the fixed split) and the seed of each training."""
+        for configuration in range(self.count):
+            yield from ((configuration, 0, seed) for seed in range(SEEDS))
+            yield from ((configuration, half, 0) for half in (1, 2))
 
-    def spec(self, configuration: int, division: int, seed: int, work: Path) -> TrialSpec:
-        """Return the specification of a training."""
-        learned, validation, _ = self.parts[division]
-        params = self.configurations[configuration]
-        return TrialSpec(
-            loss=self.loss,
-            hyperparameters=params.loss,
-            model=ModelConfig(backbone=f"{FEATURES}:{self.dataset.features()}", embedding_dim=DIMENSIONS),
-            training=replace(self.training, **params.training),
-            images=StoreSpec(
-                dataset=self.dataset,
-                class_names=tuple(self.dataset.classes()),
-                short_side=1,
-                cache=str(work / "cache"),
-            ),
-            train_classes=learned,
-            validation_classes=validation,
-            metrics=(OBJECTIVE,),
-            objective=OBJECTIVE,
-            seed=derived_seed(self.name, configuration, division, seed),
-            directory=str(work / "none"),
+    def line(self, configuration: int, half: int, seed: int) -> dict[str, Any]:
+        """Train one of them."""
+        attributes = (
+            {"half": half, "seed": derived_seed(self.name, "half")}
+            if half
+            else {"seed": derived_seed(self.name, configuration, seed)}
         )
-
-
-def trained(plan: Plan, work: Path) -> list[dict[str, Any]]:
-    """Train what is missing of a table, a line of ``WORK/<name>.jsonl`` each, and return all lines."""
-    path = work / f"{plan.name}.jsonl"
-    lines = read_lines(path)
-    done = {(line["configuration"], line["division"], line["seed"]) for line in lines}
-    for configuration, division, seed in plan.trainings:
-        if (configuration, division, seed) in done:
-            continue
-        training = Unkept(plan.spec(configuration, division, seed, work), plan.parts[division][2])
-        with suppress(Diverged):
-            while not training.finished:
-                training.run_epoch()
-        line = {
-            "configuration": configuration, "division": division, "seed": seed,
-            "validation": training.values, "other": training.score_other(),
+        trial: Any = SimpleNamespace(params=self.configurations[configuration], user_attrs=attributes, number=0)
+        spec = training_of(self.plan, self.loss, Stage.SELECT, trial)
+        images = replace(spec.images, class_names=tuple(spec.images.dataset.classes()))
+        test = () if half else self.split.test
+        return {
+            "configuration": configuration, "half": half, "seed": seed,
+            **Unkept(replace(spec, images=images), test).line(),
         }  # fmt: skip
-        append_lines(path, [line])
-        lines.append(line)
-    return lines
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Train what is missing of the table, a line of ``WORK/<name>.jsonl`` each, and return all lines."""
+        path = self.work / f"{self.name}.jsonl"
+        lines = {(line["configuration"], line["half"], line["seed"]): line for line in read_lines(path)}
+        for key in self.trainings:
+            if key not in lines:
+                lines[key] = self.line(*key)
+                append_lines(path, [lines[key]])
+        return [lines[key] for key in self.trainings]
 
 
-def write_table(plan: Plan, lines: list[dict[str, Any]], path: Path) -> None:
-    """Write a table: a row for each training, with its validation values and what its best epoch is worth."""
-    lines = sorted(lines, key=lambda line: (line["configuration"], line["division"], line["seed"]))
+def write_table(maker: Maker, path: Path) -> None:
+    """Train what is missing and write a table, a row for each training."""
+    lines = maker.lines()
     columns = {
-        **{
-            name: pa.array([line[name] for line in lines], pa.int16()) for name in ("configuration", "division", "seed")
-        },
+        **{name: pa.array([line[name] for line in lines], pa.int16()) for name in ("configuration", "half", "seed")},
         "validation": pa.array([line["validation"] for line in lines], pa.list_(pa.float32())),
-        "other": pa.array([line["other"] for line in lines], pa.float32()),
+        "classes": pa.array([list(line["classes"].values()) for line in lines], pa.list_(pa.float32())),
+        "test": pa.array([line["test"] for line in lines], pa.float32()),
     }
     parameters = {
         name: {
@@ -268,18 +284,18 @@ def write_table(plan: Plan, lines: list[dict[str, Any]], path: Path) -> None:
             "source": entry.source,
             "when": {other: list(values) for other, values in entry.when.items()},
         }
-        for name, entry in plan.space.parameters.items()
+        for name, entry in maker.space.parameters.items()
     }
+    split = maker.split
     about = {
-        "command": f"python -m benchmarks.search.tables IMAGES WEIGHTS WORK --only {plan.name} "
-        f"--configurations {plan.count}",
-        "loss": plan.loss,
-        "epochs": EPOCHS,
-        "data": plan.data,
-        "classes": [[len(part) for part in parts] for parts in plan.parts],
+        "command": f"python -m benchmarks.search.tables IMAGES WEIGHTS WORK --only {maker.name} "
+        f"--configurations {maker.count}",
+        "loss": maker.loss,
+        "epochs": TRAINING["epochs"],
+        "classes": {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
         "torch": torch.__version__,
         "parameters": parameters,
-        "configurations": [dict(params) for params in plan.configurations],
+        "configurations": [dict(params) for params in maker.configurations],
     }
     table = pa.table(columns).replace_schema_metadata({"holdout": json.dumps(about)})
     write_whole(path, lambda stream: parquet.write_table(table, stream, compression="zstd"))
@@ -290,22 +306,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("images", "weights", "work"):
         parser.add_argument(name, type=Path)
-    names = [f"{loss}-{data}" for data, loss in itertools.product(SIDES, LOSSES)]
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="TABLE", help="such as pnp-glyphs")
+    tables = {
+        f"{loss}-{data}-{division}": (loss, data, division)
+        for (loss, (division, _)), data in itertools.product(LOSSES.items(), DATA)
+    }
+    parser.add_argument("--only", nargs="+", choices=tables, default=list(tables), metavar="TABLE")
     parser.add_argument("--configurations", type=int, default=CONFIGURATIONS, help="trial 0 among them")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     wanted.work.mkdir(parents=True, exist_ok=True)
     for name in wanted.only:
-        loss, _, data = name.rpartition("-")
+        loss, data, division = tables[name]
         path = TABLES / f"{name}.parquet"
         if path.exists():
             continue
         begin = time.monotonic()
-        file = features_file(data, wanted.images, wanted.weights, wanted.work)
-        parts = divisions(data_set(data, wanted.images))
-        plan = Plan(loss=loss, data=data, file=file, parts=parts, count=wanted.configurations)
-        write_table(plan, trained(plan, wanted.work), path)
+        file, split = divided(
+            data, division, features_file(data, wanted.images, wanted.weights, wanted.work), wanted.work
+        )
+        write_table(Maker(loss=loss, file=file, split=split, count=wanted.configurations, work=wanted.work), path)
         print(f"{name}: {time.monotonic() - begin:.0f} s, {path.stat().st_size:,} bytes", flush=True, file=sys.stderr)
 
 

@@ -1,42 +1,95 @@
-"""The ways to search that ``make bench-search`` compares."""
+"""The ways to search, and the rules of choice, that ``make bench-choice`` compares."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+import numpy as np
+from optuna.distributions import CategoricalDistribution
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from benchmarks.search.replay import Way
-from search.study.samplers import CmaEs, GaussianProcess, Qmc, Random, Tpe
+from search.study.sampler import Fixed, Sampler
+from search.study.samplers import Qmc, Random, Tpe
+from spaces.space import position, value_at
 
-TODAY = "TPE, halving (default)"
-"""The search file's defaults, with which all others are compared."""
-
-
-class RandomFirst(Tpe):
-    """The tree-structured Parzen estimator after random trials, the default until it began with a Sobol sequence."""
-
-    def point_of_sobol(self, number: int) -> BaseSampler:
-        """Return a sampler of random values."""
-        return RandomSampler(seed=self.seed_of(number))
+# Ways to search.
 
 
-class OptunasTpe(Tpe):
-    """Optuna's TPE with its defaults, as Ray Tune's ``OptunaSearch`` has it: each parameter alone, 10 random trials."""
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to search: a sampler and a pruner."""
+
+    sampler: type[Sampler]
+    pruner: str = "asha"
+
+
+class NearDefault(Sampler):
+    """Random values around the default: a prior that the papers' values are good."""
+
+    summary = "normal draws around the default"
+
+    DEVIATION = 0.2
+    """The standard deviation, as a share of each range."""
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """Return Optuna's sampler."""
-        return TPESampler(seed=self.seed_of(number))
+        """Return a sampler of the trial's values."""
+        generator = np.random.default_rng(self.seed_of(number))
+        values = {}
+        for name, parameter in self.space.searched.items():
+            distribution = parameter.distribution
+            if isinstance(distribution, CategoricalDistribution):
+                values[name] = distribution.choices[generator.integers(len(distribution.choices))]
+            else:
+                share = generator.normal(position(distribution, parameter.default), self.DEVIATION)  # type: ignore[arg-type]
+                value = value_at(distribution, min(max(share, 0), 1))  # type: ignore[arg-type]
+                values[name] = round(value) if isinstance(parameter.default, int) else value
+        return Fixed(values)
 
+
+DEFAULT_WAY = "TPE after a Sobol sequence, halving (default)"
+"""The search file's defaults, with which the others are compared."""
 
 WAYS = {
-    TODAY: Way(sampler=Tpe),
-    "random, then TPE, halving (the default of before)": Way(sampler=RandomFirst),
-    "random": Way(sampler=Random, pruner="none"),
+    DEFAULT_WAY: Way(sampler=Tpe),
+    "the same, no pruner": Way(sampler=Tpe, pruner="none"),
+    "Sobol sequence, halving": Way(sampler=Qmc),
+    "Sobol sequence": Way(sampler=Qmc, pruner="none"),
     "random, halving": Way(sampler=Random),
-    "Sobol": Way(sampler=Qmc, pruner="none"),
-    "Sobol, halving": Way(sampler=Qmc),
-    "random, one epoch, then top 3": Way(sampler=Random, pruner="none", probe=3),
-    "Optuna's TPE, halving": Way(sampler=OptunasTpe),
-    "GP": Way(sampler=GaussianProcess, pruner="none"),
-    "CMA-ES": Way(sampler=CmaEs, pruner="none"),
+    "random": Way(sampler=Random, pruner="none"),
+    "random near the default": Way(sampler=NearDefault, pruner="none"),
+}
+
+
+# Rules of choice.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule of choice; the values are the search file's defaults.
+
+    ``finalists`` None stands for all trials. ``agreed`` asks for a better value than the default's in the search, too.
+    """
+
+    on: Literal["halves", "split", "search"] = "halves"
+    finalists: int | None = 3
+    better_by: float = 1.0
+    agreed: bool = True
+
+
+PRODUCT = "3 finalists on halves, 1 SE, both agree (default)"
+
+RULES = {
+    "best on the fixed split": Rule(on="search", finalists=1),
+    "3 finalists, 2 fresh seeds on it": Rule(on="split", better_by=0, agreed=False),
+    "the same, 1 SE (`on: split`)": Rule(on="split"),
+    "3 finalists on halves": Rule(better_by=0, agreed=False),
+    "3 finalists on halves, 1 SE": Rule(agreed=False),
+    PRODUCT: Rule(),
+    "… without SE": Rule(better_by=0),
+    "… 2 SE": Rule(better_by=2),
+    "… 1 finalist": Rule(finalists=1),
+    "… 5 finalists": Rule(finalists=5),
+    "all unpruned trials on halves": Rule(finalists=None, better_by=0, agreed=False),
+    "all unpruned trials on halves, 1 SE": Rule(finalists=None, agreed=False),
 }

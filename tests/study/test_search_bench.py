@@ -7,35 +7,48 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial
 
 from benchmarks.search.__main__ import TABLES, interval
-from benchmarks.search.candidates import extrapolated, with_running
-from benchmarks.search.replay import Replay, Way
+from benchmarks.search.replay import Outcome, Replay
 from benchmarks.search.table import Table, read_table
+from benchmarks.search.ways import PRODUCT, RULES, WAYS, NearDefault, Rule, Way
+from search.config.search_config import SearchConfig
+from search.config.tables import SAMPLERS
 from search.study.sampler import Fixed, Sampler
-from search.study.samplers import GaussianProcess, Qmc, Random, Tpe
+from search.study.samplers import Qmc, Random, Tpe
 from spaces.losses import declared_space
 from spaces.search_space import SearchSpace
 from spaces.space import Parameter, Params
 from trainables.losses import loss_part
 
 NAMES = [path.stem for path in sorted(TABLES.glob("*.parquet"))]
+BEST = Rule(on="search", finalists=1)
 
 
 def hill(values: Sequence[float], epochs: int = 8) -> Table:
-    """Return a table over x in 0 … 1 whose trainings have constant curves of these values and no noise."""
+    """Return a table over x in 0 … 1 whose trainings have constant curves of these values and no noise.
+
+    The test and four classes of the halves have the same values.
+    """
     places = np.linspace(0, 1, len(values))
     x = Parameter(distribution=FloatDistribution(0, 1), default=0.0, source="made up")
-    heights = np.array(values)[:, None, None]
+    heights = np.repeat(np.array(values)[:, None], 2, axis=1)
     return Table(
         name="hill",
         space=SearchSpace(parameters={"x": x}, declared={"x": x}),
         configurations=tuple(Params({"x": float(place)}) for place in places),
         validation=np.repeat(heights[..., None], epochs, axis=-1),
-        other=heights,
+        test=heights,
+        split=heights,
+        halves=np.repeat(heights, 2, axis=1),
         about={},
     )
+
+
+def replayed(table: Table, *, trials: int, slots: int = 1, pruner: str = "none", rule: Rule = BEST) -> Outcome:
+    """Return the outcome of a search in order."""
+    return Replay(table, Way(sampler=InOrder, pruner=pruner), trials=trials, slots=slots, run=0).outcome([rule])
 
 
 class InOrder(Sampler):
@@ -47,74 +60,70 @@ class InOrder(Sampler):
         return Fixed({"x": number / 4})
 
 
-@pytest.mark.parametrize(("sampler", "trials"), [(Tpe, 40), (GaussianProcess, 12)])
-def test_known_optimum_found(sampler: type[Sampler], trials: int) -> None:
+def test_known_optimum_found() -> None:
     table = hill([1 - (place - 0.7) ** 2 for place in np.linspace(0, 1, 21)])
-    outcome = Replay(table, Way(sampler=sampler), trials=trials, slots=2, run=0).outcome()
-    assert outcome.chosen == outcome.visited == 14
-    assert table.regret(14) == 0
-    assert table.regret(0) == pytest.approx(49)
+    outcome = Replay(table, Way(sampler=Tpe), trials=40, slots=2, run=0).outcome([Rule()])
+    assert outcome.choices[0].chosen == 14
+    assert table.gain(14) == pytest.approx(49)
+    assert table.best(outcome.tried) == table.best_of_one_seed(outcome.tried) == pytest.approx(49)
 
 
-def test_two_slots_by_hand() -> None:
-    # Trials 0 and 1 train until 8. Trials 2 and 3 follow until 10, where both are in the lower half of rung 2. The
-    # finalists are 1, 0 and 3, the better one of the pruned trials. One seed each takes until 26 (two, then one), and
-    # a further one for the better two of them until 34.
-    outcome = Replay(hill([0.5, 0.9, 0.1, 0.2, 0.0]), Way(sampler=InOrder), trials=4, slots=2, run=0).outcome()
-    assert (outcome.time, outcome.epochs, outcome.confirming) == (34, 20 + 24 + 16, 24 + 16)
-    assert outcome.chosen == outcome.visited == 1
+@pytest.mark.parametrize(("slots", "time"), [(1, 16 + 4), (2, 10), (4, 8)])
+def test_searches_by_hand(slots: int, time: float) -> None:
+    # With two slots trials 0 and 1 train until 8; trials 2 and 3 follow until 10, where both are in the lower half of
+    # rung 2. With four slots trial 2, of 0.1, is the third to reach rung 2, and trial 3 the fourth: the same.
+    outcome = replayed(hill([0.5, 0.9, 0.1, 0.2, 0.0]), trials=4, slots=slots, pruner="asha")
+    assert (outcome.time, outcome.epochs) == (time, 20)
+    assert outcome.choices[0].chosen == 1
+    assert outcome.tried == (0, 1, 2, 3)
 
 
-@pytest.mark.parametrize(("slots", "time"), [(1, 16 + 4 + 40), (2, 34), (4, 8 + 8 + 8)])
-def test_slots_shorten_the_time(slots: int, time: float) -> None:
-    # With four slots trial 2, of 0.1, is the third to reach rung 2, and trial 3 the fourth: as with two.
-    outcome = Replay(hill([0.5, 0.9, 0.1, 0.2, 0.0]), Way(sampler=InOrder), trials=4, slots=slots, run=0).outcome()
-    assert (outcome.time, outcome.epochs) == (time, 60)
+def test_epochs_of_confirmation() -> None:
+    # The default and the three best of trials 1 to 4: four whole
+    table = hill([0.5, 0.9, 0.6, 0.7, 0.8])
+    found = {on: replayed(table, trials=5, rule=Rule(on=on)).choices[0].epochs for on in ("halves", "split", "search")}
+    assert found == {"halves": 4 * 8, "split": 4 * 2 * 8, "search": 0}
 
 
-def test_one_epoch_then_the_best() -> None:
-    # 4 trials of an epoch; trials 0, 1 and 3 train 7 more; each of the 2 finalists and the default is confirmed.
-    way = Way(sampler=InOrder, pruner="none", probe=2, finalists=1, seeds=1)
-    outcome = Replay(hill([0.5, 0.9, 0.1, 0.2, 0.0]), way, trials=4, slots=1, run=0).outcome()
-    assert (outcome.epochs, outcome.confirming, outcome.chosen) == (4 + 3 * 7 + 2 * 8, 2 * 8, 1)
+@pytest.mark.parametrize(
+    ("rule", "chosen"),
+    [
+        (BEST, 1),
+        (Rule(), 3),
+        (Rule(finalists=1), 0),
+        (Rule(finalists=None), 3),
+        (Rule(finalists=None, agreed=False), 2),
+        (Rule(finalists=None, agreed=False, better_by=3), 3),
+        (Rule(better_by=0, finalists=None, agreed=False), 2),
+        (Rule(on="split"), 1),
+    ],
+)
+def test_rules_by_hand(rule: Rule, chosen: int) -> None:
+    # On halves, row 1 is worse than the default, row 2 better by .2 ± .1 and row 3 by .1 ± 0; on the fixed split row 2
+    # is the only one below the default.
+    table = hill([0.5, 0.9, 0.4, 0.6])
+    spread = 0.2 * np.sqrt(0.75) * np.array([1, -1, 1, -1])
+    halves = np.stack([np.full(4, 0.5), np.full(4, 0.4), 0.7 + spread, np.full(4, 0.6)])
+    table = replace(table, halves=halves)
+    way = Way(sampler=InThirds, pruner="none")
+    assert Replay(table, way, trials=4, slots=1, run=0).outcome([rule]).choices[0].chosen == chosen
 
 
-def test_extrapolated_by_hand() -> None:
-    # Mean gains: of epoch 2 (.2 + .1 + .3) / 3, of epoch 3 (.1 + .2) / 2, of epoch 4 .3.
-    def trial(state: TrialState, *values: float) -> FrozenTrial:
-        steps = dict(enumerate(values, start=1))
-        value = values[-1] if state == TrialState.COMPLETE else None
-        return create_trial(state=state, value=value, intermediate_values=steps)
+class InThirds(InOrder):
+    """Proposes 1/3, 2/3 and 1."""
 
-    complete = trial(TrialState.COMPLETE, 0.1, 0.3, 0.4, 0.7)
-    pruned = trial(TrialState.PRUNED, 0.2, 0.3, 0.5)
-    running = trial(TrialState.RUNNING, 0.2, 0.5)
-    new = trial(TrialState.RUNNING)
-    found = extrapolated([complete, pruned, running, new])
-    assert [entry.state.name for entry in found] == ["COMPLETE", "COMPLETE", "COMPLETE", "RUNNING"]
-    assert [entry.value for entry in found[:3]] == pytest.approx([0.7, 0.5 + 0.3, 0.5 + 0.15 + 0.3])
-    assert [entry.state.name for entry in with_running([complete, pruned, running, new])] == [
-        "COMPLETE", "PRUNED", "PRUNED", "RUNNING",
-    ]  # fmt: skip
-    assert running.state == TrialState.RUNNING, "the study's own trial is not changed"
-
-
-@pytest.mark.parametrize(("splits", "chosen"), [(1, 1), (2, 2)])
-def test_another_split_may_decide(splits: int, chosen: int) -> None:
-    # Row 1 is the best on the search's split, 0.9 against 0.8; on the other one it has 0.1, and row 2 0.9.
-    first, other = (hill(values) for values in ([0.5, 0.9, 0.8, 0.2, 0.0], [0.5, 0.1, 0.9, 0.2, 0.0]))
-    validation = np.concatenate([first.validation, other.validation], axis=1)
-    table = replace(first, validation=validation, other=np.concatenate([first.other, other.other], axis=1))
-    way = Way(sampler=InOrder, pruner="none", rule="mean", splits=splits)
-    assert Replay(table, way, trials=4, slots=1, run=0).outcome().chosen == chosen
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        return Fixed({"x": number / 3})
 
 
 def test_diverging_rows_fail() -> None:
     table = hill([0.5, 0.9, 0.6, 0.55, 0.0])
     table.validation[1] = np.nan
-    outcome = Replay(table, Way(sampler=InOrder, pruner="none"), trials=4, slots=1, run=0).outcome()
-    assert outcome.chosen == 2
-    assert outcome.epochs == 8 * (3 + 3 + 2)  # trials 0, 2 and 3, and their confirmations in two rounds
+    table.halves[2] = np.nan
+    way = Way(sampler=InOrder, pruner="none")
+    outcome = Replay(table, way, trials=4, slots=1, run=0).outcome([BEST, Rule()])
+    assert [choice.chosen for choice in outcome.choices] == [2, 3]
+    assert outcome.epochs == 8 * 3  # trials 0, 2 and 3
 
 
 def test_nearest_row_by_loops() -> None:
@@ -141,17 +150,24 @@ def test_nearest_row_by_loops() -> None:
 def test_noise_is_that_of_the_seeds() -> None:
     generator = np.random.default_rng(0)
     means, noise = generator.uniform(0.4, 0.6, 40), 0.02
-    values = means[:, None, None, None] + noise * generator.standard_normal((40, 1, 2, 1))
+    values = means[:, None, None] + noise * generator.standard_normal((40, 2, 1))
     table = replace(hill(means.tolist(), epochs=1), validation=values)
-    drawn = np.array([[table.curve(row, 0, generator)[0] for _ in range(200)] for row in range(40)])
-    assert drawn.mean(1) == pytest.approx(values.mean((1, 2, 3)), abs=0.006)
+    drawn = np.array([[table.curve(row, generator)[0] for _ in range(200)] for row in range(40)])
+    assert drawn.mean(1) == pytest.approx(values.mean((1, 2)), abs=0.006)
     assert np.sqrt(drawn.var(1).mean()) == pytest.approx(noise, rel=0.2)
 
 
-@pytest.mark.parametrize("sampler", [Random, Qmc])
+def test_best_of_one_seed_by_the_other() -> None:
+    # Row 1 is the best by the first seed and gains .3 by the second; row 2 is that by the second, and gains .1.
+    table = replace(hill([0.0, 0.0, 0.0]), test=np.array([[0.1, 0.2], [0.5, 0.5], [0.2, 0.9]]))
+    assert table.best_of_one_seed([0, 1, 2]) == pytest.approx(100 * (0.3 + 0.1) / 2)
+    assert table.best_of_one_seed([0, 2]) == pytest.approx(100 * (0.7 + 0.1) / 2)
+
+
+@pytest.mark.parametrize("sampler", [Random, Qmc, NearDefault])
 def test_replay_repeats_itself(sampler: type[Sampler]) -> None:
     table = hill([0.1, 0.7, 0.3, 0.9, 0.2])
-    found = [Replay(table, Way(sampler=sampler), trials=8, slots=8, run=3).outcome() for _ in range(2)]
+    found = [Replay(table, Way(sampler=sampler), trials=8, slots=8, run=3).outcome([Rule()]) for _ in range(2)]
     assert found[0] == found[1]
 
 
@@ -161,6 +177,14 @@ def test_interval_of_equal_values_is_empty() -> None:
     assert (mean, half) == (2.0, 1.0)
 
 
+def test_the_default_rule_is_the_search_files() -> None:
+    section, way = SearchConfig.model_fields["selection"].default, next(iter(WAYS.values()))
+    rule = RULES[PRODUCT]
+    assert (rule.finalists, rule.better_by) == (section.finalists, section.better_by)
+    search = SearchConfig.model_fields["search"].default
+    assert (way.sampler, way.pruner) == (SAMPLERS[search.sampler], search.pruner)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_tables(name: str) -> None:
     table = read_table(TABLES / f"{name}.parquet")
@@ -168,6 +192,9 @@ def test_committed_tables(name: str) -> None:
     assert {key for key in table.space.parameters if "." not in key} == set(space)
     assert table.configurations[0] == table.space.default
     assert len(table.configurations) == len(table.validation) == len(set(table.configurations))
-    assert min(table.regret(row) for row in range(len(table.configurations))) == 0
+    classes = table.about["classes"]
+    assert table.split.shape[1] == classes["validation"]
+    assert table.halves.shape[1] == classes["train"] + classes["validation"]
+    assert table.split.mean(1) == pytest.approx(table.validated.mean(1), abs=0.01)
     assert name in table.about["command"]
     assert {type(value) for value in table.configurations[0].values()} <= {float, int, str}
