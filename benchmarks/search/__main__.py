@@ -1,6 +1,7 @@
 """Replay searches and their choice from the tables, and print what they gain: ``make bench-choice``.
 
-    python -m benchmarks.search [--runs 20] [--slots 2] [--trials 8 16 32] [--tables NAME …] [--processes 1]
+    python -m benchmarks.search [--runs 20] [--slots 2] [--trials 8 16 32] [--tables NAME …] [--way WAY]
+                                [--processes 1]
 
 The gain is what the chosen configuration is worth more than the default, in points of MAP@R on the test classes. Its
 95 % interval is over tables as well as runs: tables are drawn with replacement, and runs of each. Every rule chooses
@@ -8,7 +9,7 @@ from the same searches, and every way to search meets the same runs of the same 
 
 The first grid describes the tables: the deviation of a test value over seeds, the rank correlation of a
 configuration's worth with its value on the fixed split and on halves, and what the configuration with the highest
-value on the fixed split gains. The second compares rules of choice, after searches of 16 trials by the default way.
+value on the fixed split gains. The second compares rules of choice, after searches of 16 trials by one way.
 The third compares ways to search, by the default rule.
 """
 
@@ -172,6 +173,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--trials", type=int, nargs="+", default=[8, COMPARED, 32])
     parser.add_argument("--tables", nargs="+", default=names, choices=names, metavar="NAME")
+    parser.add_argument(
+        "--way", default=DEFAULT_WAY, choices=WAYS, metavar="WAY", help="after which rules are compared"
+    )
     parser.add_argument("--processes", type=int, default=1)
     wanted = parser.parse_args(arguments)
     console = Console(width=160 if not sys.stdout.isatty() else None, highlight=False)
@@ -193,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for size in sizes
     }
     console.print(f"{len(wanted.tables)} tables, {wanted.runs} runs of each, {wanted.slots} slots")
-    console.print(of_rules(wanted.tables, found[DEFAULT_WAY, COMPARED]))
+    console.print(of_rules(wanted.tables, found[wanted.way, COMPARED]))
     console.print(of_ways(wanted.tables, found, sizes))
 
 
