@@ -248,7 +248,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
             "UPDATE trial_params SET param_value = 0.0123 WHERE trial_id = ? AND param_name = 'temperature'",
             c.trial("pnp", _finalist(c)),
         ),
-        "selection.json studies small/pnp",
+        "the enqueued parameters temperature",
     ),
     "a range": (
         lambda c: c.sql(
