@@ -70,7 +70,7 @@ COMMANDS = [
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
     (["query", "folder", "row.yaml"], "folder is not an index: index.json cannot be read there (No such file or directory)."),
     (["query", "garbled", "row.yaml"], "The index garbled is damaged ("),
-    (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 2; make the index again"),
+    (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 3; make the index again"),
     (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
     (["list", "--address", "nonsense"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'nonsense'."),
     (["list", "--address", "http://[::1"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'http://[::1'."),

@@ -58,7 +58,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
 def test_register_writes_what_is_missing(name: str, database: Path) -> None:
     WRITTEN_AGAIN[name](database)
     said = plain(holdout_here("register", "small", "--runs", database.parent).stdout)
-    assert "models:/small@candidate is the model of proxy_anchor" in said
+    assert "models:/small@champion is the model of proxy_anchor" in said
     assert _rows(database, "model_versions") == 1
     holdout_here("sync", "small", "--runs", database.parent)
     assert _rows(database, "runs") >= 5, "trials, losses and the search"
