@@ -393,7 +393,8 @@ def _untested(campaign: Campaign) -> list[str]:
 
 def _unknown_cells(campaign: Campaign) -> list[str]:
     """Return the mistakes about published numbers and choices for cells, metrics or roles that the table lacks."""
-    cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
+    names = (" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names)
+    cells = dict.fromkeys(names)
     known = {*campaign.config.table.metrics}
     sentences = []
     for position, published in enumerate(campaign.config.published):
