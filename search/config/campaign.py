@@ -393,8 +393,7 @@ def _untested(campaign: Campaign) -> list[str]:
 
 def _unknown_cells(campaign: Campaign) -> list[str]:
     """Return the mistakes about published numbers and choices for cells, metrics or roles that the table lacks."""
-    names = (" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names)
-    cells = dict.fromkeys(names)
+    cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
     known = {*campaign.config.table.metrics}
     sentences = []
     for position, published in enumerate(campaign.config.published):
