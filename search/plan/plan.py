@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
 from search.config.tables import SAMPLERS
-from search.difference import FEW_CLASSES, Basis, shown_points
+from search.difference import FEW_CLASSES, Basis, confirms_on_halves, shown_points
 from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder
 from search.stages import Stage, short_study_name
@@ -92,8 +92,7 @@ class Plan:
     @property
     def on_halves(self) -> bool:
         """True if the choice is confirmed on two halves of the training classes."""
-        on = self.config.selection.on
-        return bool(self.split.halves) and (on == "halves" or (on == "auto" and self.split.validating < FEW_CLASSES))
+        return bool(self.split.halves) and confirms_on_halves(self.config.selection.on, self.split.validating)
 
     @property
     def confirmation_seeds(self) -> int:
