@@ -14,7 +14,6 @@ FEW_CLASSES = 20
 """With fewer validation classes, a choice is confirmed on halves of the training classes, or may be mostly luck."""
 
 
-
 def confirms_on_halves(on: str, validating: int) -> bool:
     """Return True if a search with ``selection.on`` and this number of validating classes is confirmed on halves."""
     return on == "halves" or (on == "auto" and validating < FEW_CLASSES)

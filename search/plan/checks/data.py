@@ -11,6 +11,7 @@ from inspect import signature
 from search.config.search_config import SearchConfig
 from search.config.sections import DatasetSection
 from search.config.validation import Findings
+from search.difference import confirms_on_halves
 from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch
@@ -111,7 +112,8 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
             if problems := batch_problems(batches[0], sizes, *batches[1:]):
                 fitting.pop(batches, None)
                 yield from (f"{key}: {sentence}" for sentence in problems)
-    for half in data.split.halves if config.selection.on != "split" else ():
+    on_halves = confirms_on_halves(config.selection.on, data.split.validating)
+    for half in data.split.halves if on_halves else ():
         sizes = learned_sizes(data.split, data.classes, half)
         for (sampler, batch_size, images_per_class), key in fitting.items():
             if fitting_batch(sampler, sizes, batch_size, images_per_class) is None:
