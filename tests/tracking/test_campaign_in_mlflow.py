@@ -44,7 +44,7 @@ def test_a_sync_shows_the_campaign_above_its_searches_once(tmp_path: Path) -> No
     for search in searches:
         search.close()
 
-    trials = 2 * (1 + 1 + 1)
+    trials = 2 * (1 + 2 + 1)  # a confirmation trains on either half
     rows = []
     for _ in range(2):
         done = holdout_here("sync", "lot", "--runs", runs)
