@@ -243,7 +243,7 @@ def baselines_told(comparison: Comparison) -> Iterator[str]:
         yield (
             f"{UNTRAINED}: the pooled features of the initial weights, without a head; {WHITENED}: the same after a "
             "principal component analysis with whitening to the size of the embeddings, fitted to the training "
-            "classes; neither has seeds, and both are validated on the search's own split"
+            "classes; neither has seeds"
         )
 
 

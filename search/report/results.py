@@ -111,11 +111,13 @@ class Baseline(Result):
 
     Attributes:
         validation: each metric on the validation classes; with folds, the mean over folds.
+        confirmed: mean of the objective over the classes of the confirmation; None if it has no values by class.
         test: each metric on the test classes; None while they are sealed.
         test_small: objective on test galleries with as many classes as a validation gallery.
     """
 
     validation: Mapping[str, float]
+    confirmed: float | None = None
     test: Mapping[str, SeedStatistics] | None = None
     test_small: SeedStatistics | None = None
 
@@ -206,7 +208,9 @@ class Summary(Shown):
             role=Role.BASELINE,
             number=None,
             search_value=value,
-            confirmed=SeedStatistics.fixed(value) if is_chosen else None,
+            confirmed=SeedStatistics.fixed(value if baseline.confirmed is None else baseline.confirmed)
+            if is_chosen
+            else None,
             test=baseline.test,
             test_small=baseline.test_small,
         )

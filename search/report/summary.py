@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -123,15 +124,18 @@ def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Ba
     if stored is None:
         return {}
     scored = {entry.name: entry for opening in test[:1] for entry in opening.baselines}
-    return {name: _baseline(stored.validation[name], scored.get(name)) for name in BASELINES}
+    return {name: _baseline(stored, name, scored.get(name)) for name in BASELINES}
 
 
-def _baseline(validation: Mapping[str, float], scored: ScoredBaseline | None) -> Baseline:
+def _baseline(stored: Baselines, name: str, scored: ScoredBaseline | None) -> Baseline:
+    validation, classes = stored.validation[name], stored.classes[name]
+    confirmed = statistics.fmean(classes.values()) if classes else None
     if scored is None:
-        return Baseline(validation=validation)
+        return Baseline(validation=validation, confirmed=confirmed)
     small = scored.in_small_galleries
     return Baseline(
         validation=validation,
+        confirmed=confirmed,
         test={name: SeedStatistics.fixed(value) for name, value in scored.metrics.items()},
         test_small=None if small is None else SeedStatistics.fixed(small),
     )
