@@ -2,9 +2,7 @@
 
 ``make pictures RUNS=runs`` redraws the report of ``quickstart``, opens it in Debian's Chromium in light colours, and
 writes ``docs/pictures/comparison.webp`` (the comparison of defaults and tuned configurations) and
-``docs/pictures/models.webp`` (queries with their nearest images next to a map of the embedding). With
-``NAME=groceries`` it writes those of the losses on pretrained features: ``features-test.webp`` (the values on the test
-classes) and ``features-pairs.webp`` (the pairs that differ).
+``docs/pictures/models.webp`` (queries with their nearest images next to a map of the embedding).
 """
 
 import io
@@ -38,11 +36,7 @@ _ARRANGED = """([columns, names]) => {
 ARRANGEMENTS = {
     "quickstart": {
         "comparison": ("1fr 1fr", ["test-map_at_r", "test-recall_at_1", "way-down", "pairs-map_at_r"]),
-        "models": ("3fr 4fr", ["gallery-best", "map-tsne-5"]),
-    },
-    "groceries": {
-        "features-test": ("1fr 1fr", ["test-map_at_r", "test-recall_at_1"]),
-        "features-pairs": ("1fr", ["pairs-map_at_r"]),
+        "models": ("3fr 4fr", ["gallery-best", "map-tsne-4"]),
     },
 }
 """For each search its pictures: the widths of their columns, and their figures."""

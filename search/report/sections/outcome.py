@@ -209,7 +209,8 @@ def way_down(comparison: Comparison) -> Figure | None:
 
     The change from search to final is the optimism of the choice, the change to the test in galleries of the
     validation's size is the effect of new classes, and the change to the test that of the larger gallery. With
-    training images in the validation gallery there is no such stage.
+    training images in the validation gallery there is no such stage. Values confirmed on halves have a gallery of their
+    own and are not between the others.
     """
     rows = [row for row in comparison.rows if row.role is Role.TUNED and row.confirmed]
     if not rows:
@@ -217,7 +218,9 @@ def way_down(comparison: Comparison) -> Figure | None:
     labels = [loss_label(comparison, row.search, row.loss) for row in rows]
     values = [_values(comparison, row) for row in rows]
     in_gallery = any(of[SMALL] is not None for of in values) or all(of["test"] is None for of in values)
-    stages = [stage for stage in STAGES if in_gallery or stage != SMALL]
+    left_out = {*([] if in_gallery else [SMALL]), *(["confirmed"] if comparison.split.halves else [])}
+    stages = [stage for stage in STAGES if stage not in left_out]
+    final = stages.index("final")
     colours, marks = loss_styles(comparison)
     with drawn("way-down", 270) as canvas:
         axes = canvas.axes
@@ -225,9 +228,10 @@ def way_down(comparison: Comparison) -> Figure | None:
             known = [(place, found[stage]) for place, stage in enumerate(stages) if found[stage] is not None]
             mark_loss(label, *axes.plot(*zip(*known), color=colours[label], marker=marks[label], ms=5, label=label))
         axes.set_xticks(range(len(stages)), [stage.replace(", ", ",\n") for stage in stages])
-        for place, what in ((1, "choice"), (2.5, "classes"), *([(3.5, "gallery")] if in_gallery else [])):
+        named = ((final / 2, "choice"), (final + 0.5, "classes"), *([(final + 1.5, "gallery")] if in_gallery else []))
+        for place, what in named:
             axes.annotate(what, (place, 1.0), xycoords=("data", "axes fraction"), ha="center", color=FAINT)
-        for place in range(2, len(stages) - 1):
+        for place in range(final, len(stages) - 1):
             axes.axvline(place, color=FAINT, linewidth=0.6, linestyle=":")
         axes.set_ylabel(comparison.objective)
         axes.grid(axis="y")
