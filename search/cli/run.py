@@ -209,13 +209,7 @@ def sync(
 
 def _opens_test(yes: bool, doubt: str) -> bool:
     """Return True if the user opens the test in spite of the ``doubt``."""
-    if yes:
-        return True
-    say([doubt])
-    if sys.stdin.isatty():
-        return typer.confirm("Open the test classes?", err=True)
-    say(["The test stays sealed; repeat the command with --yes to open it."])
-    return False
+    return yes or (sys.stdin.isatty() and typer.confirm(f"{doubt} Open the test classes?", err=True))
 
 
 def _synchronise(searches: "Sequence[OpenedSearch]") -> int:

@@ -68,7 +68,11 @@ def run_search(
     )  # fmt: skip
     if (doubt := plan.doubt) and Stage.TEST in plan.config.stages and "stages" not in content:
         (outcome,) = run([stage for stage in plan.config.stages if stage is not Stage.TEST], started=started)
-        if plan.folder.test.exists() or not opens(doubt):
+        if plan.folder.test.exists():
+            return outcome
+        if not opens(doubt):
+            sealed = f"{doubt} The test stays sealed; repeat the command with --yes to open it (in Python yes=True)."
+            console.print(sealed, highlight=False, markup=False, soft_wrap=True)
             return outcome
         started = time.time()
     (outcome,) = run(plan.config.stages, started=started)

@@ -81,5 +81,7 @@ def test_a_successor_with_the_same_choice_opens_no_test(opened: Opened) -> None:
     write_json(earlier.selection, chosen(alpha=4.0))
     assert stays_sealed(plan) is None
     write_json(earlier.selection, chosen(number=7, alpha=2.0))
+    assert stays_sealed(plan) is None, "the earlier search was not tested"
+    write_json(earlier.test, {"openings": []})
     assert stays_sealed(plan) == f"The choice is that of earlier, whose test stands; {plan.folder.name} opens none."
     assert replace(search, plan=plan).is_done(Stage.TEST)
