@@ -15,7 +15,7 @@ from PIL import Image
 from sklearn.decomposition import PCA
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
-from support.small_search import draw_glyphs, small_search
+from support.small_search import draw_glyphs, save_resnet, small_search
 
 import holdout
 from search.driver.stages import recorded_outcome
@@ -36,12 +36,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with the weights of a torchvision ResNet-18 that nobody trained."""
-    path = tmp_path_factory.mktemp("weights") / "resnet18.pth"
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        torch.save(torchvision.models.resnet18(weights=None).state_dict(), path)
-    return path
+    return save_resnet(tmp_path_factory.mktemp("weights"))
 
 
 @pytest.fixture(scope="module")

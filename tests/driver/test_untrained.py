@@ -18,7 +18,7 @@ from PIL import Image
 from sklearn.decomposition import PCA
 from support.commands import holdout, holdout_here, kill_when, plain, write_search
 from support.finished_search import finish, run_here
-from support.small_search import small_search
+from support.small_search import save_resnet, small_search
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder, stored_split
@@ -40,12 +40,7 @@ MEAN, SCALE = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with the weights of a torchvision ResNet-18 that nobody trained."""
-    path = tmp_path_factory.mktemp("weights") / "resnet18.pth"
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        torch.save(torchvision.models.resnet18(weights=None).state_dict(), path)
-    return path
+    return save_resnet(tmp_path_factory.mktemp("weights"))
 
 
 def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:

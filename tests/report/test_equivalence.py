@@ -2,26 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.commands import holdout_here, plain, write_search
 from support.finished_search import finish
+from support.small_search import GLYPHS
 
 import holdout as library
 from search.config.search_config import parse_config
 from trainables.mistakes import Mistakes
 
-CONTENT: dict[str, Any] = {
-    "name": "alike",
-    "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
-    "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
-    "model": {"embedding_dim": 8},
-    "losses": ["pnp", "triplet"],
-    "search": {"trials": 2},
-    "selection": {"finalists": 1, "seeds": 1},
-    "final": {"seeds": 2, "within": 99},
-}
+CONTENT = {**GLYPHS, "name": "alike", "final": {"seeds": 2, "within": 99}}
 
 
 @pytest.fixture(scope="module")

@@ -56,3 +56,15 @@ def small_search(root: Path, **changes: Any) -> dict[str, Any]:
         "final": {"seeds": 2},
         **changes,
     }
+
+
+def save_resnet(folder: Path) -> Path:
+    """Write a file with the weights of a torchvision ResNet-18 that nobody trained."""
+    import torch
+    import torchvision
+
+    path = folder / "resnet18.pth"
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        torch.save(torchvision.models.resnet18(weights=None).state_dict(), path)
+    return path
