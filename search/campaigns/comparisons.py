@@ -235,25 +235,27 @@ def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[Ca
 def optimism(campaign: Campaign, summaries: Sequence[Summary]) -> dict[Role, Optimism]:
     """Return the objective's mean over all searches and losses after each stage, by the table's roles.
 
-    A stage that some search lacks is None: trainings on all classes have no validation. Empty if the searches differ in
-    their objective.
+    A stage that some search lacks is None: trainings on all classes have no validation, and values confirmed on halves
+    have a gallery of their own. Empty if the searches differ in their objective.
     """
     objectives = {summary.objective for summary in summaries}
     if len(objectives) > 1:
         return {}
     (objective,) = objectives
     rows = [row for summary in summaries for row in summary.rows]
+    halves = any(summary.split.halves for summary in summaries)
     return {
-        role: _optimism([row for row in rows if row.role is role], objective) for role in campaign.config.table.roles
+        role: _optimism([row for row in rows if row.role is role], objective, halves=halves)
+        for role in campaign.config.table.roles
     }
 
 
-def _optimism(rows: Sequence[Row], objective: str) -> Optimism:
+def _optimism(rows: Sequence[Row], objective: str, *, halves: bool) -> Optimism:
     return Optimism(
         objective=objective,
         count=len(rows),
         search=_mean([row.search_value for row in rows]),
-        confirmed=_mean([mean_of(row.confirmed) for row in rows]),
+        confirmed=None if halves else _mean([mean_of(row.confirmed) for row in rows]),
         final=_mean([mean_of(row.final) for row in rows]),
         test_small=_mean([mean_of(row.test_small) for row in rows]),
         test=_mean([mean_of((row.test or {}).get(objective)) for row in rows]),

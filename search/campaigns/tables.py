@@ -198,7 +198,10 @@ def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) 
     yield f"{units}mean ± sample deviation over training seeds{folds}"
     if VALIDATION in metrics:
         objective = campaign.members[0].config.objective
-        yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"
+        yield (
+            f"{VALIDATION}: {objective} of the confirmation: fresh seeds on the validation classes or, where these are "
+            "few, on two halves of the training classes"
+        )
     for published in campaign.config.published:
         yield from published.notes
     if settings:

@@ -73,7 +73,7 @@ def test_the_table_begins_with_the_networks_without_training(finished: Finished)
         assert summary.untrained is not None
         assert summary.untrained.test is not None
         column = summaries.index(summary) * (len(table.header) - 1) // 2 + 1
-        values = {summary.untrained.validation["map_at_r"], summary.untrained.test["recall_at_1"].mean}
+        values = {summary.untrained.confirmed, summary.untrained.test["recall_at_1"].mean}
         cells = set(table.rows[0][column : column + (len(table.header) - 1) // 2])
         assert cells == {f"{100 * value:.2f}" for value in values}
     assert "untrained,4,baseline,recall_at_1," in campaign_csv(result)
