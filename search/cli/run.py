@@ -288,6 +288,12 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
         beside = f"; beside it {', '.join(models[1:])}" if models[1:] else ""
         yield f'Models: holdout.load("{folder.model(models[0])}"){beside}'
     where = "" if folder.runs == RUNS else f" --runs {folder.runs}"
+    losses = outcome.summary.losses.items()
+    if early := [loss for loss, entry in losses if any(found.kind == "first_epochs" for found in entry.diagnostics)]:
+        yield (
+            f"The best epochs of {', '.join(early)} are the first ones: fewer epochs (--set training.epochs=…), or "
+            "lower learning rates, may give the same or better."
+        )
     if sealed := stays_sealed(search.plan):
         yield sealed
     follow = {Stage.SELECT: "select", Stage.TEST: "test"}

@@ -1,4 +1,4 @@
-"""Findings about a study: edges of ranges, replicates, and noise."""
+"""Findings about a study: edges of ranges, best epochs that are the first ones, replicates, and noise."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ from search.report.loss_results import Finding
 from search.report.results import Detectable, NoiseSummary
 from search.report.rows import shown_metrics
 from search.report.statistics import deviation_interval, minimum_detectable_difference
-from search.trials import by_fold, by_params, epochs_of
+from search.trials import best_epochs, by_fold, by_params, epochs_of
 from spaces.space import Parameter, Params, Space, Value, position, value_at
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
@@ -167,6 +167,34 @@ def _beyond(parameter: Parameter, upwards: bool) -> float:
     return value_at(distribution, 1 + step if upwards else -step)
 
 
+# Best epochs that are the first ones: the networks soon fit the training classes alone.
+
+EARLY = 0.1
+"""The share of a training that counts as its first epochs."""
+
+BEST_TRIALS = 3
+
+
+def first_epochs(trials: Sequence[FrozenTrial], objective: str, epochs: int) -> Iterator[Finding]:
+    """Yield a finding if the best epoch of most of the best trials is in the first tenth, or is the first.
+
+    ``epochs`` is the length of a training; nothing is found in trainings of fewer than four, or of fewer than three
+    complete trials.
+    """
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    best = sorted(complete, key=lambda trial: -(trial.value or 0.0))[:BEST_TRIALS]
+    found = [epoch for trial in best for epoch in best_epochs(epochs_of(trial), objective)]
+    if epochs < 4 or len(found) < BEST_TRIALS or statistics.median(found) > max(1, EARLY * epochs):
+        return
+    shown = f"{', '.join(map(str, found[:-1]))} and {found[-1]}"
+    yield Finding(
+        kind="first_epochs",
+        parameters=(),
+        sentence=f"the best epochs of the {len(best)} best trials are {shown} of {epochs}, after which validation "
+        "falls: fewer epochs (training.epochs), or lower learning rates, may give the same or better",
+    )
+
+
 # Replicates: trials with equal parameters, which differ by noise only.
 
 
@@ -196,12 +224,13 @@ def diagnose(
     training: TrainingConfig,
     trials: Sequence[FrozenTrial],
     best: Mapping[str, Value] | None,
+    objective: str,
 ) -> tuple[Finding, ...]:
     """Return the findings about a search study of ``loss``; none if it is too small.
 
     ``loss`` is None for a user-defined training.
     """
-    findings = tuple(replicates(trials))
+    findings = (*first_epochs(trials, objective, training.epochs), *replicates(trials))
     if best is None:
         return findings
     return (*edges(space, trials, best, lambda name, value: _allowed(loss, training, name, value)), *findings)

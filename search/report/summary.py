@@ -200,6 +200,7 @@ def _loss_summary(
         plan.config.training_of(loss),
         searched,
         summary.tuned.params,
+        objective,
     )
     return summary.model_copy(update={"diagnostics": found})
 

@@ -12,7 +12,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy.special import logit
 from scipy.stats import rankdata, t
 
-from search.report.diagnostics import diagnose, edges, replicates, slopes
+from search.report.diagnostics import diagnose, edges, first_epochs, replicates, slopes
+from search.trials import record_key
 from spaces.losses import SPACES
 from spaces.space import Parameter, Space, Value, position, value_at
 from trainables.training.config import TrainingConfig
@@ -147,10 +148,38 @@ def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:
             64,
         )
         best = max(trials, key=lambda trial: trial.value or 0.0).params
-        return {entry.parameters for entry in diagnose("proxy_anchor", declared, TrainingConfig(), trials, best)}
+        return {
+            entry.parameters for entry in diagnose("proxy_anchor", declared, TrainingConfig(), trials, best, "map_at_r")
+        }
 
     assert ("training.lr",) in found(1)
     assert found(-1) == {("training.lr",)}, "neither a margin nor a scale can be lower"
+
+
+@pytest.mark.parametrize(
+    ("best", "epochs", "is_found"),
+    [
+        ((1, 2, 1), 20, True),
+        ((2, 9, 2), 20, True),
+        ((3, 3, 1), 20, False),
+        ((1, 1, 4), 4, True),
+        ((1, 1, 1), 3, False),  # an epoch is a third of the training
+        ((1, 1), 20, False),
+    ],
+)
+def test_best_epochs_that_are_the_first_ones(best: tuple[int, ...], epochs: int, is_found: bool) -> None:
+    """A worse trial, whose best epoch is the last one, does not count."""
+    trials = []
+    for number, peak in enumerate((*best, epochs)):
+        entry = trial(number, 0.9 - 0.1 * number, {"x": 0.5}, space(x=UNIT))
+        for epoch in range(1, epochs + 1):
+            record: Any = {"epoch": epoch, "metrics": {"map_at_r": 1 - abs(epoch - peak) / epochs}}
+            entry.user_attrs[record_key(record)] = record
+        trials.append(entry)
+    trials = trials[: len(best)] + trials[len(best) :] * (len(best) > 2)
+    found = [finding.sentence for finding in first_epochs(trials, "map_at_r", epochs)]
+    assert len(found) == is_found
+    assert all(f"{', '.join(map(str, best[:-1]))} and {best[-1]} of {epochs}" in sentence for sentence in found)
 
 
 def test_replicates_estimate_the_noise() -> None:
