@@ -17,8 +17,8 @@ from search.config.yaml_file import apply_settings
 ROOT = Path(__file__).parent.parent
 KEYS = {key.name: key for target in (SearchConfig, CampaignConfig) for key in keys_of(target)}
 SECTIONS = {key.name for key in KEYS.values() if key.type == SECTION}
-OPEN = ("dataset.", "space.", "losses.", "search.constraints", "trainables.", "search.trials")
-"""Prefixes whose next part is the user's, or is a module of ours."""
+OPEN = ("model.name", "dataset.", "space.", "losses.", "search.constraints", "trainables.", "search.trials")
+"""Prefixes whose next part is the user's, or is a module of ours, and a common mistake that is corrected."""
 NO_VALUES = {"the", "its", "it", "metrics", "timm", "cmaes"}
 """Words of a sentence that begins with a key, and what names a part of a value or what is refused."""
 
