@@ -33,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
         "summary", "text_table", "trial_page",
     },
     "driver": {
-        "doctor", "enqueue", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
+        "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
         "start_up", "submission", "synchronise", "verify.records", "verify.verify",
     },
     "campaigns": set(),

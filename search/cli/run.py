@@ -150,7 +150,8 @@ def campaign(
             record_campaign,
         )
         from search.config.recipes import read_campaign
-        from search.driver.pipeline import draw_report, run_stages
+        from search.driver.finish import draw_report
+        from search.driver.pipeline import run_stages
         from search.driver.synchronise import behind, try_to_write
         from search.plan.runs import CampaignFolder
         from search.report.text_table import refuse_unknown, write_output

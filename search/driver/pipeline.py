@@ -1,19 +1,17 @@
 """The pipeline that runs the stages of one or more searches side by side: noise, search, select, test."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial
 from rich.console import Console
 
-from search.config.tables import PRUNERS
-from search.driver.disk_needs import check_space
+from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
+from search.driver.notices import early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed_test import (
@@ -40,39 +38,22 @@ from search.driver.stages import (
     side_by_side,
 )
 from search.driver.start_up import Phases, get_ready, hold
-from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
+from search.driver.synchronise import behind, make_projection
 from search.driver.untrained import validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.extra import check_extra
-from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
-from search.plan.stored import StoredSearch
 from search.report.formats import noise_text
-from search.report.models import write_model_folders
 from search.report.summary import write_summary
 from search.selection import Family, validate_untrained
 from search.stages import Stage, search_of
-from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, without_model
+from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.tracking import Projection, Tracker
-from trainables.inference.model_files import DESCRIPTION
-from trainables.mistakes import Mistakes, counted
-from trainables.storage import DiskFull, full_disk_errors
+from trainables.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Request:
-    """What the caller of :func:`run_stages` asked for."""
-
-    opener: str
-    reason: str | None
-    family: Family | None
-    allow_failed: bool
-    started: float
-    listeners: Sequence[TrialListener]
 
 
 def run_stages(
@@ -111,174 +92,101 @@ def run_stages(
     """
     check_extra("Running a search")
     phases = Phases(console, started)
-    request = _Request(
-        opener=opener,
-        reason=reason,
-        family=family,
-        allow_failed=allow_failed,
-        started=started,
-        listeners=[phases, *listeners],
-    )
     with ExitStack() as stack:
         stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
-        is_new = not all(plan.folder.config.exists() for plan in plans)
-        if is_new:
-            engine, concurrent = _engine_ready(plans, console, phases, stack)
+        ready = None
+        if not all(plan.folder.config.exists() for plan in plans):  # a new search that cannot run leaves nothing
+            ready = _engine_ready(plans, console, phases, stack)
             plans = [with_training_images(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
-        stack.enter_context(hold(plans))
-        for plan in plans:
-            plan.folder.remove_drafts()
-            catch_up(plan.folder)
-        for plan in plans:
-            if not plan.folder.config.exists() and (told := note_opened_images(plan)):
-                logger.warning("%s: %s.", plan.config.name, told)
-        on_begin()
-        searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
-        for search in searches:
-            copy_trials(search)
-        left = [stage for stage in stages if _undone(searches, stage)]
-        if reason is not None:
-            left.append(Stage.TEST)
+        searches = _opened(plans, on_begin, stack)
+        left = [stage for stage in stages if _undone(searches, stage) or (stage is Stage.TEST and reason is not None)]
         if not left:
             with phase(console, "Reading the result …"):
                 outcomes = [recorded_outcome(search) for search in searches]
-            _write_missing(outcomes, console, opener, killed)
+            write_missing(outcomes, console, opener, killed)
             return outcomes
         if not allow_failed and Stage.SEARCH not in left:
             refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
-        if not is_new:
-            engine, concurrent = _engine_ready(plans, console, phases, stack)
+        if ready is None:
+            ready = _engine_ready(plans, console, phases, stack)
             for plan in plans:
                 with_training_images(plan)  # raises if the images changed
+        engine, slots = ready
         for search in searches:
-            search.begin_session(started, concurrent)
-        phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
-        look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
-        outcomes = _carry_out(searches, left, engine, concurrent, request, console)
-        look.wait()
+            search.begin_session(started, slots)
+        phases.begin(f"Starting {slots} {'worker' if slots == 1 else 'workers'} …")
+        images = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
+        if missing := without_baselines(searches):
+            with phase(console, "Scoring the untrained network …"):
+                validate_baselines(missing, partial(engine.map, validate_untrained))
+        say(console, pruning(searches))
+        if Stage.SEARCH in left:
+            say(console, first_proposals(searches, slots))
+        projections = {search.name: make_projection(search.plan) for search in searches}
+        with _tracked(projections, console) as tracker:
+            trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
+            with Progress(console, searches, left, concurrent=slots, started=started) as progress:
+                heard = [progress, *_listeners(searches, tracker, engine), phases, *listeners]
+                engine.run(TrialQueue(trials, listeners=heard), slots)
+            if Stage.TEST in left and (waiting := _to_test(searches, reason)):
+                score_all = partial(_score_on_workers, engine)
+                score_test(waiting, console, opener=opener, reason=reason, score_all=score_all)
+            outcomes = [recorded_outcome(search) for search in searches]
+            if Stage.TEST in left:
+                for outcome in outcomes:
+                    write_models(outcome)
+            draw_search_report(outcomes, console, opener)
+        if tracker.behind:
+            say(console, [behind(search.name) for search in searches])
+        else:
+            write_runs(outcomes, projections, console)
+        images.wait()
         return outcomes
 
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
     """Check the space and start an engine; return it with the number of trials at once."""
-    _say_needs(plans, console)
+    say(console, needs(plans))
     config = plans[0].config
     engine = make_engine(config.resources, config.search.max_concurrent)
     return engine, get_ready(plans, engine, console, phases, stack)
 
 
-def _say_needs(plans: Sequence[Plan], console: Console) -> None:
-    """Print what the searches need, and warnings about this machine."""
-    slow = dict.fromkeys(sentence for plan in plans if (sentence := slow_precision(plan.config)))
-    for sentence in (*check_space(plans), *slow):
-        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
+def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStack) -> list[OpenedSearch]:
+    """Lock and open the searches until ``stack`` ends."""
+    stack.enter_context(hold(plans))
+    for plan in plans:
+        plan.folder.remove_drafts()
+        catch_up(plan.folder)
+    for plan in plans:
+        if not plan.folder.config.exists() and (warning := note_opened_images(plan)):
+            logger.warning("%s: %s.", plan.config.name, warning)
+    on_begin()
+    searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
+    for search in searches:
+        copy_trials(search)
+    return searches
 
 
 def _undone(searches: Sequence[OpenedSearch], stage: Stage) -> list[OpenedSearch]:
     return [search for search in searches if not search.is_done(stage)]
 
 
-def _carry_out(
-    searches: Sequence[OpenedSearch],
-    left: Sequence[Stage],
-    engine: Engine,
-    concurrent: int,
-    request: _Request,
-    console: Console,
-) -> list[Outcome]:
-    if missing := without_baselines(searches):
-        with phase(console, "Scoring the untrained network …"):
-            validate_baselines(missing, partial(engine.map, validate_untrained))
-    _print_rungs(searches, console)
-    if Stage.SEARCH in left:
-        _print_without_model(searches, console, concurrent)
-    projections = {search.name: make_projection(search.plan) for search in searches}
+@contextmanager
+def _tracked(projections: Mapping[str, Projection], console: Console) -> Iterator[Tracker]:
+    """Write trials to MLflow as they change, and the rest of them at the end."""
     tracker = Tracker(projections)
-
     try:
-        queued = stage_by_stage(
-            searches, left, console, request.reason, request.family, allow_failed=request.allow_failed
-        )
-        with Progress(console, searches, left, concurrent=concurrent, started=request.started) as progress:
-            listeners = [
-                _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
-                progress,
-                MlflowUpdates(tracker),
-                GpuMemoryCheck(engine.resources),
-                *request.listeners,
-            ]
-            engine.run(TrialQueue(queued, listeners=listeners), concurrent)
-        if Stage.TEST in left and (waiting := _to_test(searches, request.reason)):
-            score_all = partial(_score_on_workers, engine)
-            score_test(waiting, console, opener=request.opener, reason=request.reason, score_all=score_all)
-        outcomes = [recorded_outcome(search) for search in searches]
-        if Stage.TEST in left:
-            for outcome in outcomes:
-                _write_models(outcome)
-        _draw_report(outcomes, console, request.opener)
+        yield tracker
     finally:
-        in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
-    said = [
-        _synchronised(outcome, projections[outcome.search.name]) if in_step else behind(outcome.search.name)
-        for outcome in outcomes
-    ]
-    _say_once(said, console)
-    return outcomes
+        tracker.close(lambda text: say(console, [text]))
 
 
-def _write_missing(outcomes: Sequence[Outcome], console: Console, opener: str, killed: Set[str]) -> None:
-    """Write what finished searches lack whose driver was killed: the models, the report and their MLflow runs."""
-    for outcome in outcomes:
-        folder = outcome.search.plan.folder
-        if not all((folder.model(loss) / DESCRIPTION).exists() for loss in outcome.search.config.loss_names):
-            _write_models(outcome)
-    if not outcomes[0].search.plan.folder.report.exists():
-        _draw_report(outcomes, console, opener)
-    behind_studies = [outcome for outcome in outcomes if outcome.search.name in killed]
-    _say_once([_synchronised(outcome, make_projection(outcome.search.plan)) for outcome in behind_studies], console)
-
-
-def _say_once(sentences: Sequence[str], console: Console) -> None:
-    for sentence in dict.fromkeys(sentences):  # the searches of a campaign share a page
-        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
-
-
-def _draw_report(outcomes: Sequence[Outcome], console: Console, opener: str) -> None:
-    """Draw the report of a search; a campaign writes one for all of its searches."""
-    if [outcome.search.name for outcome in outcomes] == [opener]:
-        from search.report.document import write_search_report
-
-        runs = outcomes[0].search.plan.folder.runs
-        draw_report(partial(write_search_report, runs, [opener]), opener, console)
-
-
-def _write_models(outcome: Outcome) -> None:
-    """Write the chosen models. Best effort: they are rewritten on demand."""
-    folder = outcome.search.plan.folder
-    if not folder.test.exists():
-        return
-    try:
-        with closing(StoredSearch(folder)) as stored:
-            write_model_folders(stored, outcome.comparison)
-    except (Mistakes, OSError, DiskFull) as error:
-        logger.warning("The models of %s cannot be written: %s", folder.name, error)
-
-
-def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
-    """Write the report of the search or campaign ``name``; if that fails, log a warning."""
-    with phase(console, "Drawing the report …"):
-        try:
-            write()
-        except Exception as error:  # any error raised by the libraries that draw
-            logger.warning("The report was not drawn (%s); retry with `holdout report %s`.", type(error).__name__, name)
-
-
-def _score_on_workers(engine: Engine, tasks: Sequence[AnyScoring]) -> list[Any]:
-    from search.selection import score  # imports torch
-
-    return engine.map(score, tasks)
+def _listeners(searches: Sequence[OpenedSearch], tracker: Tracker, engine: Engine) -> list[TrialListener]:
+    cleanups = {search.name: CheckpointCleanup(search) for search in searches}
+    return [_OfEachSearch(cleanups), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources)]
 
 
 class _OfEachSearch(TrialListener):
@@ -289,6 +197,12 @@ class _OfEachSearch(TrialListener):
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
         self._listeners[search_of(running.study.name)].on_end(running, trial)
+
+
+def _score_on_workers(engine: Engine, tasks: Sequence[AnyScoring]) -> list[Any]:
+    from search.selection import score  # imports torch
+
+    return engine.map(score, tasks)
 
 
 def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:
@@ -320,7 +234,7 @@ def stage_by_stage(
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
-        _print_early_ends(searches, console)
+        say(console, early_ends(searches))
     if Stage.SELECT in left:
         unchosen = _undone(searches, Stage.SELECT)
         if not allow_failed:
@@ -359,39 +273,3 @@ def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:
 def _summarise(searches: Sequence[OpenedSearch]) -> None:
     for search in searches:
         write_summary(search)
-
-
-def _print_rungs(searches: Sequence[OpenedSearch], console: Console) -> None:
-    for pruner, steps, unit in dict.fromkeys(
-        (search.config.search.pruner, search.plan.steps, search.plan.unit) for search in searches
-    ):
-        plan = PRUNERS[pruner](steps=steps, unit=unit).plan
-        console.print(f"Pruning ({pruner}, {counted(steps, unit)}): {plan}.", style="dim", highlight=False)
-
-
-def _print_without_model(searches: Sequence[OpenedSearch], console: Console, slots: int) -> None:
-    """Print how many trials of each new study are proposed without a model; all losses share the slots."""
-    new = [
-        (search.config.search.sampler, sampler)
-        for search in searches
-        for loss in search.config.loss_names
-        if not search.trials(loss, Stage.SEARCH) and (sampler := search.plan.budget(loss).sampler)
-    ]
-    for text in dict.fromkeys(without_model(name, sampler, slots, len(new)) for name, sampler in new):
-        if text:
-            console.print(text, style="dim", highlight=False)
-
-
-def _print_early_ends(searches: Sequence[OpenedSearch], console: Console) -> None:
-    for search in searches:
-        for loss in search.config.loss_names:
-            study = search.study(loss, Stage.SEARCH)
-            if reason := search.plan.budget(loss).early_end(trials := study.trials()):
-                console.print(f"{study.name}: {counted(len(trials), 'trial')}, {reason}.", style="dim", highlight=False)
-
-
-def _synchronised(outcome: Outcome, projection: Projection) -> str:
-    """Synchronise MLflow with the studies; return the address of the search's page, or how to retry."""
-    if try_to_write(lambda: synchronise(outcome, projection)):
-        return where_to_look(outcome.search.plan, projection)
-    return behind(outcome.search.name)

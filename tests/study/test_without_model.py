@@ -1,13 +1,11 @@
 """Messages about trials proposed without a model, compared with what Optuna's samplers do."""
 
 from collections.abc import Callable
-from io import StringIO
 
 import pytest
-from rich.console import Console
 from support.driving import drive, only, train_side_by_side
 
-from search.driver.pipeline import _print_without_model
+from search.driver.notices import first_proposals
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
@@ -84,12 +82,8 @@ def test_nothing_is_said_where_the_default_is_the_only_trial(opened: Callable[..
 
 def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., OpenedSearch]) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
-    said = StringIO()
-    _print_without_model([search], Console(file=said, width=200), slots=4)  # two for each of its two losses
-    assert said.getvalue().startswith("Sampling (tpe): all 5 trials are proposed without the model")
-    assert "set search.max_concurrent to 2 at most" in said.getvalue()
-    assert said.getvalue().count("\n") == 1
+    (notice,) = set(first_proposals([search], slots=4))  # two for each of its two losses
+    assert notice.startswith("Sampling (tpe): all 5 trials are proposed without the model")
+    assert "set search.max_concurrent to 2 at most" in notice
     drive(search)
-    said.truncate(0)
-    _print_without_model([search], Console(file=said, width=200), slots=4)
-    assert not said.getvalue().strip("\0")
+    assert not list(first_proposals([search], slots=4))

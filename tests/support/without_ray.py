@@ -65,14 +65,14 @@ MADE_UP = {"engine": f"{MadeUp.__module__}:MadeUp"}
 
 def without_mlflow(patch: pytest.MonkeyPatch) -> None:
     """Let commands in this process write nothing to MLflow."""
-    for module in ("pipeline", "synchronise"):
+    for module in ("pipeline", "finish", "synchronise"):
         patch.setattr(f"search.driver.{module}.make_projection", lambda plan: NoProjection())
 
 
 def only_records(patch: pytest.MonkeyPatch) -> list[Scoring]:
     """Let commands in this process write no MLflow runs and no report; return every scoring of :class:`MadeUp`."""
     without_mlflow(patch)
-    patch.setattr("search.driver.pipeline.draw_report", lambda write, name, console: None)
+    patch.setattr("search.driver.finish.draw_report", lambda write, name, console: None)
     MadeUp.scored.clear()
     return MadeUp.scored
 

@@ -1,0 +1,57 @@
+"""Notices of a run: what it needs, how it prunes and samples, and which searches ended early."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console
+
+from search.config.tables import PRUNERS
+from search.driver.disk_needs import check_space
+from search.plan.checks.parts import slow_precision
+from search.plan.plan import Plan
+from search.plan.search import OpenedSearch
+from search.stages import Stage
+from search.study import without_model
+from trainables.mistakes import counted
+
+
+def say(console: Console, sentences: Iterable[str]) -> None:
+    """Print each of ``sentences`` once; the searches of a campaign share some."""
+    for sentence in dict.fromkeys(sentences):
+        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def needs(plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield what the searches need, and warnings about this machine.
+
+    Raises:
+        Mistakes: a disk is too small.
+    """
+    yield from check_space(plans)
+    yield from (sentence for plan in plans if (sentence := slow_precision(plan.config)))
+
+
+def pruning(searches: Sequence[OpenedSearch]) -> Iterator[str]:
+    """Yield how each search prunes."""
+    for search in searches:
+        pruner, steps, unit = search.config.search.pruner, search.plan.steps, search.plan.unit
+        yield f"Pruning ({pruner}, {counted(steps, unit)}): {PRUNERS[pruner](steps=steps, unit=unit).plan}."
+
+
+def first_proposals(searches: Sequence[OpenedSearch], slots: int) -> Iterator[str]:
+    """Yield how many trials of each new study are proposed without a model; all losses share the slots."""
+    new = [
+        (search.config.search.sampler, sampler)
+        for search in searches
+        for loss in search.config.loss_names
+        if not search.trials(loss, Stage.SEARCH) and (sampler := search.plan.budget(loss).sampler)
+    ]
+    yield from filter(None, (without_model(name, sampler, slots, len(new)) for name, sampler in new))
+
+
+def early_ends(searches: Sequence[OpenedSearch]) -> Iterator[str]:
+    """Yield why each study with fewer trials than requested ended."""
+    for search in searches:
+        for loss in search.config.loss_names:
+            study = search.study(loss, Stage.SEARCH)
+            if reason := search.plan.budget(loss).early_end(trials := study.trials()):
+                yield f"{study.name}: {counted(len(trials), 'trial')}, {reason}."
