@@ -1,17 +1,20 @@
 """User-defined trainings with scikit-learn, PyTorch Lightning or sentence-transformers, imported when used."""
 
+import copy
 import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Thread
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.training.trainable import Items, RepeatedTrainable, Trainable
+from trainables.mistakes import Mistakes, counted
+from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable
 
 
 class EstimatorTrainable(RepeatedTrainable):
@@ -45,8 +48,9 @@ class EstimatorTrainable(RepeatedTrainable):
 class LightningTrainable(Trainable):
     """A ``LightningModule`` as a training; one device, without Lightning's own logger, checkpoints and validation.
 
-    Each epoch is one of a ``Trainer``, resumed from the checkpoint of the epoch before. What the module logs is
-    recorded, its entry ``loss`` or ``train_loss`` as the loss.
+    The whole training is one ``Trainer.fit``, in a thread that waits between its epochs; a resumed one continues from
+    Lightning's checkpoint, which holds no hyperparameters of the module: :meth:`module` gives them. What the module
+    logs is recorded, its entry ``loss`` or ``train_loss`` as the loss.
     """
 
     trainer_options: ClassVar[Mapping[str, Any]] = {}
@@ -62,17 +66,67 @@ class LightningTrainable(Trainable):
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
         """Make the module and its data."""
         self._module, self._data, self._device = self.module(params, train), self.data(params, train), device
-        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine in every epoch
+        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine
         self._folder = tempfile.TemporaryDirectory(prefix="holdout-lightning-")
         self._checkpoint = Path(self._folder.name) / "last.ckpt"
         self._epoch = 0
+        self._report = Report(epochs=self.epochs, seed=seed, device=device)
+        self._thread: Thread | None = None
 
     def train_epoch(self) -> Mapping[str, float]:
-        """Train the next epoch."""
-        from lightning.pytorch import Trainer
+        """Let the fit run until the end of the next epoch."""
+        if self._thread is None:
+            self._thread = Thread(target=self._report.run, args=(self._fit,), daemon=True)
+            self._thread.start()
+        found = self._report.next()
+        if found is None:
+            raise Mistakes(
+                f"Lightning ended the fit after {counted(self._epoch, 'epoch')}, and training.epochs is {self.epochs}; "
+                "remove what ends it early, such as EarlyStopping or max_steps: search.pruner ends bad trials."
+            )
+        self._epoch += 1
+        numbers = dict(found[1])
+        if "train_loss" in numbers:
+            numbers.setdefault("loss", numbers.pop("train_loss"))
+        return numbers
 
+    def _fit(self) -> None:
+        """Fit the module, and report each epoch: all but the last one when the next one begins."""
+        from lightning.pytorch import Callback, Trainer
+
+        checkpoint, begun, report = self._checkpoint, self._epoch, self._report
+
+        class Epochs(Callback):
+            # Lightning resumes from the end of an epoch, but updates schedulers that watch a metric only after it. So
+            # this saves at the next beginning, with the loops as they were at the end.
+            loops: ClassVar[dict[str, Any]] = {}
+            saves = False
+
+            def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+                if trainer.current_epoch > begun:
+                    self.save(trainer)
+                    report(pl_module, **_logged(trainer))
+
+            def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+                self.loops["fit_loop"] = copy.deepcopy(trainer.fit_loop.state_dict())
+
+            def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+                self.save(trainer)
+
+            def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+                if self.saves:
+                    checkpoint["loops"] |= self.loops
+                    for name in ("KEY", "NAME", "TYPE"):
+                        checkpoint.pop(getattr(pl_module, f"CHECKPOINT_HYPER_PARAMS_{name}"), None)
+
+            def save(self, trainer: Any) -> None:
+                self.saves = True
+                trainer.save_checkpoint(checkpoint)
+                self.saves = False
+
+        options = dict(self.trainer_options)
         trainer = Trainer(
-            max_epochs=self._epoch + 1,
+            max_epochs=self.epochs,
             accelerator="gpu" if self._device.type == "cuda" else "cpu",
             devices=1,
             logger=False,
@@ -81,21 +135,19 @@ class LightningTrainable(Trainable):
             enable_model_summary=False,
             num_sanity_val_steps=0,
             default_root_dir=self._folder.name,
-            **self.trainer_options,
+            callbacks=[*options.pop("callbacks", ()), Epochs()],
+            **options,
         )
-        last = str(self._checkpoint) if self._epoch else None
+        last = str(checkpoint) if begun else None
         trainer.fit(self._module, self._data, ckpt_path=last, weights_only=True if last else None)
-        trainer.save_checkpoint(self._checkpoint)
-        self._epoch += 1
-        numbers = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        if "train_loss" in numbers:
-            numbers.setdefault("loss", numbers.pop("train_loss"))
-        return numbers
+        report(self._module, **_logged(trainer))
 
     def embed(self, items: Any) -> torch.Tensor:
         """Return the module's output for ``items``, in evaluation mode."""
+        modes = [(part, part.training) for part in self._module.modules()]
         found: torch.Tensor = self._module.to(self._device).eval()(items)
-        self._module.train()
+        for part, training in modes:
+            part.training = training
         return found
 
     def save(self, folder: Path) -> None:
@@ -104,15 +156,23 @@ class LightningTrainable(Trainable):
         (folder / "epochs.txt").write_text(str(self._epoch))
 
     def load(self, folder: Path) -> None:
-        """Load the checkpoint, from which the next epoch resumes."""
+        """Load the checkpoint, from which the fit resumes."""
         shutil.copy(folder / "last.ckpt", self._checkpoint)
         state = torch.load(self._checkpoint, map_location="cpu", weights_only=True)
         self._module.load_state_dict(state["state_dict"])
         self._epoch = int((folder / "epochs.txt").read_text())
 
     def finish(self) -> None:
-        """Remove the temporary folder."""
+        """End the fit, and remove the temporary folder."""
+        self._report.end()
+        if self._thread is not None:
+            self._thread.join()
         self._folder.cleanup()
+
+
+def _logged(trainer: Any) -> dict[str, float]:
+    """Return the numbers that the module of a Lightning trainer has logged."""
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
 class SentenceTransformerTrainable(Trainable):

@@ -266,7 +266,7 @@ class Report:
         self._goes_on: SimpleQueue[bool] = SimpleQueue()
         self._reports: SimpleQueue[tuple[Embed, Mapping[str, float]] | BaseException | None] = SimpleQueue()
 
-    def __call__(self, embed: Embed, **numbers: float) -> None:
+    def __call__(self, embed: Embed, /, **numbers: float) -> None:
         """End an epoch.
 
         Args:

@@ -1,0 +1,195 @@
+"""A ``LightningModule`` is trained as Lightning trains it in one call: schedules, hooks, early ends and resume."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, TensorDataset
+
+from trainables.mistakes import Mistakes
+from trainables.training.library_trainables import LightningTrainable
+from trainables.training.trainable import Items, seed_epoch
+
+EPOCHS = 4
+RATE = 0.01
+ITEMS = Items(
+    items=np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32),
+    labels=np.arange(40) % 4,
+    class_names=("a", "b", "c", "d"),
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+    pytest.mark.filterwarnings("ignore:Found 1 module.s. in eval mode"),
+]
+
+Scheduled = Callable[[torch.optim.Optimizer, Any], dict[str, Any]]
+
+
+def epochs(make: Callable[..., Any], **options: Any) -> Scheduled:
+    return lambda optimizer, trainer: {"scheduler": make(optimizer, **options), "interval": "epoch"}
+
+
+def _one_cycle(optimizer: torch.optim.Optimizer, trainer: Any) -> dict[str, Any]:
+    steps = trainer.estimated_stepping_batches
+    return {"scheduler": lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps), "interval": "step"}
+
+
+def _cosine(optimizer: torch.optim.Optimizer, trainer: Any) -> dict[str, Any]:
+    return {"scheduler": lr_scheduler.CosineAnnealingLR(optimizer, T_max=trainer.max_epochs), "interval": "epoch"}
+
+
+SCHEDULES: Mapping[str, Scheduled] = {
+    "one_cycle": _one_cycle,
+    "cosine": _cosine,
+    "step": epochs(lr_scheduler.StepLR, step_size=2),
+    "multi_step": epochs(lr_scheduler.MultiStepLR, milestones=[1, 3]),
+    "exponential": epochs(lr_scheduler.ExponentialLR, gamma=0.7),
+    "linear": epochs(lr_scheduler.LinearLR, total_iters=3),
+    "polynomial": epochs(lr_scheduler.PolynomialLR, total_iters=EPOCHS),
+    "warm_restarts": epochs(lr_scheduler.CosineAnnealingWarmRestarts, T_0=2),
+    "plateau": lambda optimizer, trainer: {
+        "scheduler": lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5), "monitor": "train_loss",
+    },
+    "cyclic": lambda optimizer, trainer: {
+        "scheduler": lr_scheduler.CyclicLR(optimizer, RATE / 10, RATE, step_size_up=3, cycle_momentum=False),
+        "interval": "step",
+    },
+}  # fmt: skip
+
+
+class Net(LightningModule):
+    """A linear layer that notes the learning rate of every step and the hooks that are called."""
+
+    def __init__(self, schedule: str, weights: np.ndarray[Any, Any]) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.map, self.classify = nn.Linear(6, 3), nn.Linear(3, 4)
+        self.dropout = nn.Dropout(0.2).eval()  # as of a frozen part
+        self.rates: list[float] = []
+        self.hooks: list[str] = []
+
+    def forward(self, items: Any) -> Any:
+        return self.map(torch.as_tensor(items, device=self.device))
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        weight = torch.as_tensor(self.hparams["weights"], dtype=torch.float32)
+        loss = nn.functional.cross_entropy(self.classify(self(batch[0])), batch[1], weight=weight)
+        # rises, so that a plateau is met in every epoch
+        self.log("train_loss", loss.detach() * 0 + float(self.current_epoch), on_step=False, on_epoch=True)
+        self.rates.append(self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.Adam(self.parameters(), lr=RATE)
+        schedule = SCHEDULES[self.hparams["schedule"]](optimizer, self.trainer)
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def on_fit_start(self) -> None:
+        self.hooks.append("fit")
+
+    def on_train_epoch_end(self) -> None:
+        self.hooks.append("epoch")
+
+    def on_fit_end(self) -> None:
+        self.hooks.append("end")
+
+
+def made(schedule: str, **options: Any) -> LightningTrainable:
+    """A training of :class:`Net`, set up."""
+
+    class Training(LightningTrainable):
+        trainer_options = options
+
+        def module(self, params: Mapping[str, Any], train: Items) -> Any:
+            return Net(schedule, np.ones(4))
+
+        def data(self, params: Mapping[str, Any], train: Items) -> Any:
+            return loader()
+
+    training = Training()
+    training.epochs = EPOCHS
+    seed_epoch(0, 0)
+    training.setup({}, ITEMS, seed=0, device=torch.device("cpu"))
+    return training
+
+
+def loader() -> Any:
+    return DataLoader(TensorDataset(torch.from_numpy(ITEMS.items), torch.from_numpy(ITEMS.labels)), 16, shuffle=True)
+
+
+@pytest.fixture
+def training(request: pytest.FixtureRequest) -> Iterator[LightningTrainable]:
+    made_here = made(request.param)
+    yield made_here
+    made_here.finish()
+
+
+def epoch(training: LightningTrainable, number: int) -> Mapping[str, float]:
+    seed_epoch(0, number)
+    return training.train_epoch()
+
+
+@pytest.mark.parametrize("training", SCHEDULES, indirect=True)
+def test_the_learning_rates_are_those_of_lightning(
+    training: LightningTrainable, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    for number in range(1, EPOCHS + 1):
+        assert epoch(training, number)["loss"] == number - 1
+        training.embed(ITEMS.items)
+    plain = Net(request.node.callspec.params["training"], np.ones(4))
+    Trainer(
+        max_epochs=EPOCHS, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
+        default_root_dir=tmp_path,
+    ).fit(plain, loader())  # fmt: skip
+    assert training._module.rates == plain.rates
+    assert len(set(plain.rates)) > 1
+    assert training._module.hooks == plain.hooks == ["fit", *["epoch"] * EPOCHS, "end"]
+
+
+@pytest.mark.parametrize("training", SCHEDULES, indirect=True)
+@pytest.mark.parametrize("killed_after", [1, 3])
+def test_a_resumed_training_ends_as_an_undisturbed_one(
+    training: LightningTrainable, killed_after: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    for number in range(1, EPOCHS + 1):
+        epoch(training, number)
+        if number == killed_after:
+            training.save(tmp_path)
+    again = made(request.node.callspec.params["training"])
+    again.load(tmp_path)
+    for number in range(killed_after + 1, EPOCHS + 1):
+        epoch(again, number)
+    steps = len(training._module.rates) * killed_after // EPOCHS
+    assert again._module.rates == training._module.rates[steps:]
+    assert torch.equal(again.embed(ITEMS.items), training.embed(ITEMS.items))
+    again.finish()
+
+
+@pytest.mark.parametrize("training", ["step"], indirect=True)
+def test_a_pruned_training_ends_its_fit(training: LightningTrainable) -> None:
+    epoch(training, 1)
+    training.embed(ITEMS.items)
+    assert [part.training for part in training._module.children()] == [True, True, False], "the modes are kept"
+    training.finish()
+    assert training._thread is not None
+    assert not training._thread.is_alive()
+    assert training._module.hooks == ["fit", "epoch"]
+
+
+def test_a_fit_that_ends_early_is_refused() -> None:
+    training = made("step", callbacks=[EarlyStopping("train_loss", patience=1)])
+    epoch(training, 1)
+    epoch(training, 2)
+    with pytest.raises(Mistakes, match="ended the fit after 2 epochs, and training.epochs is 4; remove"):
+        epoch(training, 3)
+    training.finish()
