@@ -41,14 +41,6 @@ class Cell(Result):
     std: float | None = None
 
 
-class Optimism(Result):
-    """The mean ``objective`` of ``count`` configurations after each of the ``stages`` that all of them went through."""
-
-    objective: str
-    count: int
-    stages: Mapping[str, float]
-
-
 class Trend(Result):
     """The trend of ``metric`` along an ``axis`` of numbers.
 
@@ -94,7 +86,6 @@ class CampaignResult(Shown):
         cells: the numbers of the table.
         chosen: for each search and loss, the chosen hyperparameters.
         tournaments: rankings of the losses by role.
-        optimism: mean objective after each stage by role.
         pairs: differences between the rows of a column.
         trends: trends along the axes of numbers.
         left_out: sentences on rows that could not be paired.
@@ -114,7 +105,6 @@ class CampaignResult(Shown):
     cells: tuple[Cell, ...]
     chosen: Mapping[str, Mapping[str, Mapping[str, Value]]]
     tournaments: Mapping[Role, Tournament]
-    optimism: Mapping[Role, Optimism]
     pairs: tuple[Pair, ...]
     trends: tuple[Trend, ...]
     left_out: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Comparisons within a campaign: pairs, trends, curves, optimism and rankings."""
+"""Comparisons within a campaign: pairs, trends, curves and rankings."""
 
 import itertools
 import statistics
@@ -12,7 +12,6 @@ from search.campaigns.cells import (
     CampaignCurve,
     Cell,
     Coordinates,
-    Optimism,
     Trend,
     axes_of,
     columns_of,
@@ -32,7 +31,7 @@ from search.report.comparison import image_set_of
 from search.report.loss_results import LossSummary
 from search.report.pairs import Comparable, comparable_rows, pairs_of
 from search.report.results import Summary
-from search.report.rows import RowKey, mean_of
+from search.report.rows import RowKey
 from search.report.statistics import Estimate, Tournament, tournament
 from search.selection import Family
 from search.stages import UNTRAINED, Role
@@ -188,42 +187,6 @@ def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> Iterato
             yield CampaignCurve(way=way, objective=objective, mean_over=others, **dict(curve))
 
 
-# Optimism: the objective after each stage, from the search to the test classes.
-
-SEARCHED, CONFIRMED, FINAL = "in the search", "confirmed", "in the trainings for the test"
-SMALL, TESTED = "on test galleries like validation", "on the test classes"
-
-
-def optimism(config: CampaignConfig, summaries: Sequence[Summary]) -> dict[Role, Optimism]:
-    """Return the objective's mean over all searches and losses after each stage, by the table's roles.
-
-    A stage that some search lacks is left out: trainings on all classes have no validation, and values confirmed on
-    halves have a gallery of their own. Empty if the searches differ in their objective.
-    """
-    objective = summaries[0].objective
-    if any(summary.objective != objective for summary in summaries):
-        return {}
-    found = {}
-    for role in config.table.roles:
-        rows = [row for summary in summaries for row in summary.rows if row.role is role]
-        halves = any(summary.split.halves for summary in summaries)
-        values = {
-            SEARCHED: [row.search_value for row in rows],
-            CONFIRMED: [None if halves else mean_of(row.confirmed) for row in rows],
-            FINAL: [mean_of(row.final) for row in rows],
-            SMALL: [mean_of(row.test_small) for row in rows],
-            TESTED: [mean_of((row.test or {}).get(objective)) for row in rows],
-        }
-        stages = {stage: mean for stage, of_rows in values.items() if (mean := _mean(of_rows)) is not None}
-        found[Role(role)] = Optimism(objective=objective, count=len(rows), stages=stages)
-    return found
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
-
-
 # The tournament of the losses.
 
 
@@ -259,3 +222,8 @@ def standings(config: CampaignConfig, data: Sequence[str], cells: Sequence[Cell]
     if len(means) < 2 or len(names) < 2 or any(len(found) < len(names) for found in means.values()):
         return None
     return tournament(means)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known and len(known) == len(values) else None

@@ -18,7 +18,6 @@ from search.campaigns.comparisons import (
     campaign_curves,
     campaign_family,
     comparisons,
-    optimism,
     paired_columns,
     standings,
 )
@@ -72,7 +71,6 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
             for summary in summaries
         },
         tournaments={role: found for role, found in tournaments.items() if found},
-        optimism=optimism(config, summaries),
         pairs=tuple(pairs),
         trends=tuple(trends),
         left_out=tuple(left_out),

@@ -1,6 +1,5 @@
 """A campaign's result as tables of text and as CSV."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ from search.campaigns.cells import (
     CampaignCurve,
     CampaignResult,
     Cell,
-    Optimism,
     Trend,
     cell_text,
     columns_of,
@@ -21,7 +19,6 @@ from search.campaigns.cells import (
     sweeps,
     unit,
 )
-from search.campaigns.comparisons import FINAL, SEARCHED, SMALL, TESTED
 from search.config.campaign import LOSS, VALIDATION, CampaignConfig
 from search.report.anytime import anytime_table
 from search.report.compared import Pair
@@ -157,24 +154,10 @@ def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[st
         yield f"set: {', '.join(settings)}"
     for pair in filter(is_against_baseline, result.pairs):
         yield training_sentence(pair, row_name(config, result, pair.first))
-    for role, optimism in result.optimism.items():
-        yield from optimism_sentences(role, optimism)
     spent = result.epochs
     yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
     yield from result.openings.values()
     yield from result.warnings
-
-
-def optimism_sentences(role: Role, found: Optimism) -> Iterator[str]:
-    """Yield the mean of each stage, and how the drop splits into choice, other classes and larger gallery."""
-    stages = found.stages
-    if stages:
-        values = (f"{in_unit(found.objective, value)} {stage}" for stage, value in stages.items())
-        yield f"{found.objective} of the {role} configurations, mean of {found.count}: {', '.join(values)}"
-    if stages.keys() >= {SEARCHED, FINAL, SMALL, TESTED}:
-        way = itertools.pairwise(stages[stage] for stage in (SEARCHED, FINAL, SMALL, TESTED))
-        choice, classes, gallery = (in_unit(found.objective, before - after, "+") for before, after in way)
-        yield f"the drop: {choice} from the choice, {classes} from other classes, {gallery} from the larger gallery"
 
 
 def row_name(config: CampaignConfig, result: CampaignResult, key: RowKey) -> str:

@@ -128,7 +128,7 @@ def test_a_campaign_is_shown_beside_its_paper(tmp_path: Path, capsys: pytest.Cap
     folder.begin(campaign.config)
     cells = tuple(cell.model_copy(update={"mean": 0.5}) for cell in measured(campaign, blank_summaries(campaign)))
     nothing: dict[str, Any] = {
-        **{key: {} for key in ("searches", "chosen", "tournaments", "optimism", "epochs", "openings")},
+        **{key: {} for key in ("searches", "chosen", "tournaments", "epochs", "openings")},
         **dict.fromkeys(("pairs", "trends", "left_out", "folds", "anytime", "warnings"), ()),
     }
     result = CampaignResult(name=name, study="", cells=cells, **nothing)
