@@ -1,6 +1,9 @@
 from .cells import (
     CampaignResult as CampaignResult,
 )
+from .comparisons import (
+    campaign_family as campaign_family,
+)
 from .prepare import (
     read_campaign_plans as read_campaign_plans,
     stored_campaign as stored_campaign,
@@ -11,14 +14,12 @@ from .report import (
     write_report as write_report,
 )
 from .result import (
-    campaign_family as campaign_family,
     campaign_result as campaign_result,
     record_campaign as record_campaign,
 )
 from .tables import (
     campaign_csv as campaign_csv,
     campaign_tables as campaign_tables,
-    comparable as comparable,
 )
 from .verify import (
     verify_campaign as verify_campaign,

@@ -1,20 +1,18 @@
-"""A campaign's result: its types, cells and table."""
+"""A campaign's result: its types, the coordinates of its rows, and its cells."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from search.config.campaign import LOSS, VALIDATION, Campaign
+from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member
 from search.config.search_config import SearchConfig
 from search.report.compared import ComparedCurve, Pair
 from search.report.formats import interval
-from search.report.loss_results import LossSummary
 from search.report.results import Summary
-from search.report.rows import Result, Row
+from search.report.rows import Result, RowKey
 from search.report.shown import Shown
 from search.report.statistics import Tournament
-from search.report.text_table import NOTHING, TextTable, best_of
-from search.stages import Role
+from search.report.text_table import NOTHING
+from search.stages import BASELINES, Role
 from spaces.space import Value
 from trainables.metrics.table import is_bounded
 
@@ -32,41 +30,15 @@ class Cell(Result):
         measured: the metric of the values; for ``validation`` the objective.
         values: values of the trained models, as measured; empty if nothing finished.
         seeds: number of seeds; 0 for a network without training.
-        mean: mean of ``values``.
-        std: sample deviation of ``values``.
-        published: the paper's number in the same unit.
+        mean: mean of ``values``; ``std`` is their sample deviation.
     """
 
     coordinates: Mapping[str, str]
     measured: str
-    values: tuple[float, ...]
-    seeds: int
-    mean: float | None
-    std: float | None
-    published: float | None
-
-
-class Optimism(Result):
-    """The mean ``objective`` of ``count`` configurations after each stage, from 0 to 1.
-
-    ``search``, ``confirmed`` and ``final`` (the trainings for the test) are on the validation classes, ``test`` on the
-    test classes, and ``test_small`` on test galleries with as many classes as validation. A stage that a configuration
-    lacks is None.
-    """
-
-    objective: str
-    count: int
-    search: float | None
-    confirmed: float | None
-    final: float | None
-    test_small: float | None
-    test: float | None
-
-
-class CampaignPair(Pair):
-    """Two rows of the table with their ``names`` in it."""
-
-    names: tuple[str, str]
+    values: tuple[float, ...] = ()
+    seeds: int = 0
+    mean: float | None = None
+    std: float | None = None
 
 
 class Trend(Result):
@@ -95,42 +67,12 @@ class Trend(Result):
     differ: bool
 
 
-class FoldModel(Result):
-    """The model of one fold of a search's cross-validation.
-
-    Attributes:
-        search: name of the search.
-        loss: name of the loss.
-        role: role of the configuration.
-        training: number of the seed, from 1.
-        fold: number of the fold, from 1.
-        objective: the objective of the search.
-        validation: objective of the best epoch on the classes that the fold leaves out.
-        test: the table's metrics on the test classes.
-    """
-
-    search: str
-    loss: str
-    role: Role
-    training: int
-    fold: int
-    objective: str
-    validation: float | None
-    test: Mapping[str, float]
-
-
 class CampaignCurve(ComparedCurve):
-    """The curve of one ``way`` to search, named by its labels on the axes."""
+    """The curve of ``objective`` of one ``way`` to search, named by its labels; the mean over the other axes."""
 
     way: str
-
-
-class CampaignEpochs(Result):
-    """Numbers of epochs of all searches: searching, confirming, and training for the test."""
-
-    search: int
-    confirm: int
-    final: int
+    objective: str
+    mean_over: tuple[str, ...]
 
 
 class CampaignResult(Shown):
@@ -144,17 +86,16 @@ class CampaignResult(Shown):
         cells: the numbers of the table.
         chosen: for each search and loss, the chosen hyperparameters.
         tournaments: rankings of the losses by role.
-        published_tournaments: the same rankings of the published numbers.
-        optimism: mean objective after each stage by role.
         pairs: differences between the rows of a column.
         trends: trends along the axes of numbers.
         left_out: sentences on rows that could not be paired.
-        folds: the models of cross-validations.
+        folds: the numbers of the model of each fold of a cross-validation, with the coordinates ``training`` (of the
+            seed, from 1) and ``fold``.
         anytime: anytime curves, if the searches search in different ways.
-        epochs: numbers of epochs.
+        epochs: numbers of epochs of all searches: ``search``, ``confirm``, and ``final`` for the test.
         openings: for the digest of each test set, a sentence on its openings.
         warnings: sentences on training with images of an opened test set, on rows that are not trained alike, on
-            choices after the opening, on axes that must not be chosen by, and on published trainings with more classes.
+            choices after the opening, and on axes that must not be chosen by.
     """
 
     name: str
@@ -164,133 +105,103 @@ class CampaignResult(Shown):
     cells: tuple[Cell, ...]
     chosen: Mapping[str, Mapping[str, Mapping[str, Value]]]
     tournaments: Mapping[Role, Tournament]
-    published_tournaments: Mapping[Role, Tournament]
-    optimism: Mapping[Role, Optimism]
-    pairs: tuple[CampaignPair, ...]
+    pairs: tuple[Pair, ...]
     trends: tuple[Trend, ...]
     left_out: tuple[str, ...]
-    folds: tuple[FoldModel, ...]
+    folds: tuple[Cell, ...]
     anytime: tuple[CampaignCurve, ...]
-    epochs: CampaignEpochs
+    epochs: Mapping[str, int]
     openings: Mapping[str, str]
     warnings: tuple[str, ...]
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return a table with one line per cell: its labels, the mean, deviation, published number and seeds."""
+        """Return a table with one line per cell: its coordinates, mean, deviation and seeds, all as measured."""
         import pandas
 
-        numbers = ("mean", "std", "published", "seeds")
         return pandas.DataFrame(
-            [{**cell.coordinates, **{name: getattr(cell, name) for name in numbers}} for cell in self.cells]
+            [{**cell.coordinates, "mean": cell.mean, "std": cell.std, "seeds": cell.seeds} for cell in self.cells]
         )
 
 
-# The cells: one number per search, loss, role and metric, with the paper's number.
-
-ROLE, METRIC = "configuration", "metric"
-"""The coordinates of a cell in addition to its loss and its labels."""
+# Units: tables print per cent, as papers do, except for metrics that may leave 0 to 1.
 
 
 def unit(metric: str) -> float:
-    """Return the factor of a metric in a table: 100 for per cent, as papers print; 1 if it may leave 0 to 1."""
+    """Return the factor of a metric in a table."""
     return 100.0 if is_bounded(metric) else 1.0
 
 
-def digits(metric: str) -> int:
-    """Return the number of decimals of ``metric`` in a table."""
-    return 2 if unit(metric) > 1 else 3
+def _digits(metric: str) -> int:
+    return 2 if is_bounded(metric) else 3
 
 
 def in_unit(metric: str, value: float | None, sign: str = "") -> str:
     """Return a value of ``metric`` as tables print it; ``sign="+"`` for a difference."""
-    return NOTHING if value is None else f"{unit(metric) * value:{sign}.{digits(metric)}f}"
+    return NOTHING if value is None else f"{unit(metric) * value:{sign}.{_digits(metric)}f}"
 
 
 def interval_in_unit(metric: str, ends: tuple[float, float]) -> str:
     """Return an interval of ``metric`` as tables print it."""
-    return interval(ends, scale=unit(metric), digits=digits(metric))
+    return interval(ends, scale=unit(metric), digits=_digits(metric))
 
 
-def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
-    """Return all cells, from the summaries of the campaign's searches."""
-    return [
-        cell
-        for member, summary in zip(campaign.members, summaries, strict=True)
-        for cell in (
-            *_baseline_cells(campaign, member.labels, summary),
-            *(
-                _cell(campaign, member.labels, loss, role, metric, summary.losses[loss])
-                for loss in member.config.loss_names
-                for role in campaign.config.table.roles
-                for metric in campaign.config.table.metrics
-            ),
-        )
-    ]
+def cell_text(cell: Cell | None) -> str:
+    """Return mean and deviation."""
+    if cell is None or cell.mean is None:
+        return NOTHING
+    deviation = "" if cell.std is None else f" ± {in_unit(cell.measured, cell.std)}"
+    return in_unit(cell.measured, cell.mean) + deviation
 
 
-def _baseline_cells(campaign: Campaign, labels: Sequence[str], summary: Summary) -> Iterator[Cell]:
-    """Yield the cells of the networks without training; there are no published numbers of them."""
-    for row in summary.rows:
-        for metric in campaign.config.table.metrics if row.role is Role.BASELINE else ():
-            coordinates = _coordinates(campaign, labels, row.loss, row.role, metric)
-            yield Cell(coordinates=coordinates, published=None, **_measured(campaign, row, metric))
+# The rows of a campaign by their coordinates, and its cells: one number per row and metric.
+
+ROLE, METRIC = "configuration", "metric"
+"""The coordinates of a cell in addition to its loss and its labels."""
+
+Coordinates = Mapping[RowKey, Mapping[str, str]]
+"""The loss and the labels of each row, and its configuration."""
 
 
-def all_coordinates(campaign: Campaign) -> list[dict[str, str]]:
-    """Return the coordinates of all cells, from the campaign file alone."""
-    return [
-        _coordinates(campaign, member.labels, loss, role, metric)
-        for member in campaign.members
-        for loss in member.config.loss_names
-        for role in campaign.config.table.roles
-        for metric in campaign.config.table.metrics
-    ]
+def labels_of(campaign: Campaign, member: Member) -> dict[str, str]:
+    """Return the label of a search on each axis."""
+    return dict(zip(campaign.config.vary, member.labels, strict=True))
 
 
-def _coordinates(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str) -> dict[str, str]:
-    return {
-        LOSS: loss,
-        **dict(zip(campaign.config.vary, labels, strict=True)),
-        ROLE: role.value,
-        METRIC: metric,
-    }
+def rows_of(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
+    """Return the coordinates of all rows: in each search the networks without training, then the configurations."""
+    rows = {}
+    for member in campaign.members:
+        names = [(name, Role.BASELINE) for name in BASELINES if member.config.model.is_pretrained]
+        names += [(loss, Role(role)) for loss in member.config.loss_names for role in campaign.config.table.roles]
+        for loss, role in names:
+            key = RowKey(search=member.config.name, loss=loss, role=role)
+            rows[key] = {LOSS: loss, **labels_of(campaign, member), ROLE: role.value}
+    return rows
 
 
-def _cell(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str, entry: LossSummary) -> Cell:
-    return Cell(
-        coordinates=_coordinates(campaign, labels, loss, role, metric),
-        **_measured(campaign, entry.default if role is Role.DEFAULT else entry.tuned, metric),
-        published=next(_published(campaign, " ".join((loss, *labels)), role, metric), None),
-    )
+def tested_metrics(config: CampaignConfig) -> list[str]:
+    """Return the metrics of the table that the test measures."""
+    return [name for name in config.table.metrics if name != VALIDATION]
 
 
-def measured_metric(campaign: Campaign, metric: str) -> str:
-    """Return the metric of a column's values: the objective for ``validation``, else the column's own."""
-    return campaign.members[0].config.objective if metric == VALIDATION else metric
+def measured(campaign: Campaign, summaries: Sequence[Summary]) -> Iterator[Cell]:
+    """Yield all cells, from the summaries of the campaign's searches."""
+    rows = {row.key: row for summary in summaries for row in summary.rows}
+    objective = campaign.members[0].config.objective
+    for key, place in rows_of(campaign).items():
+        for metric in campaign.config.table.metrics if key in rows else ():
+            row, name = rows[key], objective if metric == VALIDATION else metric
+            found = row.confirmed if metric == VALIDATION else (row.test or {}).get(metric)
+            numbers = found.model_dump(include={"values", "seeds", "mean", "std"}) if found else {}
+            yield Cell(coordinates={**place, METRIC: metric}, measured=name, **numbers)
 
 
-def _measured(campaign: Campaign, row: Row, metric: str) -> dict[str, Any]:
-    """Return the fields of a cell that ``row`` determines."""
-    measured = measured_metric(campaign, metric)
-    found = row.confirmed if metric == VALIDATION else (row.test or {}).get(metric)
-    if found is None:
-        return {"measured": measured, "values": (), "seeds": 0, "mean": None, "std": None}
-    return {"measured": measured, "values": found.values, "seeds": found.seeds, "mean": found.mean, "std": found.std}
+# Axes along which the searches differ in one respect, such as their data set, and the columns of a table.
 
 
-def _published(campaign: Campaign, key: str, role: Role, metric: str) -> Iterator[float]:
-    for published in campaign.config.published:
-        if published.role is role and metric in published.metrics and key in published.cells:
-            number = published.cells[key][published.metrics.index(metric)]
-            yield round(number / unit(measured_metric(campaign, metric)), 6)
-
-
-# Axes along which the searches differ in one respect, such as their data set.
-
-
-def axes_of(campaign: Campaign, of: Callable[[SearchConfig], Hashable]) -> list[str]:
+def axes_of(campaign: Campaign, of: Callable[[SearchConfig], Hashable]) -> tuple[str, ...]:
     """Return the axes along which searches with otherwise equal labels differ in ``of``."""
-    return [axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position, of)]
+    return tuple(axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position, of))
 
 
 def _differs(campaign: Campaign, position: int, of: Callable[[SearchConfig], Hashable]) -> bool:
@@ -301,23 +212,28 @@ def _differs(campaign: Campaign, position: int, of: Callable[[SearchConfig], Has
     return any(len(values) > 1 for values in found.values())
 
 
-def data_axes(campaign: Campaign) -> list[str]:
+def data_axes(campaign: Campaign) -> tuple[str, ...]:
     """Return the axes whose labels are data sets, or other versions of one."""
     return axes_of(campaign, lambda config: config.dataset.model_dump_json(exclude={"cache"}))
 
 
-def row_axes(campaign: Campaign) -> list[str]:
+def row_axes(config: CampaignConfig, data: Sequence[str]) -> list[str]:
     """Return the coordinates that name the rows of one data set's table; all rows of the file if they are data sets."""
-    rows, apart = campaign.config.table.rows, data_axes(campaign)
-    return [row for row in rows if row not in apart] or [*rows]
+    return [row for row in config.table.rows if row not in data] or [*config.table.rows]
 
 
-def by_data_set(axes: Sequence[str], cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """Return the cells of each data set by its labels on ``axes``; all under an empty name without axes."""
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        found.setdefault(" ".join(cell.coordinates[axis] for axis in axes), []).append(cell)
-    return found
+def columns_of(config: CampaignConfig, places: Iterable[Mapping[str, str]], rows: Sequence[str]) -> list[str]:
+    """Return the coordinates of ``places`` that name the columns: those that are not ``rows`` and vary within a row."""
+    by_row: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
+    for place in places:
+        by_row.setdefault(tuple(place[row] for row in rows), []).append(place)
+    keys = [key for key in (LOSS, *config.vary, ROLE, METRIC) if key not in rows]
+    return [key for key in keys if any(len({place.get(key) for place in same}) > 1 for same in by_row.values())]
+
+
+def joined(place: Mapping[str, str], axes: Iterable[str]) -> str:
+    """Return the labels of ``place`` on ``axes``."""
+    return " ".join(place[axis] for axis in axes)
 
 
 # Sweeps on the test classes: axes of hyperparameters among which no validation chooses.
@@ -326,112 +242,17 @@ HYPERPARAMETERS = ("space", "training", "training_by_loss", "model")
 """The sections whose settings a search can choose by validation."""
 
 
-def sweeps(campaign: Campaign) -> Iterator[str]:
+def sweeps(config: CampaignConfig, data: Sequence[str]) -> Iterator[str]:
     """Yield a warning if the table shows test metrics of several values of hyperparameters."""
-    table, apart = campaign.config.table, data_axes(campaign)
     axes = [
         axis
-        for axis, labels in campaign.config.vary.items()
-        if axis not in apart
+        for axis, labels in config.vary.items()
+        if axis not in data
         and len(labels) > 1
         and any(path.split(".")[0] in HYPERPARAMETERS for of in labels.values() for path in of)
     ]
-    if axes and any(metric != VALIDATION for metric in table.metrics):
+    if axes and tested_metrics(config):
         yield (
             f"not for choosing: {' and '.join(axes)} var{'y' if len(axes) > 1 else 'ies'} on the test classes, so "
             "taking the best means choosing by the test; a search chooses by validation"
         )
-
-
-def fewer_classes(campaign: Campaign) -> Iterator[str]:
-    """Yield a sentence if the published trainings had all training classes, and ours leave some out to validate."""
-    on_part = [member.config.split for member in campaign.members if member.config.final.train_on == "train"]
-    if not on_part or not any(section.cells and section.train_on == "all" for section in campaign.config.published):
-        return
-    shares = {1 - 1 / split.folds if split.folds else split.ratio for split in on_part}
-    share = f"{100 * shares.pop():.3g} %" if len(shares) == 1 else "a part"
-    yield (
-        f"published numbers are of trainings on all training classes, ours of trainings on {share} of them; with "
-        "base.final.train_on=all the final trainings use all"
-    )
-
-
-# The table, with the rows and columns of the campaign file.
-
-Key = tuple[str, ...]
-"""The values of the coordinates of a row, column or cell."""
-Cells = Mapping[Key, Cell]
-
-
-def columns_of(campaign: Campaign, cells: Iterable[Mapping[str, str]], rows: Sequence[str] | None = None) -> list[str]:
-    """Return the coordinates that name the columns: those that are not ``rows`` and vary within a row.
-
-    ``cells`` has the coordinates of each cell; None: the rows of the campaign file.
-    """
-    rows = campaign.config.table.rows if rows is None else rows
-    found: dict[tuple[str, ...], set[str]] = {}
-    keys = [key for key in (LOSS, *campaign.config.vary, ROLE, METRIC) if key not in rows]
-    for cell in cells:
-        for key in keys:
-            found.setdefault((key, *(cell[row] for row in rows)), set()).add(cell[key])
-    return [key for key in keys if any(len(values) > 1 for (first, *_), values in found.items() if first == key)]
-
-
-def campaign_table(
-    campaign: Campaign, cells: Sequence[Cell], title: str, notes: Sequence[str], rows: Sequence[str] | None = None
-) -> TextTable:
-    """Return ``cells`` in rows and columns, with the paper's numbers in brackets; None: the campaign file's rows."""
-    rows = campaign.config.table.rows if rows is None else rows
-    placed = [(place, cell) for cell in cells for place in _places(campaign, cell)]
-    columns = columns_of(campaign, [place for place, _ in placed], rows)
-    values = {key: list(dict.fromkeys(place[key] for place, _ in placed)) for key in (*rows, *columns)}
-    found = {tuple(place[key] for key in (*rows, *columns)): cell for place, cell in placed}
-    across = list(product(*(values[key] for key in columns)))
-    others = [key for key in cells[0].coordinates if key not in (*rows, *columns)]
-    fixed = {key: {place[key] for place, _ in placed} for key in others}
-    down = [
-        row for row in product(*(values[key] for key in rows)) if any((*row, *column) in found for column in across)
-    ]
-    same = ", ".join(f"{key} {next(iter(only))}" for key, only in fixed.items() if len(only) == 1)
-    return TextTable(
-        title=title,
-        header=(*rows, *("\n".join(column) or cells[0].coordinates[METRIC] for column in across)),
-        rows=tuple((*row, *(cell_text(found.get((*row, *column))) for column in across)) for row in down),
-        labels=len(rows),
-        notes=(*((same,) if same else ()), *notes),
-        best=frozenset(_best(found, down, across, len(rows)) if _has_a_best(campaign, rows) else ()),
-    )
-
-
-def _places(campaign: Campaign, cell: Cell) -> list[Mapping[str, str]]:
-    """Return the coordinates at which the table shows a cell.
-
-    A network without training has no configuration; its number stands in the column of each.
-    """
-    if cell.coordinates[ROLE] != Role.BASELINE:
-        return [cell.coordinates]
-    return [{**cell.coordinates, ROLE: role.value} for role in campaign.config.table.roles]
-
-
-def _has_a_best(campaign: Campaign, rows: Sequence[str]) -> bool:
-    """Return True if the rows of a column share a data set and may be ranked by the test."""
-    return not set(rows) & set(data_axes(campaign)) and not list(sweeps(campaign))
-
-
-def _best(found: Cells, down: Sequence[Key], across: Sequence[Key], labels: int) -> Iterator[tuple[int, int]]:
-    """Yield the cells with the highest mean of each column of a test metric."""
-    for position, column in enumerate(across):
-        cells = [found.get((*row, *column)) for row in down]
-        metrics = {cell.coordinates[METRIC] for cell in cells if cell}
-        if len(metrics) == 1 and VALIDATION not in metrics:
-            yield from best_of(labels + position, metrics.pop(), [cell.mean if cell else None for cell in cells])
-
-
-def cell_text(cell: Cell | None) -> str:
-    """Return mean and deviation, with the paper's number in brackets."""
-    if cell is None or cell.mean is None:
-        return NOTHING
-    text = in_unit(cell.measured, cell.mean)
-    if cell.std is not None:
-        text += f" ± {in_unit(cell.measured, cell.std)}"
-    return text if cell.published is None else f"{text} ({in_unit(cell.measured, cell.published)})"

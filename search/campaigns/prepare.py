@@ -89,13 +89,9 @@ def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
         return
     ledger = Ledger(plans[0].folder.openings)
     tested = [name for name, selection in frozen.items() if ledger.of_selection(Selection.load(selection).digest)]
-    if tested:
-        yield (
-            f"{late}: the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of "
-            "its searches; give the extended campaign a new name."
-        )
-    else:
-        yield (
-            f"{late}: the configurations of {', '.join(frozen)} are frozen already, with the rows and pairs of their "
-            "table; give the extended campaign a new name."
-        )
+    why = (
+        f"the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of its searches"
+        if tested
+        else f"the configurations of {', '.join(frozen)} are frozen already, with the rows and pairs of their table"
+    )
+    yield f"{late}: {why}; give the extended campaign a new name."

@@ -3,29 +3,26 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from search.campaigns.cells import (
-    CampaignEpochs,
+    METRIC,
     CampaignResult,
-    FoldModel,
+    Cell,
     data_axes,
-    fewer_classes,
+    joined,
+    labels_of,
     measured,
+    rows_of,
     sweeps,
+    tested_metrics,
 )
 from search.campaigns.comparisons import (
-    baseline_rows,
     campaign_curves,
+    campaign_family,
     comparisons,
-    optimism,
     paired_columns,
-    paired_rows,
-    published_number,
-    rows_of_role,
     standings,
-    tested_metrics,
-    wanted_pairs,
 )
 from search.campaigns.tables import campaign_csv, campaign_tables, data_set_tables
-from search.config.campaign import Campaign
+from search.config.campaign import VALIDATION, Campaign
 from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
@@ -41,53 +38,8 @@ from search.report.results import Summary
 from search.report.rows import Row
 from search.report.scored import scored_openings
 from search.report.text_table import as_markdown, rows_as_markdown
-from search.selection import Family, Selection
 from search.stages import Role, Stage
 from search.trials import epochs_trained
-
-
-def fold_models(campaign: Campaign, search: OpenedSearch) -> Iterator[FoldModel]:
-    """Yield the models of each fold of the first opening, as in the thesis's Table 13; none without folds."""
-    folder = search.plan.folder
-    openings = scored_openings(folder.test)
-    if not openings:
-        return
-    selection = Selection.load(folder.selection)
-    chosen = {Role.DEFAULT: selection.defaults, Role.TUNED: selection.chosen}
-    for loss in selection.chosen:
-        trained = [trial.user_attrs | {"value": trial.value} for trial in search.trials(loss, Stage.TEST)]
-        values = {(made["source_trial"], made["seed"], made.get("fold")): made["value"] for made in trained}
-        for role in campaign.config.table.roles:
-            number = chosen[role][loss].number
-            models = [model for model in openings[0].scores if (model.loss, model.source_trial) == (loss, number)]
-            seeds = list(dict.fromkeys(model.seed for model in models))
-            for model in models:
-                if model.fold is not None:
-                    yield FoldModel(
-                        search=search.name,
-                        loss=loss,
-                        role=role,
-                        training=seeds.index(model.seed) + 1,
-                        fold=model.fold,
-                        objective=search.config.objective,
-                        validation=values[number, model.seed, model.fold],
-                        test={
-                            name: model.metrics[name] for name in campaign.config.table.metrics if name in model.metrics
-                        },
-                    )
-
-
-def campaign_family(campaign: Campaign) -> Family:
-    """Return the rows, pairs and metrics of the table, which are frozen with the choices."""
-    baselines = baseline_rows(campaign)
-    pairs = wanted_pairs({**paired_rows(campaign), **baselines}, paired_columns(campaign))
-    rows = {row for role in campaign.config.table.roles for row in rows_of_role(campaign, role)}
-    return Family(
-        metrics=frozenset(tested_metrics(campaign)),
-        rows=frozenset(rows | baselines.keys()),
-        pairs=frozenset(map(frozenset, pairs)),
-        within=campaign.members[0].config.final.within,
-    )
 
 
 def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]) -> CampaignResult:
@@ -97,83 +49,83 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
         campaign: the campaign.
         results: its searches and their summaries, in the order of its members.
     """
+    config, data = campaign.config, data_axes(campaign)
     searches, summaries = [search for search, _ in results], [summary for _, summary in results]
-    cells = measured(campaign, summaries)
+    labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
+    cells = tuple(measured(campaign, summaries))
     pairs, trends, left_out = comparisons(campaign, results)
     folders = [search.plan.folder for search in searches]
     by_image_set: dict[str, list[RunFolder]] = {}
     for folder in folders:
         by_image_set.setdefault(image_set_of(folder), []).append(folder)
     rows = [row for summary in summaries for row in summary.rows]
+    tournaments = {role: standings(config, data, cells, role) for role in config.table.roles}
     return CampaignResult(
         name=campaign.name,
-        study=campaign.config.study,
-        searches={
-            search.name: dict(zip(campaign.config.vary, member.labels, strict=True))
-            for search, member in zip(searches, campaign.members, strict=True)
-        },
-        data_axes=tuple(data_axes(campaign)),
-        cells=tuple(cells),
+        study=config.study,
+        searches=labels,
+        data_axes=data,
+        cells=cells,
         chosen={
             summary.name: {loss: entry.chosen.params or {} for loss, entry in summary.losses.items() if entry.chosen}
             for summary in summaries
         },
-        tournaments={
-            role: found for role in campaign.config.table.roles if (found := standings(campaign, cells, role))
-        },
-        published_tournaments={
-            role: found
-            for role in campaign.config.table.roles
-            if (found := standings(campaign, cells, role, published_number))
-        },
-        optimism=optimism(campaign, summaries),
+        tournaments={role: found for role, found in tournaments.items() if found},
         pairs=tuple(pairs),
         trends=tuple(trends),
         left_out=tuple(left_out),
-        folds=tuple(model for search in searches for model in fold_models(campaign, search)),
+        folds=tuple(cell for search, summary in results for cell in _folds(campaign, search, summary)),
         anytime=tuple(campaign_curves(campaign, summaries)),
-        epochs=CampaignEpochs(
-            search=_epochs(searches, Stage.SEARCH),
-            confirm=_epochs(searches, Stage.SELECT),
-            final=_epochs(searches, Stage.TEST),
-        ),
+        epochs={stage.trainings: _epochs(searches, stage) for stage in (Stage.SEARCH, Stage.SELECT, Stage.TEST)},
         openings={
-            digest: f"{openings_told(sharing)}{_of_data_sets(campaign, sharing)}"
+            digest: openings_told(sharing)
+            + (f" ({', '.join(sorted({joined(labels[folder.name], data) for folder in sharing}))})" if data else "")
             for digest, sharing in by_image_set.items()
         },
         warnings=(
             *training_told(folders),
             *_unlike_told(campaign, folders, rows),
             *chosen_after_opening(folders, campaign_family(campaign), [row.key for row in rows if row.test]),
-            *sweeps(campaign),
-            *fewer_classes(campaign),
+            *sweeps(config, data),
         ),
     )
+
+
+def _folds(campaign: Campaign, search: OpenedSearch, summary: Summary) -> Iterator[Cell]:
+    """Yield the numbers of each fold's model in the first opening, as in the thesis's Table 13; none without folds."""
+    scores = [score for opening in scored_openings(search.plan.folder.test)[:1] for score in opening.scores]
+    places = rows_of(campaign)
+    for row in summary.rows if scores else ():
+        if row.role is Role.BASELINE or row.key not in places:
+            continue
+        models = [model for model in scores if (model.loss, model.source_trial) == (row.loss, row.number)]
+        trained = {
+            (made["source_trial"], made["seed"], made.get("fold")): trial.value
+            for trial in search.trials(row.loss, Stage.TEST)
+            for made in [trial.user_attrs]
+        }
+        seeds = list(dict.fromkeys(model.seed for model in models))
+        for model in models:
+            place = {**places[row.key], "training": str(seeds.index(model.seed) + 1), "fold": str(model.fold)}
+            validation = {VALIDATION: trained[row.number, model.seed, model.fold]}
+            for metric, value in {**validation, **model.metrics}.items() if model.fold is not None else ():
+                if value is not None and metric in (VALIDATION, *tested_metrics(campaign.config)):
+                    name = search.config.objective if metric == VALIDATION else metric
+                    place[METRIC] = metric
+                    yield Cell(coordinates={**place}, measured=name, values=(value,), seeds=1, mean=value)
 
 
 def _unlike_told(campaign: Campaign, folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for each column of the table whose ``rows`` differ in the network or its images."""
     columns, by_key = paired_columns(campaign), {row.key: row for row in rows}
     folder_of = {folder.name: folder for folder in folders}
-    test_of = {folder.name: image_set_of(folder) for folder in folders}
-    by_column: dict[tuple[str, ...], list[Row]] = {}
-    for role in campaign.config.table.roles:
-        for key, found in rows_of_role(campaign, role).items():
-            column = (test_of[key.search], *(found[axis] for axis in columns))
+    by_column: dict[tuple[str, str], list[Row]] = {}
+    for key, place in rows_of(campaign).items():
+        if key.role is not Role.BASELINE:
+            column = image_set_of(folder_of[key.search]), joined(place, columns)
             by_column.setdefault(column, []).append(by_key[key])
     for of_column in by_column.values():
         yield from unlike_told([folder_of[search] for search in {row.search for row in of_column}], of_column)
-
-
-def _of_data_sets(campaign: Campaign, sharing: Sequence[RunFolder]) -> str:
-    """Return the data sets of searches that share a test set, in brackets; empty if the campaign has only one."""
-    axes, names = data_axes(campaign), {folder.name for folder in sharing}
-    found = {
-        " ".join(label for axis, label in zip(campaign.config.vary, member.labels, strict=True) if axis in axes)
-        for member in campaign.members
-        if member.config.name in names
-    }
-    return f" ({', '.join(sorted(found))})" if axes else ""
 
 
 def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
@@ -182,8 +134,7 @@ def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
 
 def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:
     """Write the campaign's run into MLflow: its table and numbers of epochs."""
-    tables = campaign_tables(campaign, result, [])
-    of_data = data_set_tables(campaign, result)
+    of_data = data_set_tables(campaign.config, result)
     titles = [f"{table.title}\n\n" if len(of_data) > 1 else "" for table in of_data]
     shown = [f"{title}{rows_as_markdown(table)}" for title, table in zip(titles, of_data, strict=True)]
     sentence = f"{campaign.config.study} The runs below this one are its searches."
@@ -191,11 +142,7 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
         plans,
         campaign.name,
         description="\n\n".join((*shown, sentence)),
-        metrics={
-            "epochs/search": result.epochs.search,
-            "epochs/confirm": result.epochs.confirm,
-            "epochs/final": result.epochs.final,
-        },
-        texts={"table.md": as_markdown(tables), "table.csv": campaign_csv(result)},
+        metrics={f"epochs/{stage}": count for stage, count in result.epochs.items()},
+        texts={"table.md": as_markdown(campaign_tables(campaign.config, result)), "table.csv": campaign_csv(result)},
         files=[path for path in (folder.config, folder.result, folder.report) if path.exists()],
     )

@@ -1,288 +1,216 @@
-"""A campaign's result as tables of text and as CSV, next to published numbers."""
+"""A campaign's result as tables of text and as CSV."""
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
-from typing import Any
 
 from search.campaigns.cells import (
+    METRIC,
+    ROLE,
     CampaignCurve,
-    CampaignPair,
     CampaignResult,
-    FoldModel,
+    Cell,
     Trend,
-    by_data_set,
-    campaign_table,
-    data_axes,
-    digits,
+    cell_text,
+    columns_of,
     in_unit,
     interval_in_unit,
-    measured_metric,
+    joined,
     row_axes,
+    sweeps,
     unit,
 )
-from search.campaigns.comparisons import PAIRED, optimism_sentences, search_axes
-from search.config.campaign import (
-    LOSS,
-    VALIDATION,
-    Campaign,
-    CampaignConfig,
-    Printed,
-    read_config,
-    recipes_of,
-    search_file,
-)
-from search.config.search_config import differences, validate_config
+from search.config.campaign import LOSS, VALIDATION, CampaignConfig
 from search.report.anytime import anytime_table
+from search.report.compared import Pair
 from search.report.formats import (
     NO_DIFFERENCE,
-    RANKS,
-    RANKS_BESIDE,
     is_against_baseline,
     p_value,
     parameters,
-    ranks_beside,
     training_sentence,
     verdict,
 )
+from search.report.pairs import METHOD
+from search.report.rows import RowKey
 from search.report.statistics import LEVEL, Tournament
-from search.report.text_table import NOTHING, TextTable
+from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import Role
-from trainables.mistakes import Mistakes
-
-# Published numbers hold for the paper's setting only; settings of the command line may change it.
-
-PLACE_KEYS = ("root", "cache")
-"""Settings of a data set's location, on which numbers do not depend."""
-SHOWN = 3
-"""Number of differing entries that are named."""
-
-Settings = Mapping[str, Mapping[str, Any]]
-"""The settings of each cell, by its name in a campaign file."""
-
-
-def comparable(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the campaign file ``content`` without published numbers that belong to another setting.
-
-    ``written`` is the file before the settings of the command line, for which the numbers hold. Each section that loses
-    numbers gets the reason. A file with mistakes is returned unchanged.
-    """
-    if content == written:
-        return content
-    try:
-        config, as_written = read_config(content), read_config(written)
-        ours, theirs = _cells(config), _cells(as_written)
-    except Mistakes:
-        return content
-    return {
-        **content,
-        "published": [_kept(section, ours, theirs) for section in config.published],
-        "published_choices": [_kept(section, ours, theirs) for section in config.published_choices],
-    }
-
-
-def _kept(section: Printed, ours: Settings, theirs: Settings) -> dict[str, Any]:
-    """Return ``section`` with the cells whose settings are unchanged; losses that are left out need no reason."""
-    found = {key: list(_differing(ours[key], theirs[key])) for key in section.cells if key in ours and key in theirs}
-    changes = list(dict.fromkeys(change for key in found for change in found[key]))
-    gone = [key for key in theirs if key not in ours or found.get(key)]
-    kept = {key: values for key, values in section.cells.items() if key not in gone}
-    reason = {"left_out": _reason(changes)} if changes else {}
-    return {**section.model_copy(update={"cells": kept}).model_dump(mode="json"), **reason}
-
-
-def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
-    for key, here, there in differences(ours, theirs):
-        yield f"{key} is {here!r} here and {there!r} there"
-
-
-def _reason(changes: Sequence[str]) -> str:
-    more = f", and {len(changes) - SHOWN} more differ" if len(changes) > SHOWN else ""
-    return f"of another setting: {', '.join(changes[:SHOWN])}{more}"
-
-
-def _cells(config: CampaignConfig) -> dict[str, dict[str, Any]]:
-    """Return the settings of each cell of a campaign's table."""
-    recipes = recipes_of(config)
-    found = {}
-    for labels in product(*config.vary.values()):
-        content = search_file(config, recipes, labels)
-        search = validate_config(content).built
-        assert search is not None, "a search file that cannot be built"
-        images = content.get("dataset", {})
-        dataset = {key: value for key, value in images.items() if key not in PLACE_KEYS and value not in (None, False)}
-        for loss in search.loss_names:
-            shown = search.of_loss(loss).model_dump(mode="json", include={"split", "model", "training"})
-            space = {name: search.space.get(name, {}) for name in (loss, "training")}
-            found[" ".join((loss, *labels))] = {"dataset": dataset, **shown, "space": space}
-    return found
-
-
-# The result as tables of text and as CSV.
-
-MANY = 20
-"""With more pairs, only those that differ are shown."""
-
-
-def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> list[TextTable]:
-    """Return the tables of the data sets, choices, folds, quoted numbers, tournaments, curves, differences and trends.
-
-    ``settings`` are the settings of the command line.
-    """
-    tables = data_set_tables(campaign, result, settings)
-    if Role.TUNED in campaign.config.table.roles:
-        tables.append(_chosen(campaign, result))
-    if result.folds:
-        tables.append(folds_table(result.folds))
-    tables += quoted_tables(campaign.config)
-    for role, found in result.tournaments.items():
-        tables.append(_tournament(role, found, result.published_tournaments.get(role), result.data_axes))
-    if result.anytime:
-        tables.append(_anytime(campaign, result.anytime))
-    if result.pairs or result.left_out:
-        tables.append(_differences(result))
-    if result.trends:
-        tables.append(_trends(result.trends))
-    return tables
-
-
-def data_set_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
-    """Return the cells as one table per data set, the notes below the last; one table if each row is a data set."""
-    rows, axes = row_axes(campaign), data_axes(campaign)
-    apart = by_data_set([axis for axis in axes if axis not in rows], result.cells)
-    title = f"{result.name}: {result.study}"
-    notes = list(_notes(campaign, result, settings))
-    *_, last = apart
-    return [
-        campaign_table(campaign, cells, ", ".join(filter(None, (title, name))), notes if name == last else (), rows)
-        for name, cells in apart.items()
-    ]
-
-
-def quoted_tables(config: CampaignConfig) -> list[TextTable]:
-    """Return published numbers without a counterpart of ours, in the units of the paper."""
-    return [
-        TextTable(
-            title=f"Printed, {quoted.source}",
-            header=("", *quoted.metrics),
-            rows=tuple((name, *map(_printed, quoted.metrics, values)) for name, values in quoted.rows.items()),
-            labels=1,
-        )
-        for quoted in config.quoted
-    ]
-
-
-def _printed(metric: str, value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.{digits(metric)}f}"
 
 
 def campaign_csv(result: CampaignResult) -> str:
-    """Return one cell per line, with its values as measured: bounded metrics from 0 to 1."""
-    text = io.StringIO()
-    numbers = ("mean", "std", "published", "seeds")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*result.cells[0].coordinates, *numbers))
+    """Return one cell per line, as measured: bounded metrics from 0 to 1."""
+    return str(result.to_frame().to_csv(index=False, lineterminator="\n"))
+
+
+def campaign_tables(config: CampaignConfig, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
+    """Return all tables; ``settings`` are those of the command line."""
+    tournaments = [tournament_table(role, found, result.data_axes) for role, found in result.tournaments.items()]
+    return [*data_set_tables(config, result, settings), *tournaments, *other_tables(config, result)]
+
+
+def other_tables(config: CampaignConfig, result: CampaignResult) -> Iterator[TextTable]:
+    """Yield the tables of the choices, folds, curves, differences and trends, as far as there are any."""
+    if Role.TUNED in config.table.roles:
+        yield _chosen(result)
+    if result.folds:
+        yield _folds(config, result.folds)
+    if result.anytime:
+        yield _anytime(result.anytime)
+    if result.pairs or result.left_out:
+        yield _differences(config, result)
+    if result.trends:
+        yield _trends(result.trends)
+
+
+# The cells of each data set, with the rows of the campaign file.
+
+
+def data_set_tables(config: CampaignConfig, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
+    """Return the cells as one table per data set, the notes below the last; one table if each row is a data set."""
+    rows = row_axes(config, result.data_axes)
+    apart = [axis for axis in result.data_axes if axis not in rows]
+    by_data: dict[str, list[Cell]] = {}
     for cell in result.cells:
-        writer.writerow((*cell.coordinates.values(), cell.mean, cell.std, cell.published, cell.seeds))
-    return text.getvalue()
+        by_data.setdefault(joined(cell.coordinates, apart), []).append(cell)
+    notes = list(_notes(config, result, settings))
+    title, last = f"{result.name}: {result.study}", [*by_data][-1]
+    return [
+        campaign_table(
+            config, result.data_axes, cells, ", ".join(filter(None, (title, name))), notes if name == last else ()
+        )
+        for name, cells in by_data.items()
+    ]
 
 
-def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
-    metrics = campaign.config.table.metrics
-    in_percent = [unit(measured_metric(campaign, metric)) > 1 for metric in metrics]
+def campaign_table(
+    config: CampaignConfig, data: Sequence[str], cells: Sequence[Cell], title: str, notes: Sequence[str]
+) -> TextTable:
+    """Return ``cells`` in rows and columns; the axes ``data`` are those of data sets.
+
+    A network without training has no configuration; its number is in the column of each.
+    """
+    rows, roles = row_axes(config, data), [role.value for role in config.table.roles]
+    places = [
+        ({**cell.coordinates, ROLE: role}, cell)
+        for cell in cells
+        for role in (roles if cell.coordinates[ROLE] == Role.BASELINE else [cell.coordinates[ROLE]])
+    ]
+    columns = columns_of(config, [place for place, _ in places], rows) or [METRIC]
+    others = {key: {place[key] for place, _ in places} for key in places[0][0] if key not in (*rows, *columns)}
+    same = ", ".join(f"{key} {labels.pop()}" for key, labels in others.items() if len(labels) == 1)
+    ranked = not set(rows) & set(data) and not list(sweeps(config, data))
+    return cell_table(places, rows, columns, title, [*([same] if same else []), *notes], ranked=ranked)
+
+
+def cell_table(
+    places: Sequence[tuple[Mapping[str, str], Cell]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str = "",
+    notes: Sequence[str] = (),
+    *,
+    ranked: bool = False,
+) -> TextTable:
+    """Return cells at their ``places`` in a table; ``ranked`` marks the best of each column of a test metric."""
+    import pandas
+
+    frame = pandas.DataFrame([place for place, _ in places], columns=[*rows, *columns])
+    for key in frame:  # labels stay in the order of the file
+        frame[key] = pandas.Categorical(frame[key], frame[key].unique())
+    frame["cell"] = [cell for _, cell in places]
+    wide = frame.pivot(index=[*rows], columns=[*columns], values="cell")
+    down, across = (list(axis.to_frame().itertuples(index=False, name=None)) for axis in (wide.index, wide.columns))
+    cells = [[cell if isinstance(cell, Cell) else None for cell in row] for row in wide.to_numpy()]
+    return TextTable(
+        title=title,
+        header=(*rows, *map("\n".join, across)),
+        rows=tuple((*names, *map(cell_text, of_row)) for names, of_row in zip(down, cells, strict=True)),
+        labels=len(rows),
+        notes=tuple(notes),
+        best=frozenset(_best(cells, len(rows)) if ranked else ()),
+    )
+
+
+def _best(shown: Sequence[Sequence[Cell | None]], labels: int) -> Iterator[tuple[int, int]]:
+    """Yield the cells with the highest mean of each column of a test metric."""
+    for position, column in enumerate(zip(*shown, strict=True), labels):
+        metrics = {cell.coordinates[METRIC] for cell in column if cell}
+        if len(metrics) == 1 and VALIDATION not in metrics:
+            yield from best_of(position, metrics.pop(), [cell.mean if cell else None for cell in column])
+
+
+def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
+    of_column = {cell.coordinates[METRIC]: cell.measured for cell in result.cells}
+    in_percent = [unit(metric) > 1 for metric in of_column.values()]
     as_measured = "" if all(in_percent) else " (distances and user-defined metrics as measured)"
     units = f"per cent{as_measured}, " if any(in_percent) else ""
-    folds = " and folds" if any(member.config.split.folds for member in campaign.members) else ""
-    yield f"{units}mean ± sample deviation over training seeds{folds}"
-    if VALIDATION in metrics:
-        objective = campaign.members[0].config.objective
+    yield f"{units}mean ± sample deviation over training seeds{' and folds' if result.folds else ''}"
+    if VALIDATION in of_column:
         yield (
-            f"{VALIDATION}: {objective} of the confirmation: fresh seeds on the validation classes or, where these are "
-            "few, on two halves of the training classes"
+            f"{VALIDATION}: {of_column[VALIDATION]} of the confirmation: fresh seeds on the validation classes or, "
+            "where these are few, on two halves of the training classes"
         )
-    for published in campaign.config.published:
-        yield from published.notes
     if settings:
         yield f"set: {', '.join(settings)}"
-    yield from training_told(result)
-    yield from optimism_sentences(result.optimism)
+    for pair in filter(is_against_baseline, result.pairs):
+        yield training_sentence(pair, row_name(config, result, pair.first))
     spent = result.epochs
-    yield f"epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test"
+    yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
     yield from result.openings.values()
     yield from result.warnings
 
 
-def training_told(result: CampaignResult) -> Iterator[str]:
-    """Yield for each row tested against the untrained network whether training helped."""
-    for pair in filter(is_against_baseline, result.pairs):
-        yield training_sentence(pair, pair.names[0])
+def row_name(config: CampaignConfig, result: CampaignResult, key: RowKey) -> str:
+    """Return the name of a row: its loss and its labels, as far as the campaign has several."""
+    losses = {cell.coordinates[LOSS] for cell in result.cells if cell.coordinates[ROLE] != Role.BASELINE}
+    labels = [result.searches[key.search][axis] for axis, labels in config.vary.items() if len(labels) > 1]
+    return " ".join([key.loss, *labels] if losses != {key.loss} or not labels else labels)
 
 
-def _chosen(campaign: Campaign, result: CampaignResult) -> TextTable:
-    choices = campaign.config.published_choices
-    printed = {key: parameters(params) for section in choices for key, params in section.cells.items()}
-    rows = [
-        (search, loss, parameters(params), printed.get(" ".join((loss, *result.searches[search].values())), NOTHING))
-        for search, losses in result.chosen.items()
-        for loss, params in losses.items()
-    ]
-    header = ("search", LOSS, "hyperparameters", "published")
-    columns = len(header) if printed else len(header) - 1
+# The other tables.
+
+
+def _chosen(result: CampaignResult) -> TextTable:
     return TextTable(
         title="Chosen",
-        header=header[:columns],
-        rows=tuple(row[:columns] for row in rows),
+        header=("search", LOSS, "hyperparameters"),
+        rows=tuple(
+            (search, loss, parameters(params))
+            for search, losses in result.chosen.items()
+            for loss, params in losses.items()
+        ),
         labels=2,
-        prose=tuple(range(2, columns)),
-        notes=tuple(told.replace("in brackets", "published") for section in choices for told in section.notes),
+        prose=(2,),
     )
 
 
-def folds_table(folds: Sequence[FoldModel]) -> TextTable:
+def _folds(config: CampaignConfig, folds: Sequence[Cell]) -> TextTable:
     """Return a table with a row per fold: its best value on its validation classes, and the model's test metrics."""
-    objectives, metrics = list(dict.fromkeys(model.objective for model in folds)), list(folds[0].test)
-    named: dict[str, Callable[[FoldModel], str]] = {
-        "search": lambda model: model.search,
-        "configuration": lambda model: model.role.value,
-        "training": lambda model: str(model.training),
-    }
-    varying = {name: of for name, of in named.items() if len({of(model) for model in folds}) > 1}
+    objectives = dict.fromkeys(cell.measured for cell in folds if cell.coordinates[METRIC] == VALIDATION)
+    note = f"{VALIDATION}: {' or '.join(objectives)} of the best epoch on the classes that the fold leaves out"
+    several = [key for key in (*config.vary, ROLE, "training") if len({cell.coordinates[key] for cell in folds}) > 1]
+    places = [(cell.coordinates, cell) for cell in folds]
+    return cell_table(places, [LOSS, *several, "fold"], [METRIC], "Folds", [note])
+
+
+def tournament_table(role: Role, found: Tournament, data: Sequence[str]) -> TextTable:
+    """Return the ranks of the losses; with axes ``data`` the settings are data sets."""
     return TextTable(
-        title="Folds",
-        header=(LOSS, *varying, "fold", VALIDATION, *metrics),
+        title=f"Tournament{f' over {found.settings} data sets' if data else ''}, {role}",
+        header=(LOSS, "wins", "sum of ranks", "mean", "deviation"),
         rows=tuple(
             (
-                model.loss,
-                *(of(model) for of in varying.values()),
-                str(model.fold),
-                in_unit(model.objective, model.validation),
-                *(in_unit(metric, model.test[metric]) for metric in metrics),
+                standing.loss,
+                str(standing.wins),
+                f"{standing.total:g}",
+                f"{standing.mean:.2f}",
+                NOTHING if standing.std is None else f"{standing.std:.2f}",
             )
-            for model in folds
-        ),
-        labels=len(varying) + 2,
-        notes=(f"{VALIDATION}: {' or '.join(objectives)} of the best epoch on the classes that the fold leaves out",),
-    )
-
-
-def _tournament(role: Role, found: Tournament, published: Tournament | None, axes: Sequence[str]) -> TextTable:
-    printed = {standing.loss: standing for standing in published.standings} if published else {}
-    return TextTable(
-        title=f"Tournament{over_data_sets(found, axes)}, {role}",
-        header=(LOSS, *RANKS),
-        rows=tuple(
-            (standing.loss, *ranks_beside(standing, printed.get(standing.loss))) for standing in found.standings
+            for standing in found.standings
         ),
         labels=1,
-        notes=(_worth(found), *((RANKS_BESIDE,) if printed else ())),
+        notes=(_worth(found),),
     )
-
-
-def over_data_sets(found: Tournament, axes: Sequence[str]) -> str:
-    """Return the number of data sets, for the title of a tournament over the data sets along ``axes``."""
-    return f" over {found.settings} data sets" if axes else ""
 
 
 def _worth(found: Tournament) -> str:
@@ -298,23 +226,38 @@ def _worth(found: Tournament) -> str:
     )
 
 
-def _anytime(campaign: Campaign, curves: Sequence[CampaignCurve]) -> TextTable:
-    objective = campaign.members[0].config.objective
+def _anytime(curves: Sequence[CampaignCurve]) -> TextTable:
+    objective = curves[0].objective
     named = [(f"{curve.way}/{curve.loss}", curve) for curve in curves]
     table = anytime_table(objective, named, lambda value: in_unit(objective, value))
-    axes = search_axes(campaign)
-    others = [axis for axis, labels in campaign.config.vary.items() if axis not in axes and len(labels) > 1]
-    return replace(table, notes=(*table.notes, *(f"mean over {axis}" for axis in others)))
+    return replace(table, notes=(*table.notes, *(f"mean over {axis}" for axis in curves[0].mean_over)))
 
 
-def _differences(result: CampaignResult) -> TextTable:
+MANY = 20
+"""With more pairs, only those that differ are shown."""
+
+PAIRED = (
+    "all pairs of rows of a column, and each row with the untrained network of its search if there is one; "
+    f"{METHOD} the pairs of one test set"
+)
+ESTIMATES = ("95 % interval", "p (corrected)", "")
+
+
+def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
     pairs = result.pairs
-    shown = pairs if len(pairs) <= MANY else [pair for pair in pairs if pair.differ or pair.same]
     count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
     return TextTable(
         title="Differences on the test classes",
-        header=DIFFERENCES,
-        rows=tuple(difference(pair) for pair in shown),
+        header=("pair", "difference", *ESTIMATES),
+        rows=tuple(
+            (
+                " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
+                in_unit(pair.metric, pair.difference, "+"),
+                *_estimate(pair, verdict(pair)),
+            )
+            for pair in pairs
+            if len(pairs) <= MANY or pair.differ or pair.same
+        ),
         labels=1,
         notes=(
             *([f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []),
@@ -323,26 +266,19 @@ def _differences(result: CampaignResult) -> TextTable:
     )
 
 
-DIFFERENCES = ("pair", "difference", "95 % interval", "p (corrected)", "")
-
-
-def difference(pair: CampaignPair) -> tuple[str, ...]:
-    """Return the cells of a pair under the header :data:`DIFFERENCES`."""
-    return (
-        " − ".join(pair.names),
-        in_unit(pair.metric, pair.difference, "+"),
-        interval_in_unit(pair.metric, pair.ci95),
-        p_value(pair.p_corrected),
-        verdict(pair),
-    )
-
-
 def _trends(found: Sequence[Trend]) -> TextTable:
     same = sum(not trend.differ for trend in found)
     return TextTable(
         title="Trends on the test classes",
-        header=("along", "change", "95 % interval", "p (corrected)", ""),
-        rows=tuple(_trend(trend) for trend in found),
+        header=("along", "change", *ESTIMATES),
+        rows=tuple(
+            (
+                f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}",
+                in_unit(trend.metric, trend.change, "+"),
+                *_estimate(trend, "" if not trend.differ else "rises" if trend.change > 0 else "falls"),
+            )
+            for trend in found
+        ),
         labels=1,
         notes=(
             "change of a straight line from the first label to the last; intervals and p are corrected for the trends "
@@ -352,8 +288,5 @@ def _trends(found: Sequence[Trend]) -> TextTable:
     )
 
 
-def _trend(trend: Trend) -> tuple[str, ...]:
-    ends = interval_in_unit(trend.metric, trend.ci95)
-    name = f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}"
-    word = "" if not trend.differ else "rises" if trend.change > 0 else "falls"
-    return name, in_unit(trend.metric, trend.change, "+"), ends, p_value(trend.p_corrected), word
+def _estimate(found: Pair | Trend, word: str) -> tuple[str, str, str]:
+    return interval_in_unit(found.metric, found.ci95), p_value(found.p_corrected), word

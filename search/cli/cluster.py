@@ -130,7 +130,6 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Start or resume a search or campaign on a cluster."""
-    from search.campaigns import comparable
     from search.config.recipes import any_file, is_campaign, of_its_losses
     from search.config.yaml_file import apply_settings, read_yaml
     from search.driver.ray_jobs import connected
@@ -138,7 +137,7 @@ def submit(
 
     written = read_yaml(any_file(file))
     content = apply_settings(written, settings or [])
-    submitted = submission((comparable if is_campaign(written) else of_its_losses)(content, written))
+    submitted = submission(content if is_campaign(written) else of_its_losses(content, written))
     if allow_failed:
         submitted = replace(submitted, command=f"{submitted.command} --allow-failed")
     name = submitted.name

@@ -145,7 +145,6 @@ def campaign(
             campaign_family,
             campaign_result,
             campaign_tables,
-            comparable,
             read_campaign_plans,
             record_campaign,
         )
@@ -157,8 +156,7 @@ def campaign(
         from search.report.text_table import refuse_unknown, write_output
 
         refuse_unknown(output or [])
-        content = read_campaign(file, settings or [])
-        campaign, plans = read_campaign_plans(comparable(content, read_campaign(file)), runs)
+        campaign, plans = read_campaign_plans(read_campaign(file, settings or []), runs)
         folder = CampaignFolder(runs, campaign.name)
         say([*dict.fromkeys(notice for plan in plans for notice in plan.notices)])
     outcomes = run_stages(
@@ -179,7 +177,7 @@ def campaign(
         draw_report(lambda: write_report(runs, [campaign.name]), campaign.name, messages())
     if changed and not try_to_write(lambda: record_campaign(plans, campaign, result, folder)):
         say([behind(campaign.name)])
-    tables = campaign_tables(campaign, result, settings or [])
+    tables = campaign_tables(campaign.config, result, settings or [])
     for path in output or []:
         write_output(path, campaign_csv(result), tables)
     show(result.model_dump(mode="json"), as_json, lambda: Tables(tables))

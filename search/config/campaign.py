@@ -1,6 +1,6 @@
 """The campaign file, and the searches that follow from it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -13,11 +13,9 @@ from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.sections import ConfigSection, Names
-from search.config.stage_sections import TrainOn
 from search.config.validation import Validation, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role
-from spaces.space import Value
 from trainables.mistakes import Mistakes, raise_if_any
 
 # The campaign file: a search file, the settings that vary, and the table of the results.
@@ -92,64 +90,6 @@ class TableSection(ConfigSection):
         return names
 
 
-class Printed(ConfigSection):
-    """Numbers or settings that a paper prints for cells of the table; ``left_out`` says which are missing and why.
-
-    A cell is named by a loss and a label of each axis, with spaces between.
-    """
-
-    source: str
-    cells: Mapping[str, Any]
-    left_out: str | None = None
-
-    @property
-    def notes(self) -> Iterator[str]:
-        """The notes of the table on what it quotes and what it does not."""
-        if self.cells:
-            yield f"in brackets: {self.source}"
-        if self.left_out:
-            yield f"not compared: {self.source}; {self.left_out}"
-
-
-class PublishedSection(Printed):
-    """Numbers as a paper prints them, in the unit of our tables (per cent; distances unchanged).
-
-    ``cells`` have one number per metric. ``role`` says which of our numbers they are compared with, and ``train_on``
-    whether the paper trained on all training classes or left some out for validation.
-    """
-
-    role: ConfiguredRole
-    train_on: TrainOn = "all"
-    metrics: Names
-    cells: dict[str, tuple[float, ...]]
-
-    @model_validator(mode="after")
-    def _whole(self) -> "PublishedSection":
-        if wrong := [key for key, values in self.cells.items() if len(values) != len(self.metrics)]:
-            raise ValueError(f"each cell needs {len(self.metrics)} numbers ({', '.join(self.metrics)}); see {wrong[0]}")
-        return self
-
-
-class PublishedChoicesSection(Printed):
-    """The best hyperparameters of a paper, by our names; those of the training begin with ``training.``."""
-
-    cells: dict[str, dict[str, Value]]
-
-
-class QuotedSection(ConfigSection):
-    """Rows of a paper's table without a counterpart in ours, as printed; ``null`` for a cell that is empty there."""
-
-    source: str
-    metrics: Names
-    rows: dict[str, tuple[float | None, ...]]
-
-    @model_validator(mode="after")
-    def _whole(self) -> "QuotedSection":
-        if wrong := [key for key, values in self.rows.items() if len(values) != len(self.metrics)]:
-            raise ValueError(f"each row needs {len(self.metrics)} numbers ({', '.join(self.metrics)}); see {wrong[0]}")
-        return self
-
-
 class CampaignConfig(ConfigSection):
     """A whole campaign file.
 
@@ -163,9 +103,6 @@ class CampaignConfig(ConfigSection):
     base: dict[str, Any]
     vary: dict[str, Labels] = Field(min_length=1, max_length=2)
     table: TableSection
-    published: tuple[PublishedSection, ...] = ()
-    published_choices: tuple[PublishedChoicesSection, ...] = ()
-    quoted: tuple[QuotedSection, ...] = ()
 
     def search_name(self, labels: Sequence[str]) -> str:
         """Return the name of the search at ``labels``, one per axis."""
@@ -313,7 +250,7 @@ def parse_campaign(
         raise Mistakes([*mistakes, *error.sentences]) from error
     raise_if_any(mistakes)
     campaign = Campaign(config=config, members=members)
-    raise_if_any([*_clashes(campaign), *_untested(campaign), *_unknown_cells(campaign)])
+    raise_if_any([*_clashes(campaign), *_untested(campaign)])
     return campaign
 
 
@@ -388,28 +325,4 @@ def _untested(campaign: Campaign) -> list[str]:
         configs = [member.config for member in campaign.members if member.config.metrics.test != "all"]
         if metric != VALIDATION and any(metric not in config.test_metrics for config in configs):
             sentences.append(f"table.metrics: metrics.test leaves out {metric}; add it there.")
-    return sentences
-
-
-def _unknown_cells(campaign: Campaign) -> list[str]:
-    """Return the mistakes about published numbers and choices for cells, metrics or roles that the table lacks."""
-    cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
-    known = {*campaign.config.table.metrics}
-    sentences = []
-    for position, published in enumerate(campaign.config.published):
-        unknown = [f"the cell {key!r}" for key in published.cells if key not in cells]
-        unknown += [f"the metric {name}" for name in published.metrics if name not in known]
-        if published.role not in campaign.config.table.roles:
-            unknown.append(f"the role {published.role}")
-        if unknown:
-            sentences.append(
-                f"published.{position}: the table does not have {', '.join(unknown)}; a cell is named by "
-                f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
-            )
-    for position, choices in enumerate(campaign.config.published_choices):
-        if unknown := [repr(key) for key in choices.cells if key not in cells]:
-            sentences.append(
-                f"published_choices.{position}: the campaign does not have the cell {', '.join(unknown)}; a cell is "
-                f"named by {', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
-            )
     return sentences

@@ -19,7 +19,7 @@ import torch
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
 from search.config.tables import ENGINES, PRUNERS, engine_name
-from search.driver.disk_needs import disk_needs, limit_warnings, numbers_of, slots_here, spaces_of
+from search.driver.disk_needs import MAY_NOT_FIT, check_space
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, too_tight, trials_on, wanted
@@ -29,7 +29,7 @@ from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
-from search.plan.work import Work, planned_budgets, seconds_left
+from search.plan.work import Work, numbers_of, planned_budgets, seconds_left, slots_here
 from search.selection import REPAIR
 from search.stages import Stage, study_name
 from search.study import Tally, is_blind, without_model
@@ -242,15 +242,15 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
 
 def _disk(plan: Plan) -> Iterator[CheckResult]:
     """Check the space for images, checkpoints and results on each file system."""
-    needs = disk_needs([plan])
-    for space in spaces_of(needs):
-        if space.refusal:
-            yield CheckResult(check="disk", state="failed", found=space.in_words, mend=space.refusal)
-        else:
-            state: Literal["ok", "warning"] = "warning" if space.warning else "ok"
-            yield CheckResult(check="disk", state=state, found=space.in_words, mend=space.warning or "")
-    for sentence in limit_warnings(needs):
-        yield CheckResult(check="cache", state="warning", found=sentence.rstrip("."))
+    try:
+        sentences = check_space([plan])
+    except Mistakes as mistakes:
+        mend = " ".join(mistakes.sentences)
+        yield CheckResult(check="disk", state="failed", found="there is too little room", mend=mend)
+        return
+    for sentence in sentences:
+        state: Literal["ok", "warning"] = "warning" if MAY_NOT_FIT in sentence else "ok"
+        yield CheckResult(check="disk", state=state, found=sentence.removeprefix("Disk: ").rstrip("."))
 
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:

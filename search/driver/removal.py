@@ -1,14 +1,14 @@
 """Removal of a search or campaign."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from search.driver.start_up import only_driver_of
-from search.plan.disk_usage import Usage, checkpoints_elsewhere, measure_entry
-from search.plan.ownership import MARKER, owns_checkpoints
+from search.plan.disk_usage import size_of
+from search.plan.ownership import MARKER, checkpoints_elsewhere, owns_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.secrets import expand, without_password
 from search.study import delete_studies, study_names
@@ -22,45 +22,35 @@ LAST = ("search.yaml", "campaign.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedStudies:
-    """The names of a search's studies in a database outside its folder; ``shown`` is the address without password."""
-
-    address: str
-    shown: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class SearchRemoval:
-    """Everything that belongs to one search; ``elsewhere`` is the folder of checkpoints outside the runs folder.
+    """Everything that belongs to one search, with its ``size`` in bytes.
 
-    ``kept`` says what its file names elsewhere, and is not removed because this search did not make it.
+    ``elsewhere`` and ``storage`` are the places of its checkpoints and studies outside its folder. ``kept`` says what
+    its file names elsewhere, and is not removed because this search did not make it.
     """
 
     folder: RunFolder
-    usage: Usage
+    size: int
     elsewhere: "AnyPath | None" = None
-    shared: SharedStudies | None = None
+    storage: str | None = None
     kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """The planned removal of the search or campaign in ``folder``, with all of its searches."""
+    """The planned removal of the search or campaign in ``folder``, with all of its searches.
+
+    ``size`` includes checkpoints stored elsewhere but no shared databases.
+    """
 
     folder: RunFolder
-    usage: Usage
+    size: int
     searches: tuple[SearchRemoval, ...]
 
     @property
-    def is_campaign(self) -> bool:
-        """True for a campaign, False for a single search."""
-        return self.folder not in [search.folder for search in self.searches]
-
-    @property
-    def size(self) -> int:
-        """Bytes that are freed, including checkpoints stored elsewhere but no shared databases."""
-        return sum(search.usage.total for search in self.searches) + (self.usage.size if self.is_campaign else 0)
+    def names(self) -> list[str]:
+        """The names of the searches."""
+        return [search.folder.name for search in self.searches]
 
     def carry_out(self) -> None:
         """Remove everything. If killed halfway, the removal can be planned and carried out again.
@@ -74,8 +64,8 @@ class Removal:
             for folder in folders:
                 stack.enter_context(folder.only_driver())
             for search in self.searches:
-                if search.shared and search.shared.address.startswith("postgresql"):
-                    stack.enter_context(only_driver_of([search.folder.name], search.shared.address))
+                if search.storage and search.storage.startswith("postgresql"):
+                    stack.enter_context(only_driver_of([search.folder.name], search.storage))
             for search in self.searches:
                 _remove_search(search)
             _clear(self.folder)
@@ -92,26 +82,20 @@ def plan_removal(runs: Path, name: str) -> Removal:
         Mistakes: it does not exist, is a link, or is running.
         Failure: its database or the storage of its checkpoints does not respond.
     """
-    folder = _existing(runs, name)
-    if folder.campaign.is_file():
+    names = sorted(path.name for path in runs.iterdir() if _holds(RunFolder(runs, path.name))) if runs.is_dir() else []
+    if name not in names:
+        raise Mistakes(
+            f"There is no search or campaign {name!r} in {runs}{suggestion(name, names)}; there is: "
+            f"{', '.join(names) or 'none yet'}."
+        )
+    folder, folders = RunFolder(runs, name), [RunFolder(runs, name)]
+    if is_campaign := folder.campaign.is_file():
         members = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
         folders = [member for member in members if _holds(member)]
-    else:
-        folders = [folder]
     raise_if_any([sentence for each in dict.fromkeys((folder, *folders)) for sentence in _hindrances(each)])
-    searches = tuple(_planned(each) for each in folders)
-    return Removal(folder=folder, usage=measure_entry(folder), searches=searches)
-
-
-def _existing(runs: Path, name: str) -> RunFolder:
-    entries = sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
-    names = [entry for entry in entries if _holds(RunFolder(runs, entry))]
-    if name in names:
-        return RunFolder(runs, name)
-    raise Mistakes(
-        f"There is no search or campaign {name!r} in {runs}{suggestion(name, names)}; there is: "
-        f"{', '.join(names) or 'none yet'}."
-    )
+    searches = tuple(map(_planned, folders))
+    own = size_of(folder.path) if is_campaign else 0
+    return Removal(folder=folder, size=own + sum(search.size for search in searches), searches=searches)
 
 
 def _holds(folder: RunFolder) -> bool:
@@ -122,85 +106,68 @@ def _holds(folder: RunFolder) -> bool:
     return is_folder and {*folder.path.iterdir()} <= {*folder.lock_files}
 
 
-def _hindrances(folder: RunFolder) -> list[str]:
-    """Return the reasons why ``folder`` cannot be removed: it is a link, or its search is running."""
+def _hindrances(folder: RunFolder) -> Iterator[str]:
+    """Yield the reason why ``folder`` cannot be removed: it is a link, or its search is running."""
     if folder.path.is_symlink():
-        return [
-            f"{folder.path} is a link to {folder.path.readlink()}; links are not followed, so remove the link and "
-            "its target yourself."
-        ]
-    if folder.lock_files[0].exists() and (driver := folder.driver()):
-        return [
-            f"The search {folder.name} is being run by {driver}; wait until it ends, or stop it. Nothing was removed."
-        ]
-    return []
+        yield f"{folder.path} is a link to {folder.path.readlink()}; {NOT_FOLLOWED}"
+    elif folder.lock_files[0].exists() and (driver := folder.driver()):
+        yield f"The search {folder.name} is being run by {driver}; wait until it ends, or stop it. Nothing was removed."
+
+
+NOT_FOLLOWED = "links are not followed, so remove the link and its target yourself."
 
 
 def _planned(folder: RunFolder) -> SearchRemoval:
+    size = size_of(folder.path)
     if not folder.config.is_file():  # left by a killed removal
-        return SearchRemoval(folder=folder, usage=measure_entry(folder))
-    usage, elsewhere, kept = measure_entry(folder), None, []
+        return SearchRemoval(folder=folder, size=size)
+    elsewhere, kept = None, []
     try:
-        elsewhere = checkpoints_elsewhere(folder)
+        elsewhere = _own_checkpoints(folder)
+        size += 0 if elsewhere is None else size_of(elsewhere)
     except Mistakes as error:
-        usage = replace(usage, elsewhere=None)
         kept.append(f"The checkpoints elsewhere are kept: {error.sentences[0]}")
-    if isinstance(elsewhere, Path) and elsewhere.parent.is_symlink():
-        raise Mistakes(
-            f"{elsewhere.parent} is a link; links are not followed, so remove the link and its target yourself."
-        )
-    if elsewhere is not None and (reason := _why_checkpoints_stay(folder, elsewhere)):
-        kept.append(f"The checkpoints in {without_password(str(elsewhere))} are kept: {reason}.")
-        usage, elsewhere = replace(usage, elsewhere=None), None
-    if usage.elsewhere and usage.elsewhere.problem:
+    except Exception as error:  # each storage library has its own error types
         raise Failure(
-            f"The checkpoints of {folder.name} at {usage.elsewhere.address} cannot be read "
-            f"({usage.elsewhere.problem}); check that this machine can reach them and run the command again. Nothing "
-            "was removed."
-        )
+            f"The checkpoints of {folder.name} elsewhere cannot be read ({without_password(str(error))}); check that "
+            "this machine can reach them and run the command again. Nothing was removed."
+        ) from error
     storage = addresses_in(stored_config(folder)).get(STORAGE)
     record = started(folder.path)
     if storage is not None and (record is None or record.addresses.get(STORAGE) != storage):
         kept.append(f"The studies in {without_password(str(storage))} are kept: you did not start this search here.")
         storage = None
-    shared = _shared_studies(folder, storage) if storage else None
-    return SearchRemoval(folder=folder, usage=usage, elsewhere=elsewhere, shared=shared, kept=tuple(kept))
+    storage = None if storage is None else expand(storage)
+    if storage is not None:
+        study_names(storage, folder.name)  # raises if the database does not respond
+    return SearchRemoval(folder=folder, size=size, elsewhere=elsewhere, storage=storage, kept=tuple(kept))
 
 
-def _why_checkpoints_stay(folder: RunFolder, trials: AnyPath) -> str | None:
-    """Return why the checkpoints ``trials`` elsewhere are not removed; None if this search made their folder.
+def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
+    """Return the checkpoints of a search outside its folder; None if there are none.
 
     Raises:
-        Failure: their storage does not respond.
+        Mistakes: they are kept, since their folder is a link, not allowed, or not made by this search.
+        Exception: any error raised by the storage backend.
     """
-    try:
-        check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
-        if not ask(trials, trials.parent.exists) or owns_checkpoints(folder, trials):
-            return None
-    except Mistakes as error:
-        return error.sentences[0].removesuffix(".")
-    except Exception as error:  # each storage library has its own error types
-        raise Failure(
-            f"The checkpoints of {folder.name} at {without_password(str(trials))} cannot be read "
-            f"({type(error).__name__}: {error}); check that this machine can reach them and run the command again. "
-            "Nothing was removed."
-        ) from error
-    return f"the marker {MARKER} beside them does not name this search"
-
-
-def _shared_studies(folder: RunFolder, storage: str) -> SharedStudies:
-    address = expand(storage)
-    names = tuple(study_names(address, folder.name))
-    return SharedStudies(address=address, shown=without_password(storage), names=names)
+    trials = checkpoints_elsewhere(folder)
+    if trials is None:
+        return None
+    if isinstance(trials, Path) and trials.parent.is_symlink():
+        raise Mistakes(f"{trials.parent} is a link; {NOT_FOLLOWED}")
+    check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
+    if ask(trials, trials.parent.exists) and not owns_checkpoints(folder, trials):
+        raise Mistakes(f"the marker {MARKER} beside {without_password(str(trials))} does not name this search.")
+    return trials
 
 
 def _remove_search(search: SearchRemoval) -> None:
     folder = search.folder
     for name in FIRST:
-        if name != "study.db" or search.shared is None:
+        if name != "study.db" or search.storage is None:
             _remove(folder.path / name)
-    if search.shared is not None:
-        delete_studies(search.shared.address, folder.name)
+    if search.storage is not None:
+        delete_studies(search.storage, folder.name)
     if search.elsewhere is not None:
         _remove_elsewhere(search.elsewhere)
     _clear(folder)
@@ -238,8 +205,3 @@ def _remove_elsewhere(trials: AnyPath) -> None:
     with suppress(Exception):  # it is not empty, or the storage has no folders
         parent = trials.parent
         parent.rmdir() if isinstance(parent, Path) else parent.fs.rmdir(parent.path)
-
-
-def names_of(searches: Sequence[SearchRemoval]) -> list[str]:
-    """Return the names of the searches."""
-    return [search.folder.name for search in searches]

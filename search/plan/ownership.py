@@ -1,16 +1,45 @@
 """Ownership of the folders that a search makes outside of its runs folder, which only their own search may remove."""
 
 import json
+import os
 import uuid
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from search.plan.disk_usage import checkpoints_elsewhere
-from search.plan.runs import RunFolder
-from trainables.files import DAMAGED, read_whole, write_json, write_text
+from search.plan.runs import RunFolder, stored_config
+from search.secrets import without_password
+from search.trust import CHECKPOINTS
+from trainables.files import DAMAGED, as_path, read_whole, write_json, write_text
+from trainables.mistakes import Mistakes
 from trainables.storage import AnyPath, ask
 
 MARKER = "holdout.json"
 """The file in a folder of checkpoints that says which search made it."""
+
+
+def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
+    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
+
+    Raises:
+        Mistakes: its address is not one that can be used here.
+    """
+    try:
+        config: Mapping[str, Any] = stored_config(folder)
+        address = config["checkpoints"]["storage_path"]
+    except (Mistakes, LookupError, TypeError):  # written by an older version
+        return None
+    if not isinstance(address, str):
+        return None
+    try:
+        trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
+        inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
+    except Exception as error:  # each storage library has its own error types
+        raise Mistakes(
+            f"{CHECKPOINTS} of {folder.name} is {without_password(address)!r}, which cannot be used "
+            f"({type(error).__name__}: {error}); correct the address, or install its library."
+        ) from error
+    return None if inside else trials
 
 
 def mark_checkpoints(folder: RunFolder) -> None:

@@ -1,15 +1,20 @@
-"""The remaining epochs and seconds of training."""
+"""The planned trials: their epochs and seconds of training, how many run at once, and the size of their models."""
 
+import math
+import os
 import statistics
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from search.config.search_config import SearchConfig
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage, search_of, study_name
 from search.study import Budget, Tally
 from search.trials import epochs_of
+from trainables.losses import loss_row
+from trainables.models.backbones import backbone
 
 RECENT = 50
 """The number of a loss's last epochs from which the duration of the next one is predicted."""
@@ -75,6 +80,48 @@ def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
         ),
         Stage.TEST: Budget(trials=2 * final),
     }
+
+
+# The size of a model, and the trials at once.
+
+NUMBER = 4
+"""Bytes per weight."""
+
+
+def model_bytes(plan: Plan, loss: str) -> int:
+    """Return the size of a model file: the network's weights and the loss's proxies.
+
+    What a user-defined training saves is not known before it does, and counts as nothing.
+    """
+    config = plan.config
+    if config.trainable is not None:
+        return 0
+    numbers = numbers_of(config)
+    if loss_row(config.loss(loss).key).proxy_lr is not None:
+        proxies = plan.spaces[loss].default.get("proxies_per_class", 1)
+        classes = math.ceil((len(plan.split.train) + len(plan.split.validation)) / plan.split.merge)
+        assert isinstance(proxies, int)
+        numbers += proxies * classes * config.model.dimensions
+    return NUMBER * numbers
+
+
+def numbers_of(config: SearchConfig) -> int:
+    """Return the number of weights of the network; a user-defined network is built to count them."""
+    row, model = backbone(config.model.backbone), config.model
+    if row.numbers is not None and model.head == "linear":
+        return row.numbers * (not model.is_frozen) + (model.features + 1) * model.dimensions
+    from trainables.models import EmbeddingModel  # the check of such a network has imported torch already
+
+    network = EmbeddingModel(replace(model, weights=None, freeze=None))
+    learned = network.head if model.is_frozen else network
+    return sum(tensor.numel() for tensor in learned.state_dict().values())
+
+
+def slots_here(config: SearchConfig) -> int:
+    """Return the number of trials that run at once on this machine; counts one GPU, since counting them needs torch."""
+    cpus = (os.cpu_count() or 1) / config.resources.cpus_per_trial
+    slots = 1 if config.resources.gpus_per_trial else max(1, int(cpus))
+    return min(slots, config.search.max_concurrent or slots)
 
 
 class Pace:

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from search.report.compared import Comparison, Pair
 from search.report.results import NoiseSummary
 from search.report.rows import Row
-from search.report.statistics import LEVEL, Standing
-from search.report.text_table import NOTHING
+from search.report.statistics import LEVEL
 from search.stages import Role
 from spaces.space import Value, value_text
 from trainables.mistakes import counted
@@ -26,22 +25,6 @@ def _end(value: float, digits: int) -> str:
 def parameters(params: Mapping[str, Value]) -> str:
     """Return hyperparameters in one line."""
     return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
-
-
-RANKS = ("wins", "sum of ranks", "mean", "deviation")
-RANKS_BESIDE = "in brackets: the ranks of the published numbers"
-
-
-def ranks_beside(standing: Standing, published: Standing | None) -> tuple[str, ...]:
-    """Return a loss's cells for the columns :data:`RANKS`, those of the ``published`` numbers in brackets."""
-    if published is None:
-        return _ranks(standing)
-    return tuple(f"{ours} ({theirs})" for ours, theirs in zip(_ranks(standing), _ranks(published), strict=True))
-
-
-def _ranks(standing: Standing) -> tuple[str, ...]:
-    deviation = NOTHING if standing.std is None else f"{standing.std:.2f}"
-    return str(standing.wins), f"{standing.total:g}", f"{standing.mean:.2f}", deviation
 
 
 # Rows and pairs of a comparison.

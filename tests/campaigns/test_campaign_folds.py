@@ -47,27 +47,27 @@ def dealt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, 
 
 def test_each_fold_has_its_own_validation_and_test(dealt: tuple[Campaign, CampaignResult, Path]) -> None:
     _, result, runs = dealt
-    assert {model.search for model in result.folds} == {"dealt-folds"}, "a fixed part has no folds"
-    found = {(model.training, model.fold): model for model in result.folds}
-    assert found.keys() == {(training, fold) for training in (1, 2) for fold in (1, 2, 3)}
+    assert {cell.coordinates["protocol"] for cell in result.folds} == {"folds"}, "a fixed part has no folds"
+    found = {tuple(cell.coordinates[key] for key in ("training", "fold", "metric")): cell.mean for cell in result.folds}
     (opening,) = json.loads((runs / "dealt-folds" / "test.json").read_text())["openings"]
     seeds = sorted({score["seed"] for score in opening["scores"]}, key=[s["seed"] for s in opening["scores"]].index)
-    for score in opening["scores"]:
-        model = found[seeds.index(score["seed"]) + 1, score["fold"]]
-        assert model.test == {"recall_at_1": score["metrics"]["recall_at_1"]}
+    assert {key: mean for key, mean in found.items() if key[2] == "recall_at_1"} == {
+        (str(seeds.index(score["seed"]) + 1), str(score["fold"]), "recall_at_1"): score["metrics"]["recall_at_1"]
+        for score in opening["scores"]
+    }
+    assert {key[:2] for key in found} == {(str(training), str(fold)) for training in (1, 2) for fold in (1, 2, 3)}
     entry = json.loads((runs / "dealt-folds" / "summary.json").read_text())["losses"]["pnp"]["default"]
-    assert sorted(model.validation or 0 for model in result.folds) == sorted(entry["final"]["values"])
-    mean = fmean(model.test["recall_at_1"] for model in result.folds)
+    validated = [mean or 0 for key, mean in found.items() if key[2] == "validation"]
+    assert sorted(validated) == sorted(entry["final"]["values"])
+    mean = fmean(mean or 0 for key, mean in found.items() if key[2] == "recall_at_1")
     assert mean == pytest.approx(entry["test"]["recall_at_1"]["mean"])
 
 
 def test_the_table_has_a_row_a_fold(dealt: tuple[Campaign, CampaignResult, Path]) -> None:
     campaign, result, _ = dealt
-    (table,) = [table for table in campaign_tables(campaign, result, []) if table.title == "Folds"]
+    (table,) = [table for table in campaign_tables(campaign.config, result) if table.title == "Folds"]
     assert table.header == ("loss", "training", "fold", "validation", "recall_at_1")
-    model = result.folds[-1]
-    assert model.validation is not None
-    per_cent = [f"{100 * value:.2f}" for value in (model.validation, model.test["recall_at_1"])]
+    per_cent = [f"{100 * (cell.mean or 0):.2f}" for cell in result.folds[-2:]]
     assert table.rows[-1] == ("pnp", "2", "3", *per_cent)
     assert len(table.rows) == FOLDS * SEEDS
     assert study(campaign.config, result).tables[0] == table, "in the report too"

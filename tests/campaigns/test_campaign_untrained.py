@@ -14,7 +14,7 @@ from support.serving import asked
 from search.campaigns import campaign_report
 from search.campaigns.cells import CampaignResult
 from search.campaigns.result import campaign_family, campaign_result
-from search.campaigns.tables import campaign_csv, campaign_tables
+from search.campaigns.tables import campaign_csv, campaign_tables, row_name
 from search.config.campaign import Campaign, parse_campaign
 from search.plan.runs import CampaignFolder
 from search.plan.search import search_so_far
@@ -67,7 +67,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def test_the_table_begins_with_the_networks_without_training(finished: Finished) -> None:
     _, campaign, result, summaries = finished
-    table = campaign_tables(campaign, result, [])[0]
+    table = campaign_tables(campaign.config, result)[0]
     assert [row[0] for row in table.rows] == ["untrained", "whitened", "pnp", "proxy_anchor"]
     for summary in summaries:
         assert summary.untrained is not None
@@ -80,18 +80,18 @@ def test_the_table_begins_with_the_networks_without_training(finished: Finished)
 
 
 def test_each_tuned_loss_is_paired_with_the_untrained_network_of_its_search(finished: Finished) -> None:
-    _, _, result, _ = finished
+    _, campaign, result, _ = finished
     against = [pair for pair in result.pairs if pair.second.role is Role.BASELINE]
     assert {(pair.first.search, pair.first.loss, pair.second.search, pair.second.loss) for pair in against} == {
         (search, loss, search, "untrained") for search in ("sizes-4", "sizes-8") for loss in ("pnp", "proxy_anchor")
     }
-    assert all(pair.names[1].startswith("untrained") for pair in against)
+    assert row_name(campaign.config, result, against[0].second).startswith("untrained ")
     assert not [warning for warning in result.warnings if "chosen after" in warning]
 
 
 def test_a_sentence_for_each_row_says_whether_training_helped(finished: Finished) -> None:
     _, campaign, result, _ = finished
-    notes = campaign_tables(campaign, result, [])[0].notes
+    notes = campaign_tables(campaign.config, result)[0].notes
     told = [note for note in notes if "the untrained network (" in note or "from the untrained network" in note]
     assert len(told) == 4
 

@@ -1,5 +1,6 @@
 """Campaign files: every one that comes with the project, and mistakes made on purpose."""
 
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,96 +11,41 @@ from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
 from support.made_search import frozen_selection
 from support.small_search import draw_folder
-from support.summaries import improvements, made_loss, made_row, made_summary, plain_statistics
-from support.trees import Trees, on_tree
+from support.summaries import blank_summaries, improvements, made_loss, made_row, made_summary, plain_statistics
+from support.trees import Trees, on_tree, shipped_campaign, shipped_file
 from support.widths import WIDTHS, check
 
-from search.campaigns.cells import campaign_table, columns_of, measured
-from search.campaigns.comparisons import campaign_curves, measured_mean, published_number, search_axes, standings
+from search.campaigns.cells import data_axes, measured
+from search.campaigns.comparisons import campaign_curves, search_axes
 from search.campaigns.prepare import read_campaign_plans
+from search.campaigns.tables import campaign_table
 from search.config.campaign import VALIDATION, Campaign, parse_campaign, read_config, recipes_of
 from search.config.recipes import campaigns, recipes
 from search.config.yaml_file import read_yaml
-from search.plan.checks.parts import spaces_of
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
-from search.report.formats import ranks_beside
 from search.report.loss_results import LossSummary
+from search.report.results import Summary
 from search.report.statistics import over_seeds
+from search.report.text_table import TextTable
 from search.selection.ledger import Ledger
-from search.stages import Role
 from trainables.files import write_json
-from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes
 
 SMALL = [name for name, path in campaigns().items() if not recipes_of(read_config(read_yaml(path)))]
 OTHERS = ("mpa-losses-", "pnp-losses-")  # comparisons that loss-benchmark stands for
 
 
-def data_of(recipe: str) -> str:
-    name: str = read_yaml(recipes()[recipe])["dataset"]["name"]
-    return name
-
-
-def shipped_file(name: str, trees: Trees) -> dict[str, Any]:
-    content = read_yaml(campaigns()[name])
-    if "recipe" in content:
-        content["base"]["dataset"] = on_tree(trees, data_of(content["recipe"]))
-    for labels in content["vary"].values():
-        for settings in labels.values():
-            if "recipe" in settings:
-                settings["dataset"] = on_tree(trees, data_of(settings["recipe"]))
-    return content
-
-
-def shipped(name: str, trees: Trees) -> Campaign:
-    return parse_campaign(shipped_file(name, trees))
-
-
 @pytest.mark.parametrize("name", campaigns())
 def test_every_campaign_is_made_of_search_files(name: str, trees: Trees) -> None:
     """Parsing refuses labels that clash, cells that do not exist and metrics that are not computed."""
-    campaign = shipped(name, trees)
+    campaign = shipped_campaign(name, trees)
     assert campaign.name == name
     names = [member.config.name for member in campaign.members]
     assert len(set(names)) == len(names)
-    assert bool(campaign.config.published) <= (name not in SMALL), "a paper's numbers beside another setting"
     for member in campaign.members:
         assert member.config.tracking.experiment == name
-
-
-@pytest.mark.parametrize("name", campaigns())
-def test_published_numbers_are_numbers_of_a_paper(name: str, trees: Trees) -> None:
-    """Each stands beside exactly one of ours, is a share, and grows with k where it has to, on each test list."""
-    campaign = shipped(name, trees)
-    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
-    found = [cell for cell in measured(campaign, blank) if cell.published is not None]
-    assert len(found) == sum(
-        len(values) for published in campaign.config.published for values in published.cells.values()
-    )
-    assert all(0 < cell.published < 1 for cell in found if cell.published is not None)
-    for published in campaign.config.published:
-        recalls = [(position, *split_subset(metric)) for position, metric in enumerate(published.metrics)]
-        for values, subset in product(published.cells.values(), {subset for _, _, subset in recalls}):
-            row = [
-                values[position] for position, metric, of in recalls if metric.startswith("recall_at_") and of == subset
-            ]
-            assert row == sorted(row)
-
-
-@pytest.mark.parametrize("name", campaigns())
-def test_quoted_numbers_are_shares_that_grow_with_k(name: str, trees: Trees) -> None:
-    for quoted in shipped(name, trees).config.quoted:
-        by_subset: dict[str | None, list[int]] = {}
-        for position, (metric, subset) in enumerate(map(split_subset, quoted.metrics)):
-            if metric.startswith("recall_at_") and VALIDATION not in quoted.metrics:
-                by_subset.setdefault(subset, []).append(position)
-        for values in quoted.rows.values():
-            assert all(value is None or 0 < value < 100 for value in values)
-            for positions in by_subset.values():
-                row = [value for position in positions if (value := values[position]) is not None]
-                assert row == sorted(row)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -325,23 +271,28 @@ def test_a_damaged_result_is_a_sentence(folder: CampaignFolder, content: str) ->
     assert said.endswith("; `holdout campaign` with the campaign's file writes it again.")
 
 
+def table_of(campaign: Campaign, summaries: Sequence[Summary], notes: Sequence[str] = ()) -> TextTable:
+    return campaign_table(campaign.config, data_axes(campaign), [*measured(campaign, summaries)], "title", notes)
+
+
+def summaries_of(campaign: Campaign, *losses: Mapping[str, LossSummary]) -> list[Summary]:
+    """The summaries of the campaign's searches, in order."""
+    return [made_summary(of, member.config.name) for of, member in zip(losses, campaign.members, strict=True)]
+
+
 def test_the_table_has_the_shape_that_is_asked_for() -> None:
-    published = {"source": "p", "role": "tuned", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
     table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["tuned"]}
-    campaign = parse_campaign(tiny(table=table, published=[published]))
+    campaign = parse_campaign(tiny(table=table))
     number = over_seeds([0.5, 0.6])
     entry = made_loss(
         tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(("recall_at_1", "dists_intra"), number))
     )
-    summaries = [made_summary({"mpa": entry, "pnp": entry}), made_summary({"mpa": entry, "pnp": made_loss()})]
-    found = campaign_table(campaign, measured(campaign, summaries), "title", ["a note"])
+    summaries = summaries_of(campaign, {"mpa": entry, "pnp": entry}, {"mpa": entry, "pnp": made_loss()})
+    found = table_of(campaign, summaries, ["a note"])
     columns = [f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")]
     assert found.header == ("K", *columns)
     three = ("55.00 ± 7.07", "55.00 ± 7.07", "0.550 ± 0.071")
-    assert found.rows == (
-        ("1", *three, *three),
-        ("2", "55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"),
-    )
+    assert found.rows == (("1", *three, *three), ("2", *three, "–", "–", "–"))
     assert found.notes == ("configuration tuned", "a note")
 
 
@@ -355,50 +306,45 @@ def test_the_best_of_a_test_metric_is_bold_but_not_in_a_sweep() -> None:
         number = over_seeds([mean, mean])
         return made_loss(tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(metrics[1:], number)))
 
-    summaries = [
-        made_summary({"mpa": entry(0.5), "pnp": entry(0.6)}),
-        made_summary({"mpa": entry(0.7), "pnp": entry(0.6)}),
-    ]
-    found = campaign_table(campaign, measured(campaign, summaries), "title", [])
+    losses = {"mpa": entry(0.5), "pnp": entry(0.6)}, {"mpa": entry(0.7), "pnp": entry(0.6)}
+    found = table_of(campaign, summaries_of(campaign, *losses))
     assert {(found.rows[row][0], found.header[column]) for row, column in found.best} == {
         ("pnp", "16\nrecall_at_1"),
         ("mpa", "32\nrecall_at_1"),
     }
     down = {"rows": ["size"], "metrics": metrics, "roles": ["tuned"]}
     other_images = parse_campaign(tiny(vary=vary, table=down))
-    assert not campaign_table(other_images, measured(other_images, summaries), "title", []).best
+    assert not table_of(other_images, summaries_of(other_images, *losses)).best
     swept = parse_campaign(tiny(table={"rows": ["loss"], "metrics": metrics, "roles": ["tuned"]}))
-    assert not campaign_table(swept, measured(swept, summaries), "title", []).best
+    assert not table_of(swept, summaries_of(swept, *losses)).best
 
 
 def test_the_table_s_numbers_are_whole_at_every_width() -> None:
-    published = {"source": "p", "role": "tuned", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
     metrics = [VALIDATION, "recall_at_1", "recall_at_2", "recall_at_4", "map_at_r", "nmi", "dists_intra"]
     table = {"rows": ["loss", "K"], "metrics": metrics, "roles": ["tuned", "default"]}
-    campaign = parse_campaign(tiny(table=table, published=[published]))
+    campaign = parse_campaign(tiny(table=table))
     numbers = {metric: over_seeds([0.5 + rank / 97, 0.6 + rank / 89]) for rank, metric in enumerate(metrics)}
     entry = made_loss(tuned=made_row(confirmed=plain_statistics(numbers[VALIDATION]), test=numbers))
-    summaries = [made_summary({"mpa": entry, "pnp": entry})] * 2
+    summaries = summaries_of(campaign, *[{"mpa": entry, "pnp": entry}] * 2)
     for width in WIDTHS:
-        check([campaign_table(campaign, measured(campaign, summaries), "title", ["a note of 0.1234"])], width)
+        check([table_of(campaign, summaries, ["a note of 0.1234"])], width)
 
 
 def test_what_follows_from_the_row_makes_no_column() -> None:
     vary = {"method": {"a": {"losses": ["mpa"]}, "b": {"losses": ["pnp"]}}, "size": {"8": {}, "16": {}}}
     campaign = parse_campaign(tiny(vary=vary, table={"rows": ["method"]}))
-    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
-    cells = measured(campaign, blank)
-    assert columns_of(campaign, [cell.coordinates for cell in cells]) == ["size", "configuration"]
-    assert [row[0] for row in campaign_table(campaign, cells, "title", []).rows] == ["a", "b"]
+    found = table_of(campaign, blank_summaries(campaign))
+    assert found.header == ("method", *("\n".join(column) for column in product(("8", "16"), ("default", "tuned"))))
+    assert [row[0] for row in found.rows] == ["a", "b"]
 
 
 def test_only_studies_of_the_search_itself_have_curves(trees: Trees) -> None:
-    ways = {name: search_axes(shipped(name, trees)) for name in campaigns()}
+    ways = {name: search_axes(shipped_campaign(name, trees)) for name in campaigns()}
     assert {name: axes for name, axes in ways.items() if axes} == {
-        "fixed-validation": ["sampler"],
-        "fixed-validation-cub200": ["sampler"],
-        "hyperparameter-search": ["sampler"],
-        "hyperparameter-search-cub200": ["sampler"],
+        "fixed-validation": ("sampler",),
+        "fixed-validation-cub200": ("sampler",),
+        "hyperparameter-search": ("sampler",),
+        "hyperparameter-search-cub200": ("sampler",),
     }
 
 
@@ -430,45 +376,3 @@ def test_curves_are_means_over_the_other_axis_and_cost_what_they_cost() -> None:
     assert {way: (curve.against, curve.cost_ratio) for way, curve in found.items()} == {
         "random": (None, None), "tpe": ("random", None), "qmc": ("random", None),
     }  # fmt: skip
-
-
-def test_the_tournament_of_the_printed_numbers_is_the_thesis_s(trees: Trees) -> None:
-    """Table 11 follows from Tables 6 to 8; the loss that only some searches have takes no part."""
-    campaign = shipped("loss-benchmark-cub200", trees)
-    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
-    printed = [cell.model_copy(update={"mean": cell.published}) for cell in measured(campaign, blank)]
-    tournament = standings(campaign, printed, Role.DEFAULT)
-    assert tournament is not None
-    found = {standing.loss: standing for standing in tournament.standings}
-    assert {loss: standing.total for loss, standing in found.items()} == {
-        "proxy_anchor": 12, "soft_triple": 38, "multi_similarity": 51, "contrastive": 52, "lifted_structure": 54,
-        "margin": 70, "arcface": 79, "proxy_nca": 81, "triplet": 103, "npair": 120,
-    }  # fmt: skip
-    assert round(found["triplet"].mean, 2) == 8.58
-    assert round(found["multi_similarity"].std or 0, 2) == 2.05
-    assert standings(campaign, printed[:-4], Role.DEFAULT) is None
-    assert standings(campaign, measured(campaign, blank), Role.DEFAULT, published_number) == tournament
-
-
-def test_printed_ranks_and_choices_stand_beside_ours(trees: Trees) -> None:
-    """Of the paper's own numbers, so that every rank is printed twice."""
-    campaign = shipped("loss-benchmark-cub200", trees)
-    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
-    printed = [cell.model_copy(update={"mean": cell.published}) for cell in measured(campaign, blank)]
-    ours, theirs = (standings(campaign, printed, Role.DEFAULT, of) for of in (measured_mean, published_number))
-    assert ours is not None
-    assert theirs is not None
-    assert ranks_beside(ours.standings[8], theirs.standings[8]) == ("0 (0)", "103 (103)", "8.58 (8.58)", "0.51 (0.51)")
-    assert ranks_beside(ours.standings[8], None) == ("0", "103", "8.58", "0.51")
-    assert ranks_beside(ours.standings[0], theirs.standings[0])[0] == "12 (12)", "the first has won all experiments"
-
-
-def test_a_published_choice_names_what_the_campaign_searches(trees: Trees) -> None:
-    campaign = shipped("hyperparameter-search-cub200", trees)
-    (member, _) = campaign.members
-    spaces = spaces_of(member.config)
-    (choices,) = campaign.config.published_choices
-    for key, params in choices.cells.items():
-        space = spaces[key.split()[0]].searched
-        assert params.keys() == space.keys()
-        assert all(space[name].contains(value) for name, value in params.items())

@@ -14,7 +14,6 @@ base: {dataset: {name: glyphs}, losses: [pnp]}
 vary: {dim: {small: {model.embedding_dim: 8}, large: {model.embedding_dim: 16}}}
 table: {rows: [loss]}
 """
-PRINTED = "source: x, role: tuned, metrics: [recall_at_1]"
 
 ROWS = [
     ("vary: {}", "vary: must have at least one entry; it is {}."),
@@ -54,14 +53,6 @@ ROWS = [
     ("table: {rows: [loss, loss]}", "table.rows: loss is given more than once; keep one of each."),
     ("table: {rows: [loss], metrics: [zebra]}", "table.metrics: zebra is not known; choose one of recall_at_k"),
     ("table: {rows: [loss], roles: [zebra]}", "table.roles: must be 'default' or 'tuned'; it is 'zebra'."),
-    ("published: 3", "published: must be a list; it is 3."),
-    (f"published: [{{{PRINTED}, cells: {{pnp small: [1, 2]}}}}]", "published: each cell needs 1 numbers (recall_at_1); see pnp small"),
-    (f"published: [{{{PRINTED}, cells: {{zebra small: [1]}}}}]", "published.0: the table does not have the cell 'zebra small'"),
-    (f"published: [{{{PRINTED}, cells: {{pnp small: [.nan]}}}}]", "published.0.cells.pnp small: must be finite; it is nan."),
-    (f"published: [{{{PRINTED}, cells: {{pnp small: [a]}}}}]", "published.0.cells.pnp small: must be a number; it is 'a'."),
-    ("published: [{source: x, role: tuned, metrics: [nmi], cells: {pnp small: [1]}}]", "published.0: the table does not have the metric nmi"),
-    ("published_choices: [{source: x, cells: {zebra small: {scale: 8}}}]", "published_choices.0: the campaign does not have the cell 'zebra small'; a cell is named by loss, dim, such as 'pnp large'"),
-    ("quoted: [{source: x, metrics: [recall_at_1], rows: {a: [1, 2]}}]", "quoted: each row needs 1 numbers (recall_at_1); see a"),
     ("nope: 3", "nope: no such section; remove it."),
 ]
 

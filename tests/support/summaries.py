@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from search.config.campaign import Campaign
 from search.report.loss_results import Incumbent, LossSummary, TrialCounts
 from search.report.results import SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedStatistics
@@ -39,6 +40,14 @@ def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields
             **fields,
         }
     )
+
+
+def blank_summaries(campaign: Campaign) -> list[Summary]:
+    """Return the summaries of a campaign's searches before their first trials."""
+    return [
+        made_summary(dict.fromkeys(member.config.loss_names, made_loss()), member.config.name)
+        for member in campaign.members
+    ]
 
 
 def _named(entry: LossSummary, names: Mapping[str, str]) -> LossSummary:

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from search.config.campaign import parse_campaign
+from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import read_campaign, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
@@ -204,6 +204,27 @@ def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[i
 def on_tree(trees: Trees, name: str) -> dict[str, Any]:
     """Return what a ``dataset`` section adds for a small tree of the data set ``name``."""
     return {"root": str(trees(name)), "subset": True}
+
+
+def shipped_file(name: str, trees: Trees) -> dict[str, Any]:
+    """Return a shipped campaign file on small trees of its recipes' data sets."""
+
+    def of_recipe(recipe: str) -> dict[str, Any]:
+        return on_tree(trees, read_yaml(recipes()[recipe])["dataset"]["name"])
+
+    content = read_campaign(Path(name))
+    if "recipe" in content:
+        content["base"]["dataset"] = of_recipe(content["recipe"])
+    for labels in content["vary"].values():
+        for settings in labels.values():
+            if "recipe" in settings:
+                settings["dataset"] = of_recipe(settings["recipe"])
+    return content
+
+
+def shipped_campaign(name: str, trees: Trees) -> Campaign:
+    """Return a shipped campaign on small trees."""
+    return parse_campaign(shipped_file(name, trees))
 
 
 def recipe_on(trees: Trees, name: str) -> SearchConfig:

@@ -69,5 +69,5 @@ def test_a_sync_shows_the_campaign_above_its_searches_once(tmp_path: Path) -> No
         "table.md",
         "table.csv",
     }
-    assert whole.data.metrics["epochs/search"] == result.epochs.search
+    assert whole.data.metrics["epochs/search"] == result.epochs["search"]
     assert "| one" in whole.data.tags["mlflow.note.content"]

@@ -1,0 +1,139 @@
+"""The papers' numbers in `examples/papers/published`, and the command that shows a campaign beside them."""
+
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.summaries import blank_summaries
+from support.trees import Trees, make_tree, shipped_campaign
+
+from examples.papers.published import FILES, main, printed
+from search.campaigns.cells import CampaignResult, Cell, data_axes, measured
+from search.campaigns.comparisons import standings
+from search.config.campaign import Campaign, parse_campaign
+from search.config.recipes import read_campaign
+from search.config.yaml_file import read_yaml
+from search.plan.checks.parts import spaces_of
+from search.plan.runs import CampaignFolder
+from search.report.statistics import Tournament
+from search.stages import Role
+from trainables.metrics.table import split_subset
+
+
+def place(cell: Cell) -> tuple[str, ...]:
+    *labels, role, metric = cell.coordinates.values()
+    return " ".join(labels), role, metric
+
+
+def cells_of(campaign: Campaign) -> list[Cell]:
+    """The cells of a campaign with the paper's number instead of ours."""
+    numbers = {(row["cell"], row["configuration"], row["metric"]): row["published"] for row in printed(campaign.name)}
+    blank = measured(campaign, blank_summaries(campaign))
+    return [cell.model_copy(update={"mean": numbers.get(place(cell))}) for cell in blank]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_number_belongs_to_one_cell_of_the_campaign(name: str, trees: Trees) -> None:
+    ours = Counter(map(place, measured(campaign := shipped_campaign(name, trees), blank_summaries(campaign))))
+    theirs = Counter((row["cell"], row["configuration"], row["metric"]) for row in printed(name))
+    assert theirs <= ours
+    assert theirs.total() > 0
+
+
+def sections(name: str) -> list[tuple[list[str], list[list[float | None]]]]:
+    content: dict[str, list[dict[str, Any]]] = read_yaml(FILES[name])
+    found = [*content["published"], *content.get("quoted", [])]
+    return [(entry["metrics"], [*(entry.get("cells") or entry["rows"]).values()]) for entry in found]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_numbers_are_shares_that_grow_with_k_on_each_test_list(name: str) -> None:
+    for metrics, rows in sections(name):
+        assert all(len(row) == len(metrics) for row in rows)
+        assert all(value is None or 0 < value < 100 for row in rows for value in row)
+        split = [split_subset(metric) for metric in metrics]
+        for row, subset in product(rows, {subset for _, subset in split}):
+            pairs = zip(split, row, strict=True)
+            recalls = [
+                value for (metric, of), value in pairs if of == subset and metric.startswith("recall_at_") and value
+            ]
+            assert "validation" in metrics or recalls == sorted(recalls)
+
+
+@pytest.mark.parametrize("name", ["hyperparameter-search-cub200", "fixed-validation-cub200"])
+def test_the_optima_are_the_printed_ones_and_are_searched(name: str, trees: Trees) -> None:
+    (choices,) = read_yaml(FILES[name])["published_choices"]
+    soft_triple = {"margin": 0.4, "scale": 78, "training.proxy_lr": 5e-5, "tau": 0.4}
+    assert choices["cells"] == {
+        "multi_similarity coordinate": {"margin": 0.8, "pos_scale": 18, "neg_scale": 76, "epsilon": 0.4},
+        "soft_triple coordinate": {**soft_triple, "gamma": pytest.approx(1 / 58, abs=1e-5)},
+        "proxy_anchor coordinate": {"margin": 0.1, "scale": 32},
+    }
+    spaces = spaces_of(shipped_campaign(name, trees).members[0].config)
+    for key, params in choices["cells"].items():
+        searched = spaces[key.split()[0]].searched
+        assert params.keys() == searched.keys()
+        assert all(searched[name].contains(value) for name, value in params.items())
+
+
+def tournament_of(campaign: Campaign) -> Tournament:
+    found = standings(campaign.config, data_axes(campaign), cells_of(campaign), Role.DEFAULT)
+    assert found is not None
+    return found
+
+
+def test_the_printed_tournament_is_the_thesis_s(trees: Trees) -> None:
+    """Table 11 follows from Tables 6 to 8; the loss that only some searches have takes no part."""
+    found = {
+        standing.loss: standing
+        for standing in tournament_of(shipped_campaign("loss-benchmark-cub200", trees)).standings
+    }
+    assert {loss: standing.total for loss, standing in found.items()} == {
+        "proxy_anchor": 12, "soft_triple": 38, "multi_similarity": 51, "contrastive": 52, "lifted_structure": 54,
+        "margin": 70, "arcface": 79, "proxy_nca": 81, "triplet": 103, "npair": 120,
+    }  # fmt: skip
+    assert round(found["triplet"].mean, 2) == 8.58
+    assert round(found["multi_similarity"].std or 0, 2) == 2.05
+    assert found["proxy_anchor"].wins == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        # Tables 4 to 6, Recall@1: ranks of three data sets
+        ("data-sets-mpa", {"mpa_ap": (2, 1, 3), "mpa": (1, 2, 5), "mpa_dw": (3, 3, 2), "soft_triple": (5, 5, 1)}),
+        # Table 1, Precision@1: the winners after the paper's own loss (section 4.6)
+        ("data-sets-sampling", {"topk_precision top-k": (1, 1, 1), "triplet distance-weighted": (2, 6, 4)}),
+        ("data-sets-sampling", {"angular none": (4, 2, 3), "triplet hard": (5, 5, 2)}),
+        # Tables 7, 9, 10 and 17 to 19, Recall@1
+        ("data-sets-thesis", {"proxy_anchor": (1, 1, 1), "soft_triple": (2, 2, 2), "npair": (11, 11, 11)}),
+    ],
+)
+def test_the_printed_ranks_over_data_sets(name: str, first: dict[str, tuple[int, ...]], trees: Trees) -> None:
+    """Ranks read off the printed tables."""
+    found = tournament_of(shipped_campaign(name, trees))
+    assert found.settings == 3
+    assert {entry.loss: entry.ranks for entry in found.standings}.items() >= first.items()
+
+
+def test_a_campaign_is_shown_beside_its_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the settings that are not the paper's; a folder of its images is none."""
+    name = "split-ratio-cub200"
+    root = make_tree("cub200", tmp_path / "images", classes_per_half=8, images_per_class=3)
+    settings = [f"base.dataset.root={root}", "base.training.epochs=2"]
+    campaign = parse_campaign(read_campaign(Path(name), settings))
+    folder = CampaignFolder(tmp_path / "runs", name)
+    folder.begin(campaign.config)
+    cells = tuple(cell.model_copy(update={"mean": 0.5}) for cell in measured(campaign, blank_summaries(campaign)))
+    nothing: dict[str, Any] = {
+        **{key: {} for key in ("searches", "chosen", "tournaments", "epochs", "openings")},
+        **dict.fromkeys(("pairs", "trends", "left_out", "folds", "anytime", "warnings"), ()),
+    }
+    result = CampaignResult(name=name, study="", cells=cells, **nothing)
+    folder.end(result.model_dump(mode="json"))
+    main([name, "--runs", str(folder.runs)])
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 1 + len(printed(name)) + 1
+    assert "not comparable: base.training is {'epochs': 2}, not None" in out
