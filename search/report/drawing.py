@@ -166,9 +166,10 @@ _STYLE: Final[Any] = {
 
 
 class Canvas:
-    """The ``axes`` to draw on, and the finished ``drawing``."""
+    """The ``axes`` to draw on, the first of its ``grid``, and the finished ``drawing``."""
 
     axes: "Axes"
+    grid: "list[Axes]"
     drawing: Drawing
 
 
@@ -187,8 +188,11 @@ def style(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def drawn(name: str, height: int) -> Iterator[Canvas]:
-    """Yield a canvas ``height`` pixels high for the figure ``name``; leaving the block sets its ``drawing``."""
+def drawn(name: str, height: int, grid: tuple[int, int] = (1, 1)) -> Iterator[Canvas]:
+    """Yield a canvas ``height`` pixels high for the figure ``name``; leaving the block sets its ``drawing``.
+
+    ``grid`` has the numbers of rows and columns of axes, which share the y axis.
+    """
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -196,7 +200,8 @@ def drawn(name: str, height: int) -> Iterator[Canvas]:
     with style(name):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         FigureCanvasSVG(figure)
-        canvas.axes = figure.add_subplot()
+        canvas.grid = list(figure.subplots(*grid, sharey=True, squeeze=False).flat)
+        canvas.axes = canvas.grid[0]
         yield canvas
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -265,51 +270,12 @@ LEGEND_BELOW: Mapping[str, Any] = {"x": 0, "xanchor": "left", "y": -0.2, "yancho
 _CLEAR = "rgba(0,0,0,0)"
 
 
-def plotted(
-    traces: Sequence[Mapping[str, Any]],
-    layout: Mapping[str, Any],
-    *,
-    height: int = 380,
-    phone: Mapping[str, Any] | None = None,
-    phone_height: int = 430,
-) -> Plot:
-    """Return a plot of ``traces`` with a transparent background; the page sets fonts and grid colours.
-
-    ``phone`` replaces entries of the layout on a narrow page, where the plot is ``phone_height`` pixels high.
-    """
+def plotted(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], *, height: int = 380) -> Plot:
+    """Return a plot of ``traces`` with a transparent background; the page sets fonts and grid colours."""
     import plotly.graph_objects as go  # half a second
 
-    figure = go.Figure(
-        data=list(traces),
-        layout={
-            "template": None,
-            "paper_bgcolor": _CLEAR,
-            "plot_bgcolor": _CLEAR,
-            "hovermode": "closest",
-            **({"meta": {"phone": {"layout": phone, "height": phone_height}}} if phone else {}),
-            **layout,
-        },
-    )
-    return Plot(json.loads(figure.to_json()), height=height)
-
-
-def buttons(*entries: tuple[str, str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return a row of buttons, each from its label, Plotly's method and arguments; the first one is active."""
-    return [
-        {
-            "type": "buttons",
-            "direction": "right",
-            "x": 0,
-            "y": 1.02,
-            "xanchor": "left",
-            "yanchor": "bottom",
-            "pad": {"b": 4},
-            # The page's text colour is illegible on Plotly's colour of the active button.
-            "font": {"color": COLOURS[0], "size": 11},
-            "bordercolor": FAINT,
-            "buttons": [{"label": label, "method": method, "args": list(args)} for label, method, args in entries],
-        }
-    ]
+    clear = {"template": None, "paper_bgcolor": _CLEAR, "plot_bgcolor": _CLEAR, "hovermode": "closest"}
+    return Plot(json.loads(go.Figure(data=list(traces), layout={**clear, **layout}).to_json()), height=height)
 
 
 def scatter(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
@@ -327,10 +293,10 @@ def hover_text(texts: Sequence[str]) -> dict[str, Any]:
     return {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
 
 
-def vertical(x: float, *, xref: str = "x", yref: str = "paper") -> dict[str, Any]:
+def vertical(x: float) -> dict[str, Any]:
     """Return a dotted vertical line over the whole height."""
     line = {"color": FAINT, "width": 1, "dash": "dot"}
-    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "xref": xref, "yref": yref, "line": line}
+    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line}
 
 
 def rounded(value: float) -> float:
