@@ -150,6 +150,7 @@ _STYLE: Final[Any] = {
     "text.parse_math": False,  # a class name may be $x$
     "axes.edgecolor": LINE,
     "axes.labelcolor": INK,
+    "axes.labelpad": 7,
     "axes.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -167,6 +167,8 @@ def importances(searched: SearchedLoss) -> Figure | None:
 
 
 _COLUMNS = 2
+_MARGIN = 0.06
+"""Share of a range that is shown beyond each of its ends."""
 
 
 def slices(searched: SearchedLoss) -> Figure | None:
@@ -192,6 +194,7 @@ def slices(searched: SearchedLoss) -> Figure | None:
                 ticks = [distribution.low, value_at(distribution, 0.5), distribution.high]
                 axes.set_xticks(ticks, [value_text(float(tick)) for tick in ticks])
                 axes.minorticks_off()
+                axes.set_xlim(value_at(distribution, -_MARGIN), value_at(distribution, 1 + _MARGIN))
             else:
                 axes.set_xticks(range(len(choices(distribution))), map(value_text, choices(distribution)))
             axes.set_xlabel(parameter, color=FAINT)

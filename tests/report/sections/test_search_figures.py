@@ -283,7 +283,7 @@ def test_all_failed(opened: Opened) -> None:
     train(search_stage(search), goodness, dict.fromkeys(range(3), "CODE_ERROR"), count(1))
     section = section_of(search, "pnp")
     assert not section.figures
-    assert any("0 completed, 0 pruned and 3 failed" in text for text in section.sentences)
+    assert any("0 trials completed, 0 pruned and 3 failed" in text for text in section.sentences)
     assert section.sentences[0] == "Nothing can be chosen: no trial is complete."
 
 
