@@ -29,7 +29,7 @@ from search.report.drawing import (
 )
 from search.report.formats import loss_label
 from search.report.pairs import ClassScores
-from search.report.ranked_test import RankedTest
+from search.report.rankings import RankedTest
 from search.report.rows import Row, RowKey
 from search.report.text_table import NOTHING, TextTable
 from search.selection import in_digest_order

@@ -7,9 +7,9 @@ from search.plan.stored import StoredSearch
 from search.report.compared import Comparison
 from search.report.drawing import Figure, Section
 from search.report.pairs import class_scores, per_image_metrics
-from search.report.ranked_test import RankedTest, ranked_test
+from search.report.rankings import RankedTest, read_rankings
 from search.report.sections.model_classes import class_dots, class_values, hardest
-from search.report.sections.model_curves import distances, precision_recall, roc
+from search.report.sections.model_curves import distances, precision_recall
 from search.report.sections.model_pictures import embedding_map, retrieval_gallery
 from search.selection import NAME, Kind, Thumbnails
 from trainables.metrics.table import is_retrieval
@@ -32,13 +32,13 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
             pending=("The test classes are sealed; `holdout test` opens them after the choice.",),
         )
     try:
-        test = ranked_test(stored.folder, rows)
+        test = read_rankings(stored.folder, rows)
     except FileNotFoundError as error:
         return Section(name=name, title=_TITLE, missing=(_removed(error),))
     assert test is not None, "a test without an opening"
     missing: list[str] = []
     remarks: list[str] = []
-    curves = [precision_recall(comparison, test), roc(comparison, test), distances(comparison, test)]
+    curves = [precision_recall(comparison, test), distances(comparison, test)]
     if not all(curves):
         remarks.append("Some curves are not drawn: they need two test classes, one of them with two images.")
     found = (
@@ -90,9 +90,8 @@ def _of_pictures(comparison: Comparison, test: RankedTest, missing: list[str], r
         if gallery := retrieval_gallery(comparison, test, thumbnails, kind):
             yield gallery
     for entry in test.tuned:
-        for method in ("t-SNE", "PCA"):
-            if found := embedding_map(comparison, test, thumbnails, entry, method):
-                yield found
+        if found := embedding_map(comparison, test, thumbnails, entry):
+            yield found
 
 
 def _of_classes(
