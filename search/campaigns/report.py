@@ -35,7 +35,7 @@ from search.report.drawing import (
     marks_of,
     pairs_finding,
 )
-from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, ranks_beside
+from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, ranks_beside, sentence
 from search.report.sections.answer import again
 from search.report.sections.anytime_curves import anytime_curves
 from search.report.sections.effort import effort
@@ -68,7 +68,7 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
         sentences=(pairs_finding(result.pairs),) if result.pairs else (),
         remarks=(
             *_trends(result),
-            *(f"{told[0].upper()}{told[1:]}." for told in result.openings.values()),
+            *map(sentence, result.openings.values()),
             *result.warnings,
             f"Epochs: {spent.search:,} search, {spent.confirm:,} confirmation, {spent.final:,} final trainings.",
             *(f"Published, {told}." for published in config.published for told in published.notes),
@@ -136,9 +136,8 @@ def campaign_report(folder: CampaignFolder) -> Report:
     if folder.result.exists():
         told = study(config, stored_result(folder))
         rows = [row for summary in summaries for row in summary.rows if row.role in config.table.roles]
-        if proxies := distinct_proxies([(f"{row.search}/{row.loss}, {row.role}", row) for row in rows]):
-            figures = (*figures, proxies)
-        told = replace(told, figures=(*told.figures, *figures))
+        proxies = distinct_proxies([(f"{row.search}/{row.loss}, {row.role}", row) for row in rows])
+        told = replace(told, figures=(*told.figures, *figures), remarks=(*told.remarks, *proxies))
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
         told = Section(name="study", title=config.study, figures=figures, pending=(why,))

@@ -20,7 +20,6 @@ from search.report.formats import (
     training_sentences,
     verdict,
 )
-from search.report.loss_results import LossSummary
 from search.report.pairs import METHOD
 from search.report.results import SplitSummary, Summary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
@@ -213,7 +212,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             name = loss_label(comparison, summary.name, loss)
             params = entry.tuned.params
             yield f"{name}: {'no trial finished' if params is None else parameters(params)} ({entry.trials})"
-            for sentence in sentences_of(entry):
+            for sentence in (*filter(None, [entry.choice]), *entry.remarks):
                 losses_with.setdefault(sentence, []).append(name)
     for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
@@ -247,18 +246,6 @@ def baselines_told(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def sentences_of(entry: LossSummary) -> list[str]:
-    """Return the remarks about a loss."""
-    found = (
-        entry.choice,
-        *entry.incomplete_seeds,
-        entry.ended_early,
-        entry.overtuned,
-        *(finding.sentence for finding in entry.diagnostics),
-    )
-    return [sentence for sentence in found if sentence]
-
-
 def split_sentence(comparison: Comparison) -> str:
     """Return the numbers of training, validation and test classes, and the openings of the test classes."""
     split = comparison.split
@@ -281,25 +268,29 @@ def protocol_sentences(split: SplitSummary) -> list[str]:
     return [_MARKS[mark] for mark in split.marks if mark in _MARKS]
 
 
-def pairs_table(comparison: Comparison) -> TextTable:
-    """Return the difference of each pair, and the method of the test."""
+def pairs_table(comparison: Comparison, *, short: bool = False) -> TextTable:
+    """Return the difference of each pair, and the method of the test.
+
+    A ``short`` table has neither the method nor the pairs that neither differ nor are the same within the margin.
+    """
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
-    if pairs:
+    if pairs and not short:
         notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
     return TextTable(
-        title=_pairs_title(pairs) or "Differences on the test classes",
-        header=("pair", "difference", "95 % interval", "p alone", "p (corrected)", ""),
+        title=f"Differences{f' of {pairs[0].metric}' if pairs else ''} on the test classes",
+        header=("pair", "difference", "95 % interval", *([] if short else ["p alone"]), "p (corrected)", ""),
         rows=tuple(
             (
                 pair_name(comparison, pair),
                 f"{pair.difference:+.4f}",
                 interval(pair.ci95),
-                p_value(pair.p),
+                *([] if short else [p_value(pair.p)]),
                 p_value(pair.p_corrected),
                 verdict(pair),
             )
             for pair in pairs
+            if pair.differ or pair.same or not short
         ),
         labels=1,
         notes=tuple(notes),
@@ -334,10 +325,6 @@ def _number(measured: Mapping[str, float] | None, metric: str) -> str:
     return NOTHING if measured is None or metric not in measured else f"{measured[metric]:.4g}"
 
 
-def _pairs_title(pairs: Sequence[Pair]) -> str:
-    return f"Differences of {pairs[0].metric} on the test classes" if pairs else ""
-
-
 def _anytime(comparison: Comparison) -> TextTable:
     curves = [(loss_label(comparison, curve.search, curve.loss), curve) for curve in comparison.anytime]
     return anytime_table(comparison.objective, curves, "{:.4f}".format)
@@ -349,7 +336,7 @@ def _anytime(comparison: Comparison) -> TextTable:
 def headline_tables(comparison: Comparison) -> list[TextTable]:
     """Return the losses with confirmed and test values, the pairs that differ, and the most important notes."""
     tables = [
-        _recommended(comparison), headline_losses(comparison), _front(comparison), _headline_pairs(comparison),
+        _recommended(comparison), headline_losses(comparison), _front(comparison), pairs_table(comparison, short=True),
         _headline_notes(comparison),
     ]  # fmt: skip
     return [table for table in tables if table.rows or table.notes]
@@ -388,28 +375,6 @@ def headline_losses(comparison: Comparison) -> TextTable:
     )
 
 
-def _headline_pairs(comparison: Comparison) -> TextTable:
-    """Return the pairs that differ or are the same within the margin, and the number of those that do not differ."""
-    pairs = comparison.pairs
-    return TextTable(
-        title=_pairs_title(pairs),
-        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
-        rows=tuple(
-            (
-                pair_name(comparison, pair),
-                f"{pair.difference:+.4f}",
-                interval(pair.ci95),
-                p_value(pair.p_corrected),
-                verdict(pair),
-            )
-            for pair in pairs
-            if pair.differ or pair.same
-        ),
-        labels=1,
-        notes=(*comparison.left_out, *not_different(pairs)),
-    )
-
-
 def _confirmed_on(split: SplitSummary) -> str:
     if not split.halves:
         return "on the validation classes"
@@ -428,7 +393,9 @@ def _headline_notes(comparison: Comparison) -> TextTable:
         for loss, entry in summary.losses.items():
             told = (*filter(None, [entry.choice]), *entry.incomplete_seeds)
             notes += [f"{loss_label(comparison, summary.name, loss)}: {text}" for text in told]
-    remarks = sum(len(sentences_of(entry)) for summary in comparison.searches for entry in summary.losses.values())
+    remarks = sum(
+        bool(entry.choice) + len(entry.remarks) for summary in comparison.searches for entry in summary.losses.values()
+    )
     more = [
         "the values of the search and of the final trainings",
         *(["all metrics", "the intervals"] if comparison.test_metrics else []),

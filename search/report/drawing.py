@@ -1,6 +1,7 @@
 """Parts of a report, and the drawing of its figures with Matplotlib or Plotly."""
 
 import io
+import itertools
 import json
 import math
 import re
@@ -111,29 +112,21 @@ COLOURS: Final = (
     "#5f7d8c",
     "#b8860b",
 )
-MARKS: Final = ("o", "s", "D", "^", "v", "P", "X", "p", "h", "*")
-PLOT_MARKS: Final = (
-    "circle",
-    "square",
-    "diamond",
-    "triangle-up",
-    "triangle-down",
-    "cross",
-    "x",
-    "pentagon",
-    "hexagon",
-    "star",
-)
+PLOT_MARKS: Final = {
+    "o": "circle", "s": "square", "D": "diamond", "^": "triangle-up", "v": "triangle-down", "P": "cross", "X": "x",
+    "p": "pentagon", "h": "hexagon", "*": "star",
+}  # fmt: skip
+"""Plotly's name of each of Matplotlib's marks."""
 
 
 def colours_of(labels: Sequence[str]) -> dict[str, str]:
     """Return a colour for each label; colours repeat after ten."""
-    return {label: COLOURS[position % len(COLOURS)] for position, label in enumerate(dict.fromkeys(labels))}
+    return dict(zip(dict.fromkeys(labels), itertools.cycle(COLOURS)))
 
 
 def marks_of(labels: Sequence[str]) -> dict[str, str]:
     """Return a Matplotlib mark for each label; marks repeat after ten."""
-    return {label: MARKS[position % len(MARKS)] for position, label in enumerate(dict.fromkeys(labels))}
+    return dict(zip(dict.fromkeys(labels), itertools.cycle(PLOT_MARKS)))
 
 
 # Static pictures: Matplotlib's SVG, with text kept as text.

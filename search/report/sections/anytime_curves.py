@@ -12,6 +12,7 @@ from search.report.drawing import (
     Figure,
     colours_of,
     hover_text,
+    marks_of,
     named_losses,
     of_loss,
     plotted,
@@ -66,14 +67,18 @@ def anytime_curves(searches: Sequence[StoredSearch], summaries: Sequence[Summary
     curves = [curve for curve in every if curve.incumbents]
     if not curves:
         return None
-    colours = colours_of([curve.label for curve in every])
-    marks = {label: PLOT_MARKS[place % len(PLOT_MARKS)] for place, label in enumerate(colours)}
+    labels = [curve.label for curve in every]
+    colours, marks = colours_of(labels), marks_of(labels)
     return Figure(
         name="anytime",
         title="Best value so far, and confirmed values",
         finding=_finding(curves),
         picture=plotted(
-            [trace for curve in curves for trace in _traces(curve, colours[curve.label], marks[curve.label])],
+            [
+                trace
+                for curve in curves
+                for trace in _traces(curve, colours[curve.label], PLOT_MARKS[marks[curve.label]])
+            ],
             {
                 "xaxis": {"title": {"text": "epochs of the search of a loss"}, "rangemode": "tozero"},
                 "yaxis": {"title": {"text": escape(summaries[0].objective)}},

@@ -16,7 +16,7 @@ _STAGES = {Stage.SELECT: "confirmation", Stage.TEST: "final", Stage.NOISE: "nois
 def effort(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Section:
     """Return the tables of times, and of epochs by outcome and stage."""
     epochs = {label: _epochs(search, loss) for label, search, loss in named_losses(searches)}
-    shown = [part for part in next(iter(epochs.values())) if any(parts[part] for parts in epochs.values())]
+    shown = [part for part in next(iter(epochs.values()), {}) if any(parts[part] for parts in epochs.values())]
     table = TextTable(
         title="Epochs by outcome",
         header=("loss", *shown, "total"),

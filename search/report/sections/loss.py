@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from search.plan.stored import StoredSearch
 from search.report.drawing import Section
-from search.report.formats import parameters
+from search.report.formats import parameters, sentence
 from search.report.importances import MIN_TRIALS
 from search.report.results import Summary
 from search.report.rows import SeedStatistics
@@ -58,14 +58,7 @@ def _sentences(searched: SearchedLoss, reason: str | None) -> Iterator[str]:
 
 
 def _remarks(searched: SearchedLoss) -> Iterator[str]:
-    entry = searched.summary
-    yield from map(_sentence, entry.incomplete_seeds)
-    if entry.ended_early:
-        yield _sentence(entry.ended_early)
-    if entry.overtuned:
-        yield _sentence(entry.overtuned)
-    for finding in entry.diagnostics:
-        yield _sentence(finding.sentence)
+    yield from map(sentence, searched.summary.remarks)
     if searched.constants:
         yield f"Fixed hyperparameters: {parameters(searched.constants)}."
 
@@ -106,11 +99,6 @@ def _table(searched: SearchedLoss) -> TextTable:
 
 def _cell(params: Mapping[str, Value], name: str) -> str:
     return value_text(params[name]) if name in params else NOTHING
-
-
-def _sentence(text: str) -> str:
-    """Return a phrase with an initial capital and a full stop."""
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 def _pending(searched: SearchedLoss) -> Iterator[str]:
