@@ -67,17 +67,14 @@
     const source = document.querySelector(`script[data-plot="${element.id}"]`);
     const figure = JSON.parse(source.textContent);
     const narrow = element.clientWidth < 600;
-    // A picture may have another layout and height for phones.
-    const phone = (narrow && figure.layout.meta && figure.layout.meta.phone) || {};
-    const layout = { ...figure.layout, ...phone.layout };
     const traces = figure.data.map((trace) => (hidden.has(lossOf(trace)) ? { ...trace, visible: "legendonly" } : trace));
-    const least = phone.height || (parseFloat(element.style.height) < 300 ? 0 : 430);
+    const least = parseFloat(element.style.height) < 300 ? 0 : 430;
     element.style.minHeight = narrow ? `${least}px` : "";
     const first = !drawn.has(element);
     drawn.add(element);
     // On a phone the icons would lie over buttons and legends.
     const config = { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover" };
-    const done = Plotly.react(element, traces, themed(layout, narrow, element.clientHeight), config);
+    const done = Plotly.react(element, traces, themed(figure.layout, narrow, element.clientHeight), config);
     if (first) listen(element);
     return done;
   };

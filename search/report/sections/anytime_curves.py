@@ -1,9 +1,8 @@
 """Figure: the best value so far and the confirmed values of every loss, by the epochs of its search."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from search.plan.stored import StoredSearch
 from search.report.drawing import (
@@ -32,23 +31,19 @@ from trainables.metrics.table import is_bounded
 from trainables.mistakes import counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Confirmed:
+class _Confirmed(NamedTuple):
     """The confirmed values of the configuration of a trial, whose training ended after ``epochs`` epochs."""
 
-    trial: int
     epochs: int
+    trial: int
     over: SeedStatistics
 
     def __str__(self) -> str:
-        return (
-            f"trial {self.trial}, confirmed: {self.over.mean:.4f} {_ends(self.over)}, "
-            f"{counted(self.over.seeds, 'seed')}"
-        ).replace(f" {NOTHING}", "")
+        ends = f" {interval(self.over.ci95)}" if self.over.ci95 else ""
+        return f"trial {self.trial}, confirmed: {self.over.mean:.4f}{ends}, {counted(self.over.seeds, 'seed')}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Curve:
+class _Curve(NamedTuple):
     """The search of a loss: its improvements, its confirmed trials, and the number of its epochs."""
 
     label: str
@@ -96,18 +91,12 @@ def _curve(label: str, search: StoredSearch, loss: str, summary: Summary) -> _Cu
     ended = sorted((record["end"], trial.number) for trial in trials for record in epochs_of(trial))
     trained = {number: epochs for epochs, (_, number) in enumerate(ended, start=1)}
     candidates = sorted({trial.user_attrs["source_trial"] for trial in seeds} & trained.keys())
-    return _Curve(
-        label=label,
-        incumbents=summary.losses[loss].anytime,
-        confirmed=[
-            _Confirmed(
-                trial=number, epochs=trained[number], over=over_seeds(found.values, bounded=is_bounded(objective))
-            )
-            for number, found in confirmations(trials, seeds, candidates, objective).items()
-            if found.values
-        ],
-        epochs=len(ended),
-    )
+    confirmed = [
+        _Confirmed(trained[number], number, over_seeds(found.values, bounded=is_bounded(objective)))
+        for number, found in confirmations(trials, seeds, candidates, objective).items()
+        if found.values
+    ]
+    return _Curve(label, summary.losses[loss].anytime, confirmed, len(ended))
 
 
 def _traces(curve: _Curve, colour: str, mark: str) -> Iterator[dict[str, Any]]:
@@ -150,10 +139,6 @@ def _traces(curve: _Curve, colour: str, mark: str) -> Iterator[dict[str, Any]]:
     )
 
 
-def _ends(over: SeedStatistics) -> str:
-    return interval(over.ci95) if over.ci95 else NOTHING
-
-
 def _finding(curves: Sequence[_Curve]) -> str:
     confirmed = [(curve, entry) for curve in curves for entry in curve.confirmed]
     lines = "Lines: best value so far, which is optimistic, more so with more trials"
@@ -173,22 +158,16 @@ def _finding(curves: Sequence[_Curve]) -> str:
 
 def _table(curves: Sequence[_Curve]) -> TextTable:
     """Return each improvement and each confirmed mean, in the order of the epochs."""
-    rows = [
-        *(
-            (curve, step.epochs, step.trial, f"{step.value:.4f}", NOTHING, NOTHING)
-            for curve in curves
-            for step in curve.incumbents
-        ),
-        *(
-            (curve, entry.epochs, entry.trial, NOTHING, f"{entry.over.mean:.4f}", _ends(entry.over))
-            for curve in curves
-            for entry in curve.confirmed
-        ),
-    ]
-    rows.sort(key=lambda row: (curves.index(row[0]), row[1:]))
+    rows: list[tuple[str, ...]] = []
+    for curve in curves:
+        found = [(step.epochs, step.trial, f"{step.value:.4f}", NOTHING, NOTHING) for step in curve.incumbents]
+        for epochs, trial, over in curve.confirmed:
+            ends = interval(over.ci95) if over.ci95 else NOTHING
+            found.append((epochs, trial, NOTHING, f"{over.mean:.4f}", ends))
+        rows += [(curve.label, *map(str, cells)) for cells in sorted(found)]
     return TextTable(
         title="",
         header=("loss", "epochs", "trial", "best so far", "confirmed", "95 % interval"),
-        rows=tuple((curve.label, *map(str, cells)) for curve, *cells in rows),
+        rows=tuple(rows),
         labels=1,
     )

@@ -1,5 +1,6 @@
 """Figures on the search of one loss: learning curves, importances, values by hyperparameter, and the Pareto front."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,22 +24,21 @@ from search.report.drawing import (
 from search.report.sections.searched import (
     DEFAULT,
     LOOKS,
-    MOST_ROWS,
     Range,
     SearchedLoss,
     choices,
     in_state,
     last_step,
-    left_out_note,
     range_text,
-    title,
-    trials_table,
     value_of,
 )
 from search.report.text_table import NOTHING, TextTable
 from search.trials import ByFold, epochs_of
 from spaces.space import position, value_at, value_text
 from trainables.mistakes import counted
+
+MOST_ROWS = 200
+"""Rows of a table of trials."""
 
 
 def learning_curves(searched: SearchedLoss) -> Figure | None:
@@ -67,7 +67,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
         name=f"{searched.name}-learning-curves",
         title="Learning curves",
         finding=f"Of {counted(len(searched.valued), 'trial')}, {', '.join(reached)}{dotted}; the best, "
-        f"{title(searched, best)}, reached {value_of(best):.4f}.",
+        f"{_title(searched, best)}, reached {value_of(best):.4f}.",
         picture=plotted(
             traces,
             {
@@ -81,7 +81,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             header=("trial", *(f"{unit} {step}" for step in steps), f"last {unit}"),
             rows=tuple(
                 (
-                    title(searched, trial),
+                    _title(searched, trial),
                     *(f"{found[step]:.4f}" if step in found else NOTHING for step in steps),
                     str(last_step(trial)),
                 )
@@ -91,7 +91,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             labels=1,
             notes=(
                 "means of the folds so far" if unit == ByFold.unit else "each value is the highest so far",
-                *left_out_note(len(searched.valued) - MOST_ROWS),
+                *_left_out(len(searched.valued) - MOST_ROWS),
             ),
         ),
         wide=True,
@@ -217,7 +217,7 @@ def slices(searched: SearchedLoss) -> Figure | None:
         title="Value by hyperparameter",
         finding=_positions(searched),
         picture=canvas.drawing,
-        table=trials_table(searched),
+        table=_trials(searched),
     )
 
 
@@ -258,7 +258,7 @@ def front(searched: SearchedLoss) -> Figure | None:
             [rounded(measured[place][across]) for place in places],
             [rounded(measured[place][down]) for place in places],
             marker={"color": colour, "symbol": mark, "size": 8},
-            **hover_text([title(searched, complete[place]) for place in places]),
+            **hover_text([_title(searched, complete[place]) for place in places]),
         )
         for name, places, colour, mark in (
             ("on the front", best, COLOURS[0], "circle"),
@@ -281,13 +281,49 @@ def front(searched: SearchedLoss) -> Figure | None:
             title="",
             header=("trial", *goal.metrics),
             rows=tuple(
-                (title(searched, complete[place]), *(f"{measured[place][metric]:.4g}" for metric in goal.metrics))
+                (_title(searched, complete[place]), *(f"{measured[place][metric]:.4g}" for metric in goal.metrics))
                 for place in best[:MOST_ROWS]
             ),
             labels=1,
-            notes=left_out_note(len(best) - MOST_ROWS),
+            notes=_left_out(len(best) - MOST_ROWS),
         ),
     )
+
+
+# Trials as text.
+
+
+def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:
+    """Return a trial's number and role, such as "trial 3 (chosen)"."""
+    roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
+    role = roles.get(trial.number)
+    return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
+
+
+def _trials(searched: SearchedLoss) -> TextTable:
+    """Return a table of the best trials with their values, hyperparameters and outcomes."""
+    names = list(searched.varying)
+    return TextTable(
+        title="",
+        header=("trial", searched.objective, f"{searched.unit}s", *names, "outcome"),
+        rows=tuple(
+            (
+                _title(searched, trial),
+                f"{value_of(trial):.4f}",
+                str(last_step(trial)),
+                *(value_text(trial.params[name]) if name in trial.params else NOTHING for name in names),
+                textwrap.shorten(str(trial.user_attrs.get("outcome", "still running")), 120, placeholder=" …"),
+            )
+            for trial in searched.valued[:MOST_ROWS]
+        ),
+        labels=1,
+        notes=_left_out(len(searched.valued) - MOST_ROWS),
+    )
+
+
+def _left_out(count: int) -> tuple[str, ...]:
+    """Return the note below a table that lacks its last ``count`` trials; empty where it has all."""
+    return (f"{counted(count, 'more trial')} not shown; `holdout trials` lists all",) if count > 0 else ()
 
 
 FIGURES = (front, learning_curves, importances, slices)

@@ -17,46 +17,35 @@ from trainables.mistakes import counted
 
 
 def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
-    """Return the figures of one search's models on the test images, drawn from the records of the scoring.
+    """Return the figures of one search's models on the test images; ``comparison`` is that of the search alone.
 
     ``missing`` lists what cannot be drawn because the test classes are sealed or a file was removed.
     """
-    names = [summary.name for summary in comparison.searches]
-    suffix = "" if len(names) == 1 else f"-{names.index(stored.name)}"
-    name = f"models{suffix}"
-    rows = [row for row in comparison.rows if row.search == stored.name]
-    if not any(row.test for row in rows):
-        return Section(
-            name=name,
-            title=_TITLE,
-            pending=("The test classes are sealed; `holdout test` opens them after the choice.",),
-        )
+    empty = Section(name="models", title="Models on the test images")
     try:
-        test = read_rankings(stored.folder, rows)
+        test = read_rankings(stored.folder, comparison.rows)
     except FileNotFoundError as error:
-        return Section(name=name, title=_TITLE, missing=(_removed(error),))
-    assert test is not None, "a test without an opening"
+        return replace(empty, missing=(_removed(error),))
+    if test is None:
+        sealed = "The test classes are sealed; `holdout test` opens them after the choice."
+        return replace(empty, pending=(sealed,))
     missing: list[str] = []
     remarks: list[str] = []
     curves = [precision_recall(comparison, test), distances(comparison, test)]
     if not all(curves):
         remarks.append("Some curves are not drawn: they need two test classes, one of them with two images.")
-    found = (
+    figures = (
         *_of_pictures(comparison, test, missing, remarks),
         *filter(None, curves),
         *_of_classes(stored, comparison, test, missing, remarks),
     )
-    return Section(
-        name=name,
-        title=_TITLE,
+    return replace(
+        empty,
         sentences=(_introduction(test),),
-        figures=tuple(replace(figure, name=figure.name + suffix) for figure in found),
+        figures=figures,
         remarks=tuple(remarks),
         missing=tuple(missing),
     )
-
-
-_TITLE = "Models on the test images"
 
 
 def _introduction(test: RankedTest) -> str:

@@ -1,7 +1,6 @@
-"""The search of one loss as its figures read it, and its trials as text."""
+"""The search of one loss as its section and figures read it."""
 
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +15,8 @@ from search.report.drawing import BAD, COLOURS, FAINT
 from search.report.importances import Importances, importances
 from search.report.loss_results import LossSummary
 from search.report.results import Summary
-from search.report.text_table import NOTHING, TextTable
 from search.trials import ByEpoch, ByFold
 from spaces.space import Value, value_text
-from trainables.mistakes import counted
 
 DEFAULT: Final = 0
 """Number of the trial with the paper's default configuration."""
@@ -166,41 +163,3 @@ def value_of(trial: FrozenTrial) -> float:
 def in_state(trials: Sequence[FrozenTrial], state: TrialState) -> list[FrozenTrial]:
     """Return those of ``trials`` in ``state``."""
     return [trial for trial in trials if trial.state == state]
-
-
-# Trials as text.
-
-MOST_ROWS = 200
-
-
-def title(searched: SearchedLoss, trial: FrozenTrial) -> str:
-    """Return a trial's number and role, such as "trial 3 (chosen)"."""
-    roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
-    role = roles.get(trial.number)
-    return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
-
-
-def trials_table(searched: SearchedLoss) -> TextTable:
-    """Return a table of the best trials with their values, hyperparameters and outcomes."""
-    names = list(searched.varying)
-    return TextTable(
-        title="",
-        header=("trial", searched.objective, f"{searched.unit}s", *names, "outcome"),
-        rows=tuple(
-            (
-                title(searched, trial),
-                f"{value_of(trial):.4f}",
-                str(last_step(trial)),
-                *(value_text(trial.params[name]) if name in trial.params else NOTHING for name in names),
-                textwrap.shorten(str(trial.user_attrs.get("outcome", "still running")), 120, placeholder=" …"),
-            )
-            for trial in searched.valued[:MOST_ROWS]
-        ),
-        labels=1,
-        notes=left_out_note(len(searched.valued) - MOST_ROWS),
-    )
-
-
-def left_out_note(count: int) -> tuple[str, ...]:
-    """Return the note below a table that lacks its last ``count`` trials; empty where it has all."""
-    return (f"{counted(count, 'more trial')} not shown; `holdout trials` lists all",) if count > 0 else ()
