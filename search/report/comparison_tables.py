@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search.report.anytime import anytime_table
 from search.report.compared import Comparison, Pair
@@ -167,35 +167,39 @@ def _recommended(comparison: Comparison) -> TextTable:
 
 def _losses(comparison: Comparison) -> TextTable:
     rows = shown_rows(comparison)
-    columns = [
-        filled
-        for filled in filled_columns(comparison, rows, Output.TABLE)
-        if not (filled.column.optional and filled.is_empty)
-    ]
-    tested = [filled.column.metrics == "test" for filled in columns]
-    sealed = [of_test and not comparison.test_metrics for of_test in tested]
+    filled = filled_columns(comparison, rows, Output.TABLE)
+    columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
+    of_test = [(place, entry) for place, entry in enumerate(columns, 2) if entry.column.metrics == "test"]
+    table = _losses_table(comparison, rows, columns, long=True)
+    sealed = {place for place, _ in of_test if not comparison.test_metrics}
+    return replace(
+        table,
+        header=("loss", "trial", *(f"{_header(comparison, entry)}\n{entry.metric}".strip() for entry in columns)),
+        rows=tuple(
+            tuple("sealed" if place in sealed else cell for place, cell in enumerate(cells)) for cells in table.rows
+        ),
+        notes=tuple(_notes(comparison)),
+        best=frozenset(
+            cell for place, entry in of_test for cell in best_of(place, entry.metric, list(map(mean_of, entry.entries)))
+        ),
+    )
+
+
+def _losses_table(
+    comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
+) -> TextTable:
     return TextTable(
         title=_title(comparison),
-        header=("loss", "trial", *(f"{_header(comparison, filled)}\n{filled.metric}".strip() for filled in columns)),
+        header=("loss", "trial", *(f"{entry.metric}\n{_header(comparison, entry)}".strip() for entry in columns)),
         rows=tuple(
             (
                 loss_label(comparison, row.search, row.loss),
                 row.name,
-                *(
-                    "sealed" if is_sealed else filled.column.text(filled.entries[position], long=True)
-                    for filled, is_sealed in zip(columns, sealed, strict=True)
-                ),
+                *(entry.column.text(entry.entries[position], long=long) for entry in columns),
             )
             for position, row in enumerate(rows)
         ),
         labels=2,
-        notes=tuple(_notes(comparison)),
-        best=frozenset(
-            cell
-            for position, (filled, of_test) in enumerate(zip(columns, tested, strict=True), 2)
-            if of_test
-            for cell in best_of(position, filled.metric, list(map(mean_of, filled.entries)))
-        ),
     )
 
 
@@ -350,18 +354,8 @@ def headline_losses(comparison: Comparison) -> TextTable:
     columns = [
         entry for entry in filled if (entry.column.until not in available if entry.column.until else not entry.is_empty)
     ]
-    return TextTable(
-        title=_title(comparison),
-        header=("loss", "trial", *(f"{entry.metric}\n{_header(comparison, entry)}".strip() for entry in columns)),
-        rows=tuple(
-            (
-                loss_label(comparison, row.search, row.loss),
-                row.name,
-                *(entry.column.text(entry.entries[position]) for entry in columns),
-            )
-            for position, row in enumerate(rows)
-        ),
-        labels=2,
+    return replace(
+        _losses_table(comparison, rows, columns),
         spare=tuple(
             position
             for position, entry in enumerate(columns, 2)

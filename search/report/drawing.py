@@ -259,8 +259,6 @@ def legend_below(axes: "Axes", columns: int, y: float = -0.16, losses: Sequence[
 
 # Interactive pictures: Plotly.
 
-LEGEND_BELOW: Mapping[str, Any] = {"x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
-"""Place of a legend with many lines, since buttons take the usual one."""
 _CLEAR = "rgba(0,0,0,0)"
 
 

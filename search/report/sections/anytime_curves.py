@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from search.plan.stored import StoredSearch
 from search.report.drawing import (
-    LEGEND_BELOW,
     PLOT_MARKS,
     Figure,
     colours_of,
@@ -77,7 +76,6 @@ def anytime_curves(searches: Sequence[StoredSearch], summaries: Sequence[Summary
             {
                 "xaxis": {"title": {"text": "epochs of the search of a loss"}, "rangemode": "tozero"},
                 "yaxis": {"title": {"text": escape(summaries[0].objective)}},
-                "legend": LEGEND_BELOW,
             },
             height=460,
         ),

@@ -22,7 +22,7 @@ from search.report.drawing import (
 )
 from search.report.formats import interval, loss_label, shown_rows, the_same
 from search.report.pairs import comparable_halves
-from search.report.rows import Row, RowKey, SeedStatistics
+from search.report.rows import COLUMNS, Row, RowKey, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
 
@@ -200,8 +200,9 @@ def _square(column: int, row: int, colour: str, *, filled: bool) -> "Rectangle":
 
 # The objective from the search to the test: the effects of choice, classes and gallery.
 
-SMALL = "test, small gallery"
+SMALL = "test_small"
 STAGES = ("search", "confirmed", "final", SMALL, "test")
+"""Keys of columns of the result table."""
 
 
 def way_down(comparison: Comparison) -> Figure | None:
@@ -227,7 +228,7 @@ def way_down(comparison: Comparison) -> Figure | None:
         for label, found in zip(labels, values, strict=True):
             known = [(place, found[stage]) for place, stage in enumerate(stages) if found[stage] is not None]
             mark_loss(label, *axes.plot(*zip(*known), color=colours[label], marker=marks[label], ms=5, label=label))
-        axes.set_xticks(range(len(stages)), [stage.replace(", ", ",\n") for stage in stages])
+        axes.set_xticks(range(len(stages)), ["test,\nsmall gallery" if stage == SMALL else stage for stage in stages])
         named = ((final / 2, "choice"), (final + 0.5, "classes"), *([(final + 1.5, "gallery")] if in_gallery else []))
         for place, what in named:
             axes.annotate(what, (place, 1.0), xycoords=("data", "axes fraction"), ha="center", color=FAINT)
@@ -243,7 +244,7 @@ def way_down(comparison: Comparison) -> Figure | None:
         picture=canvas.drawing,
         table=TextTable(
             title="",
-            header=("loss", *stages),
+            header=("loss", *("test, small gallery" if stage == SMALL else stage for stage in stages)),
             rows=tuple(
                 (label, *(NOTHING if (value := found[stage]) is None else f"{value:.4f}" for stage in stages))
                 for label, found in zip(labels, values, strict=True)
@@ -254,15 +255,8 @@ def way_down(comparison: Comparison) -> Figure | None:
 
 
 def _values(comparison: Comparison, row: Row) -> dict[str, float | None]:
-    """Return the objective after each of the stages."""
-    test = (row.test or {}).get(comparison.objective)
-    return {
-        "search": row.search_value,
-        "confirmed": row.confirmed.mean if row.confirmed else None,
-        "final": row.final.mean if row.final else None,
-        SMALL: row.test_small.mean if row.test_small else None,
-        "test": test.mean if test else None,
-    }
+    """Return the objective in each column of the result table."""
+    return {column.key: mean_of(column.entry(row, comparison.objective)) for column in COLUMNS}
 
 
 def _way_down_finding(comparison: Comparison, values: Sequence[Mapping[str, float | None]], *, in_gallery: bool) -> str:
