@@ -1,6 +1,6 @@
 """Report section on the search of one loss."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from search.plan.stored import StoredSearch
 from search.report.drawing import Section
@@ -9,10 +9,9 @@ from search.report.importances import MIN_TRIALS
 from search.report.results import Summary
 from search.report.rows import SeedStatistics
 from search.report.sections.loss_figures import FIGURES
-from search.report.sections.searched import DEFAULT, SearchedLoss, range_text, searched_loss
-from search.report.text_table import NOTHING, TextTable
+from search.report.sections.searched import DEFAULT, SearchedLoss, param_text, range_text, searched_loss
+from search.report.text_table import TextTable
 from search.selection import Selection
-from spaces.space import Value, value_text
 from trainables.mistakes import counted
 
 
@@ -89,16 +88,12 @@ def _table(searched: SearchedLoss) -> TextTable:
         title="",
         header=("hyperparameter", "default", searched.chosen_word, "search range"),
         rows=tuple(
-            (name, _cell(entry.default.params or {}, name), _cell(params, name), range_text(distribution))
+            (name, param_text(entry.default.params or {}, name), param_text(params, name), range_text(distribution))
             for name, distribution in searched.varying.items()
         ),
         labels=1,
         notes=tuple(notes),
     )
-
-
-def _cell(params: Mapping[str, Value], name: str) -> str:
-    return value_text(params[name]) if name in params else NOTHING
 
 
 def _pending(searched: SearchedLoss) -> Iterator[str]:

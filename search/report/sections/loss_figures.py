@@ -29,6 +29,7 @@ from search.report.sections.searched import (
     choices,
     in_state,
     last_step,
+    param_text,
     range_text,
     value_of,
 )
@@ -311,7 +312,7 @@ def _trials(searched: SearchedLoss) -> TextTable:
                 _title(searched, trial),
                 f"{value_of(trial):.4f}",
                 str(last_step(trial)),
-                *(value_text(trial.params[name]) if name in trial.params else NOTHING for name in names),
+                *(param_text(trial.params, name) for name in names),
                 textwrap.shorten(str(trial.user_attrs.get("outcome", "still running")), 120, placeholder=" …"),
             )
             for trial in searched.valued[:MOST_ROWS]

@@ -15,6 +15,7 @@ from search.report.drawing import BAD, COLOURS, FAINT
 from search.report.importances import Importances, importances
 from search.report.loss_results import LossSummary
 from search.report.results import Summary
+from search.report.text_table import NOTHING
 from search.trials import ByEpoch, ByFold
 from spaces.space import Value, value_text
 
@@ -60,6 +61,11 @@ def range_text(distribution: BaseDistribution) -> str:
     return f"{ends}, log" if distribution.log else ends
 
 
+def param_text(params: Mapping[str, Value], name: str) -> str:
+    """Return a hyperparameter's value as a cell of a table."""
+    return value_text(params[name]) if name in params else NOTHING
+
+
 # The search of one loss.
 
 
@@ -91,17 +97,14 @@ class SearchedLoss:
     @cached_property
     def varying(self) -> Mapping[str, BaseDistribution]:
         """Return the hyperparameters that vary, each with the range of the last trial that has it."""
-        return {name: entry for name, entry in self._ranges.items() if not entry.single()}
+        ranges = {name: entry for trial in self.trials for name, entry in trial.distributions.items()}
+        return {name: entry for name, entry in ranges.items() if not entry.single()}
 
-    @cached_property
+    @property
     def constants(self) -> Mapping[str, Value]:
         """Return the hyperparameters with a single possible value."""
-        values = {name: value for trial in self.trials for name, value in trial.params.items()}
-        return {name: value for name, value in values.items() if self._ranges[name].single()}
-
-    @cached_property
-    def _ranges(self) -> Mapping[str, BaseDistribution]:
-        return {name: entry for trial in self.trials for name, entry in trial.distributions.items()}
+        found = {name: value for trial in self.trials for name, value in trial.params.items()}
+        return {name: value for name, value in found.items() if name not in self.varying}
 
     @cached_property
     def valued(self) -> list[FrozenTrial]:
