@@ -231,7 +231,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield split.luck
     yield from comparison.warnings
     yield (
-        f"search: the value of that trial; confirmed ({_confirmed_on(split)}) and final (validation of the trainings "
+        f"search: the value of that trial; confirmed ({confirmed_on(split)}) and final (validation of the trainings "
         f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is "
         "optimistic for a tuned row, the best of its finalists, and final is not: its seeds had no part in the choice; "
         "test: with the 95 % "
@@ -369,7 +369,8 @@ def headline_losses(comparison: Comparison) -> TextTable:
     )
 
 
-def _confirmed_on(split: SplitSummary) -> str:
+def confirmed_on(split: SplitSummary) -> str:
+    """Return the classes on which configurations are confirmed, in words."""
     if not split.halves:
         return "on the validation classes"
     return "on all training classes, each half by a model of the other half"
@@ -378,7 +379,7 @@ def _confirmed_on(split: SplitSummary) -> str:
 def _headline_notes(comparison: Comparison) -> TextTable:
     split = comparison.split
     folds = " and folds" if split.folds else ""
-    notes = [f"mean ± sample deviation over seeds{folds}; confirmed: {_confirmed_on(split)}, with fresh seeds"]
+    notes = [f"mean ± sample deviation over seeds{folds}; confirmed: {confirmed_on(split)}, with fresh seeds"]
     if any(row.test_small for row in comparison.rows):
         notes[0] += f"; test, {split.gallery} classes: on {split.gallery}-class galleries like validation"
     notes += [*training_sentences(comparison), *baselines_told(comparison)]

@@ -285,12 +285,6 @@ def hover_text(texts: Sequence[str]) -> dict[str, Any]:
     return {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
 
 
-def vertical(x: float) -> dict[str, Any]:
-    """Return a dotted vertical line over the whole height."""
-    line = {"color": FAINT, "width": 1, "dash": "dot"}
-    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line}
-
-
 def rounded(value: float) -> float:
     """Round to five significant digits, finer than a pixel."""
     return float(f"{value:.5g}")

@@ -13,7 +13,7 @@ from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
 from search.report.compared import Comparison
 from search.report.comparison import compare
-from search.report.comparison_tables import baselines_told
+from search.report.comparison_tables import baselines_told, confirmed_on
 from search.report.formats import interval, parameters, sentence, training_sentences
 from search.report.loss_results import LossSummary
 from search.report.results import stored_summary
@@ -136,8 +136,8 @@ def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
     if confirmed is None:
         return ""
     return (
-        f"Its mean {comparison.objective} with {counted(len(confirmed.values), 'fresh seed')} is {confirmed.mean:.4f} "
-        f"on the {comparison.split.validation_classes} validation classes."
+        f"Its mean {comparison.objective} with {counted(confirmed.seeds, 'fresh seed')} is {confirmed.mean:.4f} "
+        f"{confirmed_on(comparison.split)}."
     )
 
 

@@ -11,19 +11,12 @@ from search.report.rows import SeedStatistics
 from search.report.sections.loss_figures import FIGURES
 from search.report.sections.searched import DEFAULT, SearchedLoss, param_text, range_text, searched_loss
 from search.report.text_table import TextTable
-from search.selection import Selection
 from trainables.mistakes import counted
 
 
 def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
-    """Return the section of ``loss``.
-
-    Raises:
-        Mistakes: the selection was changed after it was frozen.
-    """
+    """Return the section of ``loss``."""
     searched = searched_loss(stored, summary, loss)
-    path = stored.folder.selection
-    reason = Selection.load(path).reasons.get(loss) if path.exists() else None
     if not searched.trials:
         return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)
     figures = [draw(searched) for draw in FIGURES]
@@ -32,7 +25,7 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
         name=searched.name,
         title=loss,
         results=(_table(searched),) if searched.varying else (),
-        sentences=tuple(_sentences(searched, reason)),
+        sentences=tuple(_sentences(searched)),
         figures=tuple(figure for figure in figures if figure),
         remarks=(*_remarks(searched), *([] if searched.varying else [without_axes])),
         pending=tuple(_pending(searched)),
@@ -40,9 +33,9 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
     )
 
 
-def _sentences(searched: SearchedLoss, reason: str | None) -> Iterator[str]:
+def _sentences(searched: SearchedLoss) -> Iterator[str]:
     entry, objective = searched.summary, searched.objective
-    yield _choice(searched, reason)
+    yield _choice(searched)
     chosen, default = entry.tuned.confirmed, entry.default.confirmed
     if chosen and entry.tuned.number != DEFAULT and default:
         yield (
@@ -66,11 +59,11 @@ def _mean(entry: SeedStatistics) -> str:
     return f"{entry.mean:.4f} ({counted(entry.seeds, 'seed')})"
 
 
-def _choice(searched: SearchedLoss, reason: str | None) -> str:
+def _choice(searched: SearchedLoss) -> str:
     entry, objective = searched.summary, searched.objective
     if entry.chosen:
         what = "The default was chosen" if entry.chosen.number == DEFAULT else "A configuration was chosen"
-        return f"{what}: {reason or f'trial {entry.chosen.number}'}."
+        return f"{what}: {entry.choice or f'trial {entry.chosen.number}'}."
     if entry.best:
         of_default = entry.default.search_value
         default = "" if of_default is None else f" (default: {of_default:.4f})"

@@ -19,7 +19,6 @@ from search.report.drawing import (
     plotted,
     rounded,
     scatter,
-    vertical,
 )
 from search.report.sections.searched import (
     DEFAULT,
@@ -55,13 +54,14 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
     for trial in searched.valued:
         if trial.number in special:
             name, colour, dash = special[trial.number]
-            line = {"color": colour, "width": 3, "dash": dash}
-            traces.append(scatter(name, "lines", *_curve(searched, trial), line=line, hoverinfo="skip"))
+            look = {"color": colour, "width": 3, "dash": dash}
+            traces.append(scatter(name, "lines", *_curve(searched, trial), line=look, hoverinfo="skip"))
     rungs, unit = searched.rungs, searched.unit
     steps = (*rungs, searched.steps)
     reached = [
         f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached {unit} {step}" for step in steps
     ]
+    line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper", "line": {"color": FAINT, "width": 1, "dash": "dot"}}
     dotted = " (dotted: rungs, where trials are compared)" if rungs else ""
     best = searched.valued[0]
     return Figure(
@@ -74,7 +74,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             {
                 "xaxis": {"title": {"text": unit}, "dtick": 1 if searched.steps <= 20 else None},
                 "yaxis": {"title": {"text": searched.objective}},
-                "shapes": [vertical(rung) for rung in rungs],
+                "shapes": [{**line, "x0": rung, "x1": rung} for rung in rungs],
             },
         ),
         table=TextTable(
@@ -177,42 +177,37 @@ def slices(searched: SearchedLoss) -> Figure | None:
     if not searched.varying or not searched.valued:
         return None
     name, trials = f"{searched.name}-slices", searched.valued
-    series = [
+    chosen = [trial for trial in trials if trial.number == searched.chosen]
+    series: list[tuple[str, list[FrozenTrial], dict[str, Any]]] = [
         ("pruned", in_state(trials, TrialState.PRUNED), {"marker": "o", "mfc": "none", "color": FAINT, "ms": 4}),
         ("complete", in_state(trials, TrialState.COMPLETE), {"marker": "o", "color": COLOURS[0], "ms": 4}),
         ("default", [t for t in trials if t.number == DEFAULT], {"marker": "D", "color": COLOURS[1], "ms": 7}),
-        (
-            searched.chosen_word,
-            [trial for trial in trials if trial.number == searched.chosen],
-            {"marker": "*", "color": COLOURS[2], "ms": 11},
-        ),
+        (searched.chosen_word, chosen, {"marker": "*", "color": COLOURS[2], "ms": 11}),
     ]
     rows = -(-len(searched.varying) // _COLUMNS)
     with drawn(name, 40 + 150 * rows, grid=(rows, _COLUMNS)) as canvas:
-        for place, (axes, (parameter, distribution)) in enumerate(zip(canvas.grid, searched.varying.items())):
+        for axes in canvas.grid[len(searched.varying) :]:
+            axes.set_visible(False)
+        for axes, (parameter, distribution) in zip(canvas.grid, searched.varying.items()):
+            kinds = choices(distribution)
+            axes.set_xticks(range(len(kinds)), list(map(value_text, kinds)))
             if isinstance(distribution, Range):
                 axes.set_xscale("log" if distribution.log else "linear")
                 ticks = [distribution.low, value_at(distribution, 0.5), distribution.high]
                 axes.set_xticks(ticks, [value_text(float(tick)) for tick in ticks])
                 axes.minorticks_off()
                 axes.set_xlim(value_at(distribution, -_MARGIN), value_at(distribution, 1 + _MARGIN))
-            else:
-                axes.set_xticks(range(len(choices(distribution))), map(value_text, choices(distribution)))
             axes.set_xlabel(parameter, color=FAINT)
             axes.grid(color=LINE)
             for label, of_series, look in series:
                 having = [trial for trial in of_series if parameter in trial.params]
-                places = [trial.params[parameter] for trial in having]
-                if not isinstance(distribution, Range):
-                    places = [choices(distribution).index(value) for value in places]
+                values = [trial.params[parameter] for trial in having]
+                places = [kinds.index(value) if kinds else value for value in values]
                 if of_series:
                     axes.plot(places, [value_of(trial) for trial in having], ls="", label=label, **look)
-            if place % _COLUMNS == 0:
-                axes.set_ylabel(searched.objective)
-        for axes in canvas.grid[len(searched.varying) :]:
-            axes.set_visible(False)
-        handles, labels = canvas.axes.get_legend_handles_labels()
-        canvas.axes.figure.legend(handles, labels, loc="outside lower left", ncols=len(series))
+        for axes in canvas.grid[::_COLUMNS]:
+            axes.set_ylabel(searched.objective)
+        canvas.axes.figure.legend(*canvas.axes.get_legend_handles_labels(), loc="outside lower left", ncols=len(series))
     return Figure(
         name=name,
         title="Value by hyperparameter",
