@@ -5,6 +5,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from search.plan.stored import StoredSearch
+from search.report.comparison_tables import confirmed_on
 from search.report.drawing import (
     PLOT_MARKS,
     Figure,
@@ -66,7 +67,7 @@ def anytime_curves(searches: Sequence[StoredSearch], summaries: Sequence[Summary
     return Figure(
         name="anytime",
         title="Best value so far, and confirmed values",
-        finding=_finding(curves),
+        finding=_finding(curves, confirmed_on(summaries[0].split)),
         picture=plotted(
             [
                 trace
@@ -137,14 +138,14 @@ def _traces(curve: _Curve, colour: str, mark: str) -> Iterator[dict[str, Any]]:
     )
 
 
-def _finding(curves: Sequence[_Curve]) -> str:
+def _finding(curves: Sequence[_Curve], confirmed_classes: str) -> str:
     confirmed = [(curve, entry) for curve in curves for entry in curve.confirmed]
     lines = "Lines: best value so far, which is optimistic, more so with more trials"
     if confirmed:
         best, entry = max(confirmed, key=lambda found: found[1].over.mean)
         return (
-            f"{best.label} has the highest confirmed mean ({entry}). {lines}; filled marks: means with fresh seeds, "
-            "with 95 % intervals."
+            f"{best.label} has the highest confirmed mean ({entry}). {lines}; filled marks: means with fresh seeds "
+            f"{confirmed_classes}, with 95 % intervals."
         )
     best = max(curves, key=lambda curve: curve.incumbents[-1].value)
     last = best.incumbents[-1]
