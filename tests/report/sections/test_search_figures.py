@@ -169,28 +169,41 @@ def test_the_curves_are_what_was_measured(chosen: OpenedSearch) -> None:
 
 def test_slices_show_each_hyperparameter(chosen: OpenedSearch) -> None:
     for loss, varying in (("proxy_anchor", ["scale"]), ("pnp", ["variant", "temperature", "alpha", "bound"])):
-        trials = chosen.trials(loss, Stage.SEARCH)
+        trials = [trial for trial in chosen.trials(loss, Stage.SEARCH) if trial.intermediate_values]
         figure = figures_of(section_of(chosen, loss))["slices"]
         assert isinstance(figure.picture, Drawing)
         assert all(f">{name}<" in figure.picture.svg for name in varying)
-        # one mark for each trial in each panel that has it, one more for the default and the chosen, and the legend's
-        marks = [sum(bool(trial.intermediate_values) and name in trial.params for trial in trials) for name in varying]
-        special = {0, write_summary(chosen).losses[loss].tuned.number}
-        failed = sum(
-            t.state == TrialState.FAIL and bool(t.intermediate_values) and n in t.params
-            for t in trials
-            for n in varying
-        )
-        twice = sum(name in trials[number].params for number in special if number is not None for name in varying)
-        assert figure.picture.svg.count("<use ") >= sum(marks) - failed + twice
-        assert {int(row[0].split()[1]): float(row[1]) for row in figure.table.rows} == {
-            trial.number: pytest.approx(last_value(trial), abs=1e-4) for trial in trials if trial.intermediate_values
+        assert {int(row[0].split()[1]): row[1] for row in figure.table.rows} == {
+            trial.number: f"{last_value(trial):.4f}" for trial in trials
         }
-        if loss == "proxy_anchor":
-            best = section_of(chosen, loss).results[0].rows[0]
-            share = math.log(float(best[2]) / 4) / math.log(64 / 4)
-            assert all(f">{end}<" in figure.picture.svg for end in ("4", "16", "64"))
-            assert f"scale {best[2]}, at {share:.0%} of its range [4, 64], log" in figure.finding
+        complete = sorted((trial for trial in trials if trial.state == TrialState.COMPLETE), key=last_value)
+        panels = [[trial for trial in complete if name in trial.params] for name in varying]
+        found = re.findall(r'x="([\d.]+)" y="([\d.]+)" style="fill: #0072b2', figure.picture.svg)
+        assert len(found) == sum(map(len, panels)) + 1, "a mark in each panel of its params, and the legend's"
+        for name, having in zip(varying, panels):
+            marks, found = found[: len(having)], found[len(having) :]
+            heights = [float(y) for _, y in marks]
+            assert_straight([last_value(trial) for trial in reversed(having)], heights)
+            if name in ("scale", "temperature"):
+                places = [math.log(trial.params[name]) for trial in reversed(having)]
+                assert_straight(places, [float(x) for x, _ in marks])
+
+
+def assert_straight(values: list[float], pixels: list[float]) -> None:
+    """Check that marks lie where their values are: on a straight line, to a hundredth of a pixel."""
+    if len(values) > 2:  # two marks are always on a line
+        line = np.polyfit(values, pixels, 1)
+        assert np.polyval(line, values) == pytest.approx(pixels, abs=0.01)
+
+
+def test_the_chosen_place_and_the_range_are_named(chosen: OpenedSearch) -> None:
+    section = section_of(chosen, "proxy_anchor")
+    figure = figures_of(section)["slices"]
+    best = section.results[0].rows[0][2]
+    share = math.log(float(best) / 4) / math.log(64 / 4)
+    assert isinstance(figure.picture, Drawing)
+    assert all(f">{end}<" in figure.picture.svg for end in ("4", "16", "64"))
+    assert f"scale {best}, at {share:.0%} of its range [4, 64], log" in figure.finding
 
 
 def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
