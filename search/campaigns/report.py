@@ -52,9 +52,8 @@ def campaign_report(folder: CampaignFolder) -> Report:
     if folder.result.exists():
         told = study(config, stored_result(folder))
         rows = [row for summary in summaries for row in summary.rows if row.role in config.table.roles]
-        if proxies := distinct_proxies([(f"{row.search}/{row.loss}, {row.role}", row) for row in rows]):
-            figures = (*figures, proxies)
-        told = replace(told, figures=(*told.figures, *figures))
+        proxies = distinct_proxies([(f"{row.search}/{row.loss}, {row.role}", row) for row in rows])
+        told = replace(told, figures=(*told.figures, *figures), remarks=(*told.remarks, *proxies))
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
         told = Section(name="study", title=config.study, figures=figures, pending=(why,))

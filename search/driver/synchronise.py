@@ -18,10 +18,9 @@ from search.report.comparison_tables import as_csv, baselines_told, text_tables
 from search.report.formats import (
     NO_DIFFERENCE,
     interval,
-    is_against_baseline,
     p_value,
     parameters,
-    training_sentence,
+    training_sentences,
     verdict,
 )
 from search.report.loss_results import LossSummary
@@ -301,11 +300,7 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
         for pair in comparison.pairs
         if loss in (pair.first.loss, pair.second.loss)
     }
-    training = [
-        f"{training_sentence(pair, loss)}."
-        for pair in filter(is_against_baseline, comparison.pairs)
-        if pair.first.loss == loss
-    ]
+    training = [f"{text}." for text in training_sentences(comparison, loss)]
     return SummaryRun(
         description="\n\n".join((*_sentences(entry), *training)),
         tags={"holdout.openings": comparison.openings, **pairs},

@@ -137,16 +137,12 @@ def compared_curves(loss: str, entries: Mapping[str, Sequence[LossSummary]]) -> 
     return {
         label: ComparedCurve(
             loss=loss,
-            points=_points(mean_curve(of_label), valued[label]),
+            points=tuple(_point(mean_curve(of_label), share, valued[label]) for share in SHARES),
             against=first if label != first else None,
             cost_ratio=certain_cost_ratio(of_label, curves[first]) if first is not None and label != first else None,
         )
         for label, of_label in curves.items()
     }
-
-
-def _points(curve: Curve, entries: Sequence[LossSummary]) -> tuple[CurvePoint, ...]:
-    return tuple(_point(curve, share, entries) for share in SHARES)
 
 
 def _point(curve: Curve, share: float, entries: Sequence[LossSummary]) -> CurvePoint:

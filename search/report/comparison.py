@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from search.plan.runs import RunFolder, stored_config, stored_split
@@ -118,12 +118,7 @@ def refuse_mixed(summaries: Sequence[Summary]) -> None:
         ("objective", "objectives", objectives),
         ("validation gallery", "validation galleries", galleries),
     ):
-        if len(set(values.values())) > 1:
-            listed = "; ".join(f"{name}: {value}" for name, value in values.items())
-            raise Mistakes(
-                f"These searches have different {plural} and cannot be compared ({listed}); compare searches of one "
-                f"{what}."
-            )
+        _refuse_different(values, f"have different {plural}", what)
 
 
 def refuse_other_images(folders: Sequence[RunFolder]) -> None:
@@ -134,12 +129,13 @@ def refuse_other_images(folders: Sequence[RunFolder]) -> None:
     """
     opened = {folder.name: opening for folder in folders if (opening := _opening_of(folder))}
     digests = {name: opening.images.digest[:12] for name, opening in opened.items() if opening.images}
-    if len(set(digests.values())) > 1:
-        listed = "; ".join(f"{name}: {digest}" for name, digest in digests.items())
-        raise Mistakes(
-            f"These searches were tested on different images of classes with the same names ({listed}) and cannot be "
-            "compared; compare searches of one data set."
-        )
+    _refuse_different(digests, "were tested on different images of classes with the same names", "data set")
+
+
+def _refuse_different(values: Mapping[str, str], why: str, what: str) -> None:
+    if len(set(values.values())) > 1:
+        found = "; ".join(f"{name}: {value}" for name, value in values.items())
+        raise Mistakes(f"These searches {why} and cannot be compared ({found}); compare searches of one {what}.")
 
 
 # The network and its images.

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search.report.anytime import anytime_table
 from search.report.compared import Comparison, Pair
@@ -20,7 +20,6 @@ from search.report.formats import (
     training_sentences,
     verdict,
 )
-from search.report.loss_results import LossSummary
 from search.report.pairs import METHOD
 from search.report.results import SplitSummary, Summary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
@@ -168,35 +167,39 @@ def _recommended(comparison: Comparison) -> TextTable:
 
 def _losses(comparison: Comparison) -> TextTable:
     rows = shown_rows(comparison)
-    columns = [
-        filled
-        for filled in filled_columns(comparison, rows, Output.TABLE)
-        if not (filled.column.optional and filled.is_empty)
-    ]
-    tested = [filled.column.metrics == "test" for filled in columns]
-    sealed = [of_test and not comparison.test_metrics for of_test in tested]
+    filled = filled_columns(comparison, rows, Output.TABLE)
+    columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
+    of_test = [(place, entry) for place, entry in enumerate(columns, 2) if entry.column.metrics == "test"]
+    table = _losses_table(comparison, rows, columns, long=True)
+    sealed = {place for place, _ in of_test if not comparison.test_metrics}
+    return replace(
+        table,
+        header=("loss", "trial", *(f"{_header(comparison, entry)}\n{entry.metric}".strip() for entry in columns)),
+        rows=tuple(
+            tuple("sealed" if place in sealed else cell for place, cell in enumerate(cells)) for cells in table.rows
+        ),
+        notes=tuple(_notes(comparison)),
+        best=frozenset(
+            cell for place, entry in of_test for cell in best_of(place, entry.metric, list(map(mean_of, entry.entries)))
+        ),
+    )
+
+
+def _losses_table(
+    comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
+) -> TextTable:
     return TextTable(
         title=_title(comparison),
-        header=("loss", "trial", *(f"{_header(comparison, filled)}\n{filled.metric}".strip() for filled in columns)),
+        header=("loss", "trial", *(f"{entry.metric}\n{_header(comparison, entry)}".strip() for entry in columns)),
         rows=tuple(
             (
                 loss_label(comparison, row.search, row.loss),
                 row.name,
-                *(
-                    "sealed" if is_sealed else filled.column.text(filled.entries[position], long=True)
-                    for filled, is_sealed in zip(columns, sealed, strict=True)
-                ),
+                *(entry.column.text(entry.entries[position], long=long) for entry in columns),
             )
             for position, row in enumerate(rows)
         ),
         labels=2,
-        notes=tuple(_notes(comparison)),
-        best=frozenset(
-            cell
-            for position, (filled, of_test) in enumerate(zip(columns, tested, strict=True), 2)
-            if of_test
-            for cell in best_of(position, filled.metric, list(map(mean_of, filled.entries)))
-        ),
     )
 
 
@@ -213,7 +216,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             name = loss_label(comparison, summary.name, loss)
             params = entry.tuned.params
             yield f"{name}: {'no trial finished' if params is None else parameters(params)} ({entry.trials})"
-            for sentence in sentences_of(entry):
+            for sentence in (*filter(None, [entry.choice]), *entry.remarks):
                 losses_with.setdefault(sentence, []).append(name)
     for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
@@ -228,7 +231,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield split.luck
     yield from comparison.warnings
     yield (
-        f"search: the value of that trial; confirmed ({_confirmed_on(split)}) and final (validation of the trainings "
+        f"search: the value of that trial; confirmed ({confirmed_on(split)}) and final (validation of the trainings "
         f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is "
         "optimistic for a tuned row, the best of its finalists, and final is not: its seeds had no part in the choice; "
         "test: with the 95 % "
@@ -245,18 +248,6 @@ def baselines_told(comparison: Comparison) -> Iterator[str]:
             "principal component analysis with whitening to the size of the embeddings, fitted to the training "
             "classes; neither has seeds"
         )
-
-
-def sentences_of(entry: LossSummary) -> list[str]:
-    """Return the remarks about a loss."""
-    found = (
-        entry.choice,
-        *entry.incomplete_seeds,
-        entry.ended_early,
-        entry.overtuned,
-        *(finding.sentence for finding in entry.diagnostics),
-    )
-    return [sentence for sentence in found if sentence]
 
 
 def split_sentence(comparison: Comparison) -> str:
@@ -281,25 +272,29 @@ def protocol_sentences(split: SplitSummary) -> list[str]:
     return [_MARKS[mark] for mark in split.marks if mark in _MARKS]
 
 
-def pairs_table(comparison: Comparison) -> TextTable:
-    """Return the difference of each pair, and the method of the test."""
+def pairs_table(comparison: Comparison, *, short: bool = False) -> TextTable:
+    """Return the difference of each pair, and the method of the test.
+
+    A ``short`` table has neither the method nor the pairs that neither differ nor are the same within the margin.
+    """
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
-    if pairs:
+    if pairs and not short:
         notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
     return TextTable(
-        title=_pairs_title(pairs) or "Differences on the test classes",
-        header=("pair", "difference", "95 % interval", "p alone", "p (corrected)", ""),
+        title=f"Differences{f' of {pairs[0].metric}' if pairs else ''} on the test classes",
+        header=("pair", "difference", "95 % interval", *([] if short else ["p alone"]), "p (corrected)", ""),
         rows=tuple(
             (
                 pair_name(comparison, pair),
                 f"{pair.difference:+.4f}",
                 interval(pair.ci95),
-                p_value(pair.p),
+                *([] if short else [p_value(pair.p)]),
                 p_value(pair.p_corrected),
                 verdict(pair),
             )
             for pair in pairs
+            if pair.differ or pair.same or not short
         ),
         labels=1,
         notes=tuple(notes),
@@ -334,10 +329,6 @@ def _number(measured: Mapping[str, float] | None, metric: str) -> str:
     return NOTHING if measured is None or metric not in measured else f"{measured[metric]:.4g}"
 
 
-def _pairs_title(pairs: Sequence[Pair]) -> str:
-    return f"Differences of {pairs[0].metric} on the test classes" if pairs else ""
-
-
 def _anytime(comparison: Comparison) -> TextTable:
     curves = [(loss_label(comparison, curve.search, curve.loss), curve) for curve in comparison.anytime]
     return anytime_table(comparison.objective, curves, "{:.4f}".format)
@@ -349,7 +340,7 @@ def _anytime(comparison: Comparison) -> TextTable:
 def headline_tables(comparison: Comparison) -> list[TextTable]:
     """Return the losses with confirmed and test values, the pairs that differ, and the most important notes."""
     tables = [
-        _recommended(comparison), headline_losses(comparison), _front(comparison), _headline_pairs(comparison),
+        _recommended(comparison), headline_losses(comparison), _front(comparison), pairs_table(comparison, short=True),
         _headline_notes(comparison),
     ]  # fmt: skip
     return [table for table in tables if table.rows or table.notes]
@@ -363,18 +354,8 @@ def headline_losses(comparison: Comparison) -> TextTable:
     columns = [
         entry for entry in filled if (entry.column.until not in available if entry.column.until else not entry.is_empty)
     ]
-    return TextTable(
-        title=_title(comparison),
-        header=("loss", "trial", *(f"{entry.metric}\n{_header(comparison, entry)}".strip() for entry in columns)),
-        rows=tuple(
-            (
-                loss_label(comparison, row.search, row.loss),
-                row.name,
-                *(entry.column.text(entry.entries[position]) for entry in columns),
-            )
-            for position, row in enumerate(rows)
-        ),
-        labels=2,
+    return replace(
+        _losses_table(comparison, rows, columns),
         spare=tuple(
             position
             for position, entry in enumerate(columns, 2)
@@ -388,29 +369,8 @@ def headline_losses(comparison: Comparison) -> TextTable:
     )
 
 
-def _headline_pairs(comparison: Comparison) -> TextTable:
-    """Return the pairs that differ or are the same within the margin, and the number of those that do not differ."""
-    pairs = comparison.pairs
-    return TextTable(
-        title=_pairs_title(pairs),
-        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
-        rows=tuple(
-            (
-                pair_name(comparison, pair),
-                f"{pair.difference:+.4f}",
-                interval(pair.ci95),
-                p_value(pair.p_corrected),
-                verdict(pair),
-            )
-            for pair in pairs
-            if pair.differ or pair.same
-        ),
-        labels=1,
-        notes=(*comparison.left_out, *not_different(pairs)),
-    )
-
-
-def _confirmed_on(split: SplitSummary) -> str:
+def confirmed_on(split: SplitSummary) -> str:
+    """Return the classes on which configurations are confirmed, in words."""
     if not split.halves:
         return "on the validation classes"
     return "on all training classes, each half by a model of the other half"
@@ -419,7 +379,7 @@ def _confirmed_on(split: SplitSummary) -> str:
 def _headline_notes(comparison: Comparison) -> TextTable:
     split = comparison.split
     folds = " and folds" if split.folds else ""
-    notes = [f"mean ± sample deviation over seeds{folds}; confirmed: {_confirmed_on(split)}, with fresh seeds"]
+    notes = [f"mean ± sample deviation over seeds{folds}; confirmed: {confirmed_on(split)}, with fresh seeds"]
     if any(row.test_small for row in comparison.rows):
         notes[0] += f"; test, {split.gallery} classes: on {split.gallery}-class galleries like validation"
     notes += [*training_sentences(comparison), *baselines_told(comparison)]
@@ -428,7 +388,9 @@ def _headline_notes(comparison: Comparison) -> TextTable:
         for loss, entry in summary.losses.items():
             told = (*filter(None, [entry.choice]), *entry.incomplete_seeds)
             notes += [f"{loss_label(comparison, summary.name, loss)}: {text}" for text in told]
-    remarks = sum(len(sentences_of(entry)) for summary in comparison.searches for entry in summary.losses.values())
+    remarks = sum(
+        bool(entry.choice) + len(entry.remarks) for summary in comparison.searches for entry in summary.losses.values()
+    )
     more = [
         "the values of the search and of the final trainings",
         *(["all metrics", "the intervals"] if comparison.test_metrics else []),

@@ -1,6 +1,7 @@
 """Parts of a report, and the drawing of its figures with Matplotlib or Plotly."""
 
 import io
+import itertools
 import json
 import math
 import re
@@ -111,29 +112,21 @@ COLOURS: Final = (
     "#5f7d8c",
     "#b8860b",
 )
-MARKS: Final = ("o", "s", "D", "^", "v", "P", "X", "p", "h", "*")
-PLOT_MARKS: Final = (
-    "circle",
-    "square",
-    "diamond",
-    "triangle-up",
-    "triangle-down",
-    "cross",
-    "x",
-    "pentagon",
-    "hexagon",
-    "star",
-)
+PLOT_MARKS: Final = {
+    "o": "circle", "s": "square", "D": "diamond", "^": "triangle-up", "v": "triangle-down", "P": "cross", "X": "x",
+    "p": "pentagon", "h": "hexagon", "*": "star",
+}  # fmt: skip
+"""Plotly's name of each of Matplotlib's marks."""
 
 
 def colours_of(labels: Sequence[str]) -> dict[str, str]:
     """Return a colour for each label; colours repeat after ten."""
-    return {label: COLOURS[position % len(COLOURS)] for position, label in enumerate(dict.fromkeys(labels))}
+    return dict(zip(dict.fromkeys(labels), itertools.cycle(COLOURS)))
 
 
 def marks_of(labels: Sequence[str]) -> dict[str, str]:
     """Return a Matplotlib mark for each label; marks repeat after ten."""
-    return {label: MARKS[position % len(MARKS)] for position, label in enumerate(dict.fromkeys(labels))}
+    return dict(zip(dict.fromkeys(labels), itertools.cycle(PLOT_MARKS)))
 
 
 # Static pictures: Matplotlib's SVG, with text kept as text.
@@ -150,6 +143,7 @@ _STYLE: Final[Any] = {
     "text.parse_math": False,  # a class name may be $x$
     "axes.edgecolor": LINE,
     "axes.labelcolor": INK,
+    "axes.labelpad": 7,
     "axes.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -166,9 +160,10 @@ _STYLE: Final[Any] = {
 
 
 class Canvas:
-    """The ``axes`` to draw on, and the finished ``drawing``."""
+    """The ``axes`` to draw on, the first of its ``grid``, and the finished ``drawing``."""
 
     axes: "Axes"
+    grid: "list[Axes]"
     drawing: Drawing
 
 
@@ -187,8 +182,11 @@ def style(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def drawn(name: str, height: int) -> Iterator[Canvas]:
-    """Yield a canvas ``height`` pixels high for the figure ``name``; leaving the block sets its ``drawing``."""
+def drawn(name: str, height: int, grid: tuple[int, int] = (1, 1)) -> Iterator[Canvas]:
+    """Yield a canvas ``height`` pixels high for the figure ``name``; leaving the block sets its ``drawing``.
+
+    ``grid`` has the numbers of rows and columns of axes, which share the y axis.
+    """
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -196,7 +194,8 @@ def drawn(name: str, height: int) -> Iterator[Canvas]:
     with style(name):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         FigureCanvasSVG(figure)
-        canvas.axes = figure.add_subplot()
+        canvas.grid = list(figure.subplots(*grid, sharey=True, squeeze=False).flat)
+        canvas.axes = canvas.grid[0]
         yield canvas
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -260,56 +259,15 @@ def legend_below(axes: "Axes", columns: int, y: float = -0.16, losses: Sequence[
 
 # Interactive pictures: Plotly.
 
-LEGEND_BELOW: Mapping[str, Any] = {"x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
-"""Place of a legend with many lines, since buttons take the usual one."""
 _CLEAR = "rgba(0,0,0,0)"
 
 
-def plotted(
-    traces: Sequence[Mapping[str, Any]],
-    layout: Mapping[str, Any],
-    *,
-    height: int = 380,
-    phone: Mapping[str, Any] | None = None,
-    phone_height: int = 430,
-) -> Plot:
-    """Return a plot of ``traces`` with a transparent background; the page sets fonts and grid colours.
-
-    ``phone`` replaces entries of the layout on a narrow page, where the plot is ``phone_height`` pixels high.
-    """
+def plotted(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], *, height: int = 380) -> Plot:
+    """Return a plot of ``traces`` with a transparent background; the page sets fonts and grid colours."""
     import plotly.graph_objects as go  # half a second
 
-    figure = go.Figure(
-        data=list(traces),
-        layout={
-            "template": None,
-            "paper_bgcolor": _CLEAR,
-            "plot_bgcolor": _CLEAR,
-            "hovermode": "closest",
-            **({"meta": {"phone": {"layout": phone, "height": phone_height}}} if phone else {}),
-            **layout,
-        },
-    )
-    return Plot(json.loads(figure.to_json()), height=height)
-
-
-def buttons(*entries: tuple[str, str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return a row of buttons, each from its label, Plotly's method and arguments; the first one is active."""
-    return [
-        {
-            "type": "buttons",
-            "direction": "right",
-            "x": 0,
-            "y": 1.02,
-            "xanchor": "left",
-            "yanchor": "bottom",
-            "pad": {"b": 4},
-            # The page's text colour is illegible on Plotly's colour of the active button.
-            "font": {"color": COLOURS[0], "size": 11},
-            "bordercolor": FAINT,
-            "buttons": [{"label": label, "method": method, "args": list(args)} for label, method, args in entries],
-        }
-    ]
+    clear = {"template": None, "paper_bgcolor": _CLEAR, "plot_bgcolor": _CLEAR, "hovermode": "closest"}
+    return Plot(json.loads(go.Figure(data=list(traces), layout={**clear, **layout}).to_json()), height=height)
 
 
 def scatter(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
@@ -325,12 +283,6 @@ def of_loss(loss: str) -> dict[str, Any]:
 def hover_text(texts: Sequence[str]) -> dict[str, Any]:
     """Return the trace entries that show each point's text on hover."""
     return {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
-
-
-def vertical(x: float, *, xref: str = "x", yref: str = "paper") -> dict[str, Any]:
-    """Return a dotted vertical line over the whole height."""
-    line = {"color": FAINT, "width": 1, "dash": "dot"}
-    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "xref": xref, "yref": yref, "line": line}
 
 
 def rounded(value: float) -> float:

@@ -27,6 +27,11 @@ def parameters(params: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
 
 
+def sentence(text: str) -> str:
+    """Return a phrase with an initial capital and a full stop."""
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+
+
 # Rows and pairs of a comparison.
 
 NO_DIFFERENCE = "no significant difference"
@@ -55,10 +60,11 @@ def is_against_baseline(pair: Pair) -> bool:
     return pair.second.role is Role.BASELINE
 
 
-def training_sentences(comparison: Comparison) -> Iterator[str]:
-    """Yield for each tuned loss the sentence on whether training helped; none without an untrained network's test."""
+def training_sentences(comparison: Comparison, loss: str | None = None) -> Iterator[str]:
+    """Yield for each tuned loss, or ``loss``, whether training helped; none without an untrained network's test."""
     for pair in filter(is_against_baseline, comparison.pairs):
-        yield training_sentence(pair, loss_label(comparison, pair.first.search, pair.first.loss))
+        if loss in (None, pair.first.loss):
+            yield training_sentence(pair, loss_label(comparison, pair.first.search, pair.first.loss))
 
 
 def training_sentence(pair: Pair, label: str) -> str:

@@ -145,6 +145,12 @@ class LossSummary(Result):
         )
 
     @property
+    def remarks(self) -> list[str]:
+        """Remarks about the search, its study and its seeds."""
+        found = (self.ended_early, self.overtuned, *(finding.sentence for finding in self.diagnostics))
+        return [*self.incomplete_seeds, *filter(None, found)]
+
+    @property
     def incomplete_seeds(self) -> list[str]:
         """A sentence for each stage in which seeds of a configuration failed or are missing."""
         return [

@@ -1,6 +1,6 @@
 """The chosen models as folders, with their model cards."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,8 +13,8 @@ from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
 from search.report.compared import Comparison
 from search.report.comparison import compare
-from search.report.comparison_tables import baselines_told
-from search.report.formats import interval, is_against_baseline, parameters, training_sentence
+from search.report.comparison_tables import baselines_told, confirmed_on
+from search.report.formats import interval, parameters, sentence, training_sentences
 from search.report.loss_results import LossSummary
 from search.report.results import stored_summary
 from search.report.rows import SeedStatistics
@@ -84,7 +84,7 @@ def model_card(
         weights=_weights(spec) if isinstance(spec, EmbedderSpec) else "",
         trials=_trials(entry),
         confirmed=_confirmed(comparison, entry),
-        training=[f"{sentence}." for sentence in (*_training(comparison, loss), *baselines_told(comparison))],
+        training=[f"{text}." for text in (*training_sentences(comparison, loss), *baselines_told(comparison))],
         scores=rows_as_markdown(_scores(comparison, entry, scored)) if scored and entry.test else "",
     )
 
@@ -136,8 +136,8 @@ def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
     if confirmed is None:
         return ""
     return (
-        f"Its mean {comparison.objective} with {counted(len(confirmed.values), 'fresh seed')} is {confirmed.mean:.4f} "
-        f"on the {comparison.split.validation_classes} validation classes."
+        f"Its mean {comparison.objective} with {counted(confirmed.seeds, 'fresh seed')} is {confirmed.mean:.4f} "
+        f"{confirmed_on(comparison.split)}."
     )
 
 
@@ -161,13 +161,6 @@ def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> 
     )
 
 
-def _training(comparison: Comparison, loss: str) -> Iterator[str]:
-    """Yield the sentence on whether training with ``loss`` helped; none without an untrained network's test."""
-    for pair in filter(is_against_baseline, comparison.pairs):
-        if pair.first.loss == loss:
-            yield training_sentence(pair, loss)
-
-
 def _cells(test: Mapping[str, SeedStatistics], name: str) -> tuple[str, str]:
     if name not in test:
         return NOTHING, NOTHING
@@ -187,7 +180,7 @@ def _baseline_card(comparison: Comparison, selection: Selection, name: str, prog
         f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
         f"# {summary.name}: {name}",
         f"{selection.recommended.sentence}.",
-        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in baselines_told(comparison)),
+        *map(sentence, baselines_told(comparison)),
         '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
         programs,
         f"The choice is frozen as `{selection.digest}`.",

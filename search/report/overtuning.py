@@ -15,7 +15,7 @@ from trainables.mistakes import Mistakes, counted
 KNOWN = "about 10 % in published searches, arXiv 2506.19540"
 
 
-def choices_and_defaults(runs: Path) -> Iterator[tuple[float, float]]:
+def _choices_and_defaults(runs: Path) -> Iterator[tuple[float, float]]:
     """Yield the objective on the test classes of each choice in the folder ``runs``, and that of its default.
 
     A choice that is the default is one of them. Searches that cannot be read are left out, and so are those whose test
@@ -34,7 +34,7 @@ def choices_and_defaults(runs: Path) -> Iterator[tuple[float, float]]:
 
 def overtuning_sentence(runs: Path) -> str | None:
     """Return the sentence on the choices in the folder ``runs``; None if none was tested."""
-    found = list(choices_and_defaults(runs))
+    found = list(_choices_and_defaults(runs))
     if not found:
         return None
     below = sum(value < other for value, other in found)

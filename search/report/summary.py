@@ -129,14 +129,11 @@ def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Ba
 
 def _baseline(stored: Baselines, name: str, scored: ScoredBaseline | None) -> Baseline:
     validation, classes = stored.validation[name], stored.classes[name]
-    confirmed = statistics.fmean(classes.values()) if classes else None
-    if scored is None:
-        return Baseline(validation=validation, confirmed=confirmed)
-    small = scored.in_small_galleries
+    small = scored.in_small_galleries if scored else None
     return Baseline(
         validation=validation,
-        confirmed=confirmed,
-        test={name: SeedStatistics.fixed(value) for name, value in scored.metrics.items()},
+        confirmed=statistics.fmean(classes.values()) if classes else None,
+        test={name: SeedStatistics.fixed(value) for name, value in scored.metrics.items()} if scored else None,
         test_small=None if small is None else SeedStatistics.fixed(small),
     )
 
@@ -236,7 +233,7 @@ def _row(
     ]
     return row.model_copy(
         update={
-            "confirmed": _confirmed(confirmation),
+            "confirmed": SeedStatistics.over(confirmation.values) if confirmation.values else None,
             "final": _final(plan, final),
             "test": _tested(models),
             "test_small": _tested_small(models),
@@ -245,13 +242,6 @@ def _row(
             "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
         }
     )
-
-
-def _confirmed(confirmation: Confirmation) -> SeedStatistics | None:
-    """Return the objective with fresh seeds; None if no seed finished."""
-    if not confirmation.values:
-        return None
-    return SeedStatistics.over(confirmation.values)
 
 
 def _final(plan: Plan, trained: Sequence[FrozenTrial]) -> SeedStatistics | None:

@@ -91,12 +91,11 @@ def test_tables_and_mlflow_show_it(runs: Path) -> None:
     assert f" {entry.mean:.2f} |" in search_run(found, RunFolder(runs, "small"), "").description
 
 
-def test_the_report_draws_it(runs: Path) -> None:
+def test_the_report_names_it(runs: Path) -> None:
     found = compared(runs)
     (entry,) = {row.distinct_proxies for row in found.rows if row.role == "tuned" and row.distinct_proxies}
-    (figure,) = [figure for figure in outcome(found).figures if figure.name == "distinct-proxies"]
-    assert figure.finding == f"Distinct proxies of a class: {entry.mean:.2f} of {PROXIES} (mpa, tuned)."
-    assert figure.table.rows == (("mpa, tuned", f"{entry.mean:.2f}", f"{entry.std:.2f}", str(PROXIES), "2"),)
+    (sentence,) = [text for text in outcome(found).remarks if text.startswith("Distinct proxies of a class: ")]
+    assert f": {entry.mean:.2f} ± {entry.std:.2f} of {PROXIES} (mpa, tuned). " in sentence
 
 
 def test_verify_counts_the_proxies_of_each_model(runs: Path, image_folder: Path, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_values_of_a_search_are_the_same_everywhere(
     curves = anytime_curves([stored], [summary])
     assert curves is not None
     assert curves.table is not None
-    assert [row[4] for row in curves.table.rows if row[4] != NOTHING][-1] == f"{best:.4f}"
+    assert [row[3] for row in curves.table.rows if row[3] != NOTHING][-1] == f"{best:.4f}"
 
     # the search value of a row is the value of the trial that it names
     rows = {row.role: row for row in comparison.rows}

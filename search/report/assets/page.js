@@ -18,15 +18,12 @@
       hoverlabel: { bgcolor: colour("--panel"), font: { color: ink }, bordercolor: line },
       margin: { l: 50, r: 15, t: 60, b: 45, ...layout.margin },
       legend: narrow
-        ? { orientation: "h", x: 0, y: -75 / Math.max(height - 150, 100), yanchor: "top" }  // no room next to the buttons
+        ? { orientation: "h", x: 0, y: -75 / Math.max(height - 150, 100), yanchor: "top" }
         : { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom", ...layout.legend },
     };
     for (const key of new Set([...Object.keys(layout), "xaxis", "yaxis"])) {
       if (/^[xy]axis\d*$/.test(key)) merged[key] = { ...axis, ...layout[key] };
     }
-    merged.updatemenus = (layout.updatemenus || []).map((menu) => ({
-      ...menu, bgcolor: colour("--panel"), bordercolor: line, font: { color: ink },
-    }));
     return merged;
   };
 
@@ -67,17 +64,14 @@
     const source = document.querySelector(`script[data-plot="${element.id}"]`);
     const figure = JSON.parse(source.textContent);
     const narrow = element.clientWidth < 600;
-    // A picture may have another layout and height for phones.
-    const phone = (narrow && figure.layout.meta && figure.layout.meta.phone) || {};
-    const layout = { ...figure.layout, ...phone.layout };
     const traces = figure.data.map((trace) => (hidden.has(lossOf(trace)) ? { ...trace, visible: "legendonly" } : trace));
-    const least = phone.height || (parseFloat(element.style.height) < 300 ? 0 : 430);
+    const least = parseFloat(element.style.height) < 300 ? 0 : 430;
     element.style.minHeight = narrow ? `${least}px` : "";
     const first = !drawn.has(element);
     drawn.add(element);
-    // On a phone the icons would lie over buttons and legends.
+    // On a phone the icons would lie over legends.
     const config = { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover" };
-    const done = Plotly.react(element, traces, themed(layout, narrow, element.clientHeight), config);
+    const done = Plotly.react(element, traces, themed(figure.layout, narrow, element.clientHeight), config);
     if (first) listen(element);
     return done;
   };

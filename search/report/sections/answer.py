@@ -7,9 +7,9 @@ from search import __version__
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.report.compared import Comparison, Pair
-from search.report.comparison_tables import baselines_told, headline_losses, protocol_sentences, recommendations
+from search.report.comparison_tables import baselines_told, headline_losses, recommendations, split_sentence
 from search.report.drawing import Figure, Section
-from search.report.formats import interval, is_against_baseline, loss_label, the_same, training_sentences
+from search.report.formats import interval, is_against_baseline, loss_label, sentence, the_same, training_sentences
 from search.report.overtuning import overtuning_sentence
 from search.report.rows import Row
 from search.report.scored import scored_openings
@@ -36,16 +36,17 @@ def answer(comparison: Comparison, folders: Sequence[RunFolder], picture: Figure
     return Section(
         name="answer",
         title="The answer",
-        lead=tuple(f"{sentence}." for sentence in recommendations(comparison)),
+        lead=tuple(f"{text}." for text in recommendations(comparison)),
         results=(headline_losses(comparison),),
         sentences=(best, *comparison.warnings[:MOST_WARNINGS]),
         figures=(picture,) if picture else (),
         remarks=(
             *others,
-            *(f"{sentence}." for sentence in training_sentences(comparison)),
-            *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in baselines_told(comparison)),
+            *(f"{text}." for text in training_sentences(comparison)),
+            *map(sentence, baselines_told(comparison)),
             *_incomplete(comparison),
-            *_setting(comparison),
+            sentence(split_sentence(comparison)),
+            *map(sentence, filter(None, [comparison.split.luck])),
             *comparison.warnings[MOST_WARNINGS:],
         ),
         tables=(openings,) if openings.rows else (),
@@ -63,17 +64,17 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
     best = max(tested, key=lambda row: means[row.key])
     of_best = _others(comparison, best)
     label = loss_label(comparison, best.search, best.loss)
-    sentence = f"Of {len(tested)} tuned losses, {label} has the highest mean {metric} on the test classes, "
-    sentence += f"{means[best.key]:.4f}"
+    text = f"Of {len(tested)} tuned losses, {label} has the highest mean {metric} on the test classes, "
+    text += f"{means[best.key]:.4f}"
     if alike := [pair for pair in of_best if not pair.differ]:
         same = [pair for pair in alike if pair.same]
         undecided = [pair for pair in alike if not pair.same]
         for found, word in ((same, the_same(same[0]) if same else ""), (undecided, "not significantly different")):
             if found:
-                sentence += f"; {_names(comparison, found, best)} {'is' if len(found) == 1 else 'are'} {word}"
+                text += f"; {_names(comparison, found, best)} {'is' if len(found) == 1 else 'are'} {word}"
     elif len(of_best) == len(tested) - 1:
-        sentence += ", and beats every other"
-    yield f"{sentence}."
+        text += ", and beats every other"
+    yield f"{text}."
     if len(tested) > 2 and not all(pair.differ for pair in pairs):
         yield "Losses that are not compared below do not differ significantly."
     if (count := len(comparison.pairs)) > 1:
@@ -89,8 +90,8 @@ def _incomplete(comparison: Comparison) -> Iterator[str]:
     """Yield a sentence for each interval based on fewer seeds than planned."""
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            for sentence in entry.incomplete_seeds:
-                yield f"{loss_label(comparison, summary.name, loss)}, {sentence}."
+            for text in entry.incomplete_seeds:
+                yield f"{loss_label(comparison, summary.name, loss)}, {text}."
 
 
 def _of_loss(comparison: Comparison, row: Row) -> str:
@@ -114,7 +115,10 @@ def _of_loss(comparison: Comparison, row: Row) -> str:
     else:
         parts = [_against_default(pair) for pair in comparison.pairs if _is_own(pair, row)]
     others = _others(comparison, row)
-    for verb, found in (("beats", _better(row, others)), ("is worse than", _worse(row, others))):
+    for verb, is_better in (("beats", True), ("is worse than", False)):
+        found = [
+            pair for pair in others if pair.differ and (pair.difference > 0) == ((pair.first == row.key) == is_better)
+        ]
         if found:
             parts.append(f"{verb} {_names(comparison, found, row)}")
     return f"{label}: {'; '.join(parts)}."
@@ -132,14 +136,6 @@ def _against_default(pair: Pair) -> str:
     return f"tuned {verb} its default ({change})"
 
 
-def _better(row: Row, pairs: Sequence[Pair]) -> list[Pair]:
-    return [pair for pair in pairs if pair.differ and (pair.difference > 0) == (pair.first == row.key)]
-
-
-def _worse(row: Row, pairs: Sequence[Pair]) -> list[Pair]:
-    return [pair for pair in pairs if pair.differ and (pair.difference > 0) != (pair.first == row.key)]
-
-
 def _others(comparison: Comparison, row: Row) -> list[Pair]:
     """Return the pairs of ``row`` with other losses."""
     of_row = [pair for pair in comparison.pairs if row.key in (pair.first, pair.second)]
@@ -151,19 +147,6 @@ def _names(comparison: Comparison, pairs: Sequence[Pair], row: Row) -> str:
     keys = [pair.second if pair.first == row.key else pair.first for pair in pairs]
     *first, last = [loss_label(comparison, key.search, key.loss) for key in keys]
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def _setting(comparison: Comparison) -> Iterator[str]:
-    split = comparison.split
-    if split.folds:
-        classes = f"{split.train_classes} classes train and validate in {split.folds} folds"
-    else:
-        classes = f"{split.train_classes} classes train, {split.validation_classes} validate"
-    yield f"{classes}, {split.test_classes} test (split {split.digest[:12]})."
-    yield from (f"{sentence[0].upper()}{sentence[1:]}." for sentence in protocol_sentences(split))
-    if split.luck:
-        yield f"{split.luck[0].upper()}{split.luck[1:]}."
-    yield f"{comparison.openings[0].upper()}{comparison.openings[1:]}."
 
 
 def _openings(folders: Sequence[RunFolder]) -> TextTable:

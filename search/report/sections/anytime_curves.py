@@ -1,19 +1,17 @@
-"""Figure: the best value so far and the confirmed values of every loss, by epochs and by training hours."""
+"""Figure: the best value so far and the confirmed values of every loss, by the epochs of its search."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
-from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from search.plan.stored import StoredSearch
+from search.report.comparison_tables import confirmed_on
 from search.report.drawing import (
-    LEGEND_BELOW,
     PLOT_MARKS,
     Figure,
-    buttons,
     colours_of,
     hover_text,
+    marks_of,
     named_losses,
     of_loss,
     plotted,
@@ -33,64 +31,52 @@ from trainables.metrics.table import is_bounded
 from trainables.mistakes import counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Confirmed:
+class _Confirmed(NamedTuple):
     """The confirmed values of the configuration of a trial, whose training ended after ``epochs`` epochs."""
 
-    trial: int
     epochs: int
+    trial: int
     over: SeedStatistics
 
+    def __str__(self) -> str:
+        ends = f" {interval(self.over.ci95)}" if self.over.ci95 else ""
+        return f"trial {self.trial}, confirmed: {self.over.mean:.4f}{ends}, {counted(self.over.seeds, 'seed')}"
 
-@dataclass(frozen=True, kw_only=True)
-class _Curve:
-    """The search of a loss: its improvements, its confirmed trials, and its training hours after each epoch."""
+
+class _Curve(NamedTuple):
+    """The search of a loss: its improvements, its confirmed trials, and the number of its epochs."""
 
     label: str
     incumbents: Sequence[Incumbent]
     confirmed: Sequence[_Confirmed]
-    hours: Sequence[float]
+    epochs: int
 
 
 def anytime_curves(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Figure | None:
     """Plot every loss's best value so far as steps, and its confirmed means with intervals; None before a value.
 
-    A confirmed mean is drawn where the search had trained its configuration. The axis has the epochs of the loss's
-    search or, on a button, its training hours.
+    A confirmed mean is drawn where the search had trained its configuration.
     """
     by_name = {summary.name: summary for summary in summaries}
-    labels = [label for label, _, _ in named_losses(searches)]
-    curves = [
-        curve
-        for label, search, loss in named_losses(searches)
-        if (curve := _curve(label, search, loss, by_name[search.name])).incumbents
-    ]
+    every = [_curve(label, search, loss, by_name[search.name]) for label, search, loss in named_losses(searches)]
+    curves = [curve for curve in every if curve.incumbents]
     if not curves:
         return None
-    colours, objective = colours_of(labels), summaries[0].objective
-    traces, by_hours = [], []
-    for curve in curves:
-        look = {"color": colours[curve.label]}, PLOT_MARKS[labels.index(curve.label) % len(PLOT_MARKS)]
-        for trace in (_best(curve, *look), *_confirmed(curve, *look)):
-            traces.append(trace)
-            by_hours.append([round(curve.hours[epochs - 1], 4) for epochs in trace["x"]])
-    by_epochs = [trace["x"] for trace in traces]
-    titles = ("epochs of the search of a loss", "training hours of a loss, summed over slots")
-
-    def shown(text: str, xs: Sequence[Sequence[float]], title: str) -> tuple[str, str, list[dict[str, Any]]]:
-        return text, "update", [{"x": xs}, {"xaxis.title.text": title}]
-
+    labels = [curve.label for curve in every]
+    colours, marks = colours_of(labels), marks_of(labels)
     return Figure(
         name="anytime",
         title="Best value so far, and confirmed values",
-        finding=_finding(curves),
+        finding=_finding(curves, confirmed_on(summaries[0].split)),
         picture=plotted(
-            traces,
+            [
+                trace
+                for curve in curves
+                for trace in _traces(curve, colours[curve.label], PLOT_MARKS[marks[curve.label]])
+            ],
             {
-                "xaxis": {"title": {"text": titles[0]}, "rangemode": "tozero"},
-                "yaxis": {"title": {"text": escape(objective)}},
-                "legend": LEGEND_BELOW,
-                "updatemenus": buttons(shown("epochs", by_epochs, titles[0]), shown("hours", by_hours, titles[1])),
+                "xaxis": {"title": {"text": "epochs of the search of a loss"}, "rangemode": "tozero"},
+                "yaxis": {"title": {"text": escape(summaries[0].objective)}},
             },
             height=460,
         ),
@@ -100,125 +86,87 @@ def anytime_curves(searches: Sequence[StoredSearch], summaries: Sequence[Summary
 
 
 def _curve(label: str, search: StoredSearch, loss: str, summary: Summary) -> _Curve:
-    trials, objective = search.trials(loss), summary.objective
-    ended = sorted(
-        (record["end"], trial.number, record["end"] - record["start"])
-        for trial in trials
-        for record in epochs_of(trial)
-    )
-    trained = {number: epochs for epochs, (_, number, _) in enumerate(ended, start=1)}
-    seeds = search.trials(loss, Stage.SELECT)
+    trials, seeds, objective = search.trials(loss), search.trials(loss, Stage.SELECT), summary.objective
+    ended = sorted((record["end"], trial.number) for trial in trials for record in epochs_of(trial))
+    trained = {number: epochs for epochs, (_, number) in enumerate(ended, start=1)}
     candidates = sorted({trial.user_attrs["source_trial"] for trial in seeds} & trained.keys())
-    return _Curve(
-        label=label,
-        incumbents=summary.losses[loss].anytime,
-        confirmed=[
-            _Confirmed(
-                trial=number,
-                epochs=trained[number],
-                over=over_seeds(found.values, bounded=is_bounded(objective)),
-            )
-            for number, found in confirmations(trials, seeds, candidates, objective).items()
-            if found.values
-        ],
-        hours=list(accumulate(seconds / 3600 for _, _, seconds in ended)),
-    )
+    confirmed = [
+        _Confirmed(trained[number], number, over_seeds(found.values, bounded=is_bounded(objective)))
+        for number, found in confirmations(trials, seeds, candidates, objective).items()
+        if found.values
+    ]
+    return _Curve(label, summary.losses[loss].anytime, confirmed, len(ended))
 
 
-def _best(curve: _Curve, line: dict[str, str], mark: str) -> dict[str, Any]:
-    values = [rounded(step.value) for step in curve.incumbents]
-    return scatter(
-        escape(curve.label),
+def _traces(curve: _Curve, colour: str, mark: str) -> Iterator[dict[str, Any]]:
+    """Yield the line of the best values, and the confirmed means with their intervals, if any is confirmed."""
+    label, last = escape(curve.label), curve.incumbents[-1]
+    texts = [f"trial {step.trial}: {step.value:.4f}, best so far" for step in curve.incumbents]
+    yield scatter(
+        label,
         "lines+markers",
-        [*(step.epochs for step in curve.incumbents), len(curve.hours)],
-        [*values, values[-1]],
-        line={"shape": "hv", "width": 1.5, **line},
+        [*(step.epochs for step in curve.incumbents), curve.epochs],
+        [rounded(step.value) for step in (*curve.incumbents, last)],
+        line={"shape": "hv", "width": 1.5, "color": colour},
         marker={"symbol": f"{mark}-open", "size": 6},
         **of_loss(curve.label),
         **hover_text(
-            [f"{escape(curve.label)}, trial {step.trial}: {step.value:.4f}, best so far" for step in curve.incumbents]
-            + [f"{escape(curve.label)}: {values[-1]:.4f}, best of {counted(len(curve.hours), 'epoch')}"]
+            [f"{label}, {text}" for text in [*texts, f"{last.value:.4f}, best of {counted(curve.epochs, 'epoch')}"]]
         ),
     )
-
-
-def _confirmed(curve: _Curve, line: dict[str, str], mark: str) -> Iterator[dict[str, Any]]:
-    """Yield the trace of the confirmed means with their intervals, if any is confirmed."""
     if not curve.confirmed:
         return
-    found = [entry.over for entry in curve.confirmed]
-    ends = [entry.ci95 or (entry.mean, entry.mean) for entry in found]
+    found = [(entry.over.mean, entry.over.ci95 or (entry.over.mean, entry.over.mean)) for entry in curve.confirmed]
     yield scatter(
-        f"{escape(curve.label)}, confirmed",
+        f"{label}, confirmed",
         "markers",
         [entry.epochs for entry in curve.confirmed],
-        [rounded(entry.mean) for entry in found],
+        [rounded(mean) for mean, _ in found],
         error_y={
             "type": "data",
             "symmetric": False,
-            "array": [rounded(high - entry.mean) for entry, (_, high) in zip(found, ends, strict=True)],
-            "arrayminus": [rounded(entry.mean - low) for entry, (low, _) in zip(found, ends, strict=True)],
+            "array": [rounded(high - mean) for mean, (_, high) in found],
+            "arrayminus": [rounded(mean - low) for mean, (low, _) in found],
             "thickness": 1.5,
             "width": 4,
-            **line,
+            "color": colour,
         },
-        marker={"symbol": mark, "size": 10, **line},
+        marker={"symbol": mark, "size": 10, "color": colour},
         showlegend=False,
         **of_loss(curve.label),
-        **hover_text([f"{escape(curve.label)}, {_told(entry)}" for entry in curve.confirmed]),
+        **hover_text([f"{label}, {entry}" for entry in curve.confirmed]),
     )
 
 
-def _told(entry: _Confirmed) -> str:
-    ci95 = f" {interval(entry.over.ci95)}" if entry.over.ci95 else ""
-    return f"trial {entry.trial}, confirmed: {entry.over.mean:.4f}{ci95}, {counted(entry.over.seeds, 'seed')}"
-
-
-def _finding(curves: Sequence[_Curve]) -> str:
+def _finding(curves: Sequence[_Curve], confirmed_classes: str) -> str:
     confirmed = [(curve, entry) for curve in curves for entry in curve.confirmed]
     lines = "Lines: best value so far, which is optimistic, more so with more trials"
-    if not confirmed:
-        best = max(curves, key=lambda curve: curve.incumbents[-1].value)
-        last = best.incumbents[-1]
+    if confirmed:
+        best, entry = max(confirmed, key=lambda found: found[1].over.mean)
         return (
-            f"{best.label} has the highest value so far, {last.value:.4f}, reached after {last.epochs:,} of its "
-            f"{counted(len(best.hours), 'epoch')}. {lines}."
+            f"{best.label} has the highest confirmed mean ({entry}). {lines}; filled marks: means with fresh seeds "
+            f"{confirmed_classes}, with 95 % intervals."
         )
-    best, entry = max(confirmed, key=lambda found: found[1].over.mean)
+    best = max(curves, key=lambda curve: curve.incumbents[-1].value)
+    last = best.incumbents[-1]
     return (
-        f"{best.label} has the highest confirmed mean ({_told(entry)}). {lines}; filled marks: means with fresh seeds, "
-        "with 95 % intervals."
+        f"{best.label} has the highest value so far, {last.value:.4f}, reached after {last.epochs:,} of its "
+        f"{counted(best.epochs, 'epoch')}. {lines}."
     )
 
 
 def _table(curves: Sequence[_Curve]) -> TextTable:
     """Return each improvement and each confirmed mean, in the order of the epochs."""
-    rows = [
-        (curve, epochs, cells)
-        for curve in curves
-        for epochs, cells in sorted(
-            [
-                *((step.epochs, (str(step.trial), f"{step.value:.4f}", NOTHING, NOTHING)) for step in curve.incumbents),
-                *(
-                    (
-                        entry.epochs,
-                        (
-                            str(entry.trial),
-                            NOTHING,
-                            f"{entry.over.mean:.4f}",
-                            interval(entry.over.ci95) if entry.over.ci95 else NOTHING,
-                        ),
-                    )
-                    for entry in curve.confirmed
-                ),
-            ]
-        )
-    ]
+    rows: list[tuple[str, ...]] = []
+    for curve in curves:
+        found = [(step.epochs, step.trial, f"{step.value:.4f}", NOTHING, NOTHING) for step in curve.incumbents]
+        for epochs, trial, over in curve.confirmed:
+            ends = interval(over.ci95) if over.ci95 else NOTHING
+            found.append((epochs, trial, NOTHING, f"{over.mean:.4f}", ends))
+        rows += [(curve.label, *map(str, cells)) for cells in sorted(found)]
     return TextTable(
         title="",
-        header=("loss", "epochs", "hours", "trial", "best so far", "confirmed", "95 % interval"),
-        rows=tuple(
-            (curve.label, str(epochs), f"{curve.hours[epochs - 1]:.3f}", *cells) for curve, epochs, cells in rows
-        ),
+        header=("loss", "epochs", "trial", "best so far", "confirmed", "95 % interval"),
+        rows=tuple(rows),
         labels=1,
     )

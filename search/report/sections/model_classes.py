@@ -29,7 +29,7 @@ from search.report.drawing import (
 )
 from search.report.formats import loss_label
 from search.report.pairs import ClassScores
-from search.report.ranked_test import RankedTest
+from search.report.rankings import RankedTest
 from search.report.rows import Row, RowKey
 from search.report.text_table import NOTHING, TextTable
 from search.selection import in_digest_order
@@ -124,8 +124,7 @@ def _plot(
     pairs: Mapping[RowKey, tuple[NDArray[np.float64], NDArray[np.float64]]],
     kept: Sequence[int],
 ) -> Plot:
-    colours, _ = loss_styles(comparison)
-    losses = list(colours)
+    colours, marks = loss_styles(comparison)
     low, high = (float(limit(both)) for limit, both in ((np.min, list(pairs.values())), (np.max, list(pairs.values()))))
     line = {"color": FAINT, "dash": "dot", "width": 1}
     no_change = scatter("no change", "lines", [low, high], [low, high], line=line, hoverinfo="skip")
@@ -139,7 +138,7 @@ def _plot(
             text=names,
             marker={
                 "color": colours[labels[key]],
-                "symbol": PLOT_MARKS[losses.index(labels[key]) % len(PLOT_MARKS)],
+                "symbol": PLOT_MARKS[marks[labels[key]]],
                 "size": 7,
                 "opacity": 0.75,
             },

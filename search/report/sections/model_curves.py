@@ -1,10 +1,9 @@
-"""Figures: distances, precision over recall, and ROC curves.
+"""Figures: distances of images, and precision over recall.
 
-Shapes: P points of a line, B bins of cosine similarity, L recall levels.
+Shapes: B bins of cosine similarity, L recall levels.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,23 +11,11 @@ from numpy.typing import NDArray
 from search.report.compared import Comparison
 from search.report.drawing import FAINT, Figure, drawn, label_rows, legend_below, loss_styles, mark_loss, row_label
 from search.report.formats import interval, loss_label
-from search.report.ranked_test import (
-    RankedConfiguration,
-    RankedTest,
-    auc,
-    distance_quantile,
-    overlap,
-    true_positive_rates,
-)
-from search.report.rows import SeedStatistics
+from search.report.rankings import RankedConfiguration, RankedTest, distance_quantile, overlap
 from search.report.statistics import over_seeds
 from search.report.text_table import NOTHING, TextTable
 from search.selection import EDGES, LEVELS
 from search.stages import Role
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 # Lines of configurations.
 
@@ -43,42 +30,8 @@ def configuration_labels(comparison: Comparison, shown: Sequence[RankedConfigura
     return [row_label(comparison, entry.row) for entry in shown]
 
 
-def draw_seed_lines(
-    axes: "Axes",
-    comparison: Comparison,
-    shown: Sequence[RankedConfiguration],
-    x_P: NDArray[np.float64],
-    lines: Sequence[Sequence[NDArray[np.float64]]],
-) -> None:
-    """Draw the mean of each configuration's ``lines`` and a band from the lowest to the highest.
-
-    Colours and marks are those of the losses; defaults are dashed with hollow marks.
-    """
-    colours, marks = loss_styles(comparison)
-    for place, (entry, label, found) in enumerate(
-        zip(shown, configuration_labels(comparison, shown), lines, strict=True)
-    ):
-        loss, tuned = loss_label(comparison, entry.row.search, entry.row.loss), entry.row.role is Role.TUNED
-        colour = colours[loss]
-        band = axes.fill_between(x_P, np.min(found, axis=0), np.max(found, axis=0), color=colour, alpha=0.15, lw=0)
-        line = axes.plot(
-            x_P,
-            np.mean(found, axis=0),
-            "-" if tuned else "--",
-            color=colour,
-            linewidth=1.4,
-            label=label,
-            marker=marks[loss],
-            markersize=4.5,
-            markerfacecolor=colour if tuned else "none",
-            markevery=(3 * place % 20, 20),
-        )
-        mark_loss(loss, band, *line)
-
-
 # Distances within and between classes.
 
-DISTANCES = "distances"
 BARS = 256
 """Number of steps over the range of distances."""
 
@@ -93,7 +46,7 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
     edges = 1 - EDGES[:: (len(EDGES) - 1) // BARS]
     middles = (edges[1:] + edges[:-1]) / 2
     colours, _ = loss_styles(comparison)
-    with drawn(DISTANCES, 70 + 44 * len(shown)) as canvas:
+    with drawn("distances", 70 + 44 * len(shown)) as canvas:
         axes = canvas.axes
         for place, (entry, both, loss) in enumerate(zip(shown, counts, losses, strict=True)):
             colour = colours[loss]
@@ -116,7 +69,7 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
     shared = [float(np.mean([overlap(model.same_B, model.other_B) for model in entry.models])) for entry in shown]
     best, worst = int(np.argmin(shared)), int(np.argmax(shared))
     return Figure(
-        name=DISTANCES,
+        name="distances",
         title="Distances within and between classes",
         finding=(
             f"The two distributions overlap least for {labels[best]} ({shared[best]:.1%}, with median distances of "
@@ -154,29 +107,49 @@ def _density(counts_B: NDArray[np.int64]) -> NDArray[np.float64]:
 
 # Precision over recall.
 
-PRECISION_RECALL = "precision-recall"
-
 
 def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
-    """Draw the mean interpolated precision at 101 recalls; None if no class has two images."""
+    """Draw the mean interpolated precision at 101 recalls; None if no class has two images.
+
+    A band reaches from the lowest to the highest model of a configuration. Defaults are dashed with hollow marks.
+    """
     shown = [entry for entry in test.configurations if not np.isnan(entry.models[0].precision_L).any()]
     if not shown:
         return None
-    with drawn(PRECISION_RECALL, 300) as canvas:
+    labels, losses = configuration_labels(comparison, shown), configuration_losses(comparison, shown)
+    colours, marks = loss_styles(comparison)
+    lines = [[model.precision_L for model in entry.models] for entry in shown]
+    with drawn("precision-recall", 300) as canvas:
         axes = canvas.axes
-        lines = [[model.precision_L for model in entry.models] for entry in shown]
-        draw_seed_lines(axes, comparison, shown, LEVELS, lines)
+        for place, (entry, label, loss, found) in enumerate(zip(shown, labels, losses, lines, strict=True)):
+            colour, tuned = colours[loss], entry.row.role is Role.TUNED
+            band = axes.fill_between(
+                LEVELS, np.min(found, axis=0), np.max(found, axis=0), color=colour, alpha=0.15, lw=0
+            )
+            line = axes.plot(
+                LEVELS,
+                np.mean(found, axis=0),
+                "-" if tuned else "--",
+                color=colour,
+                linewidth=1.4,
+                label=label,
+                marker=marks[loss],
+                markersize=4.5,
+                markerfacecolor=colour if tuned else "none",
+                markevery=(3 * place % 20, 20),
+            )
+            mark_loss(loss, band, *line)
         axes.set_xlabel("recall; line: mean of models, band: their range", color=FAINT)
         axes.set_ylabel("interpolated precision")
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.02)
         axes.grid()
-        legend_below(axes, 2, losses=configuration_losses(comparison, shown))
-    labels = configuration_labels(comparison, shown)
+        legend_below(axes, 2, losses=losses)
     areas = [over_seeds([float(model.precision_L.mean()) for model in entry.models], entry.seeds) for entry in shown]
-    best, worst = _extremes(areas)
+    best = max(range(len(areas)), key=lambda place: areas[place].mean)
+    worst = min(range(len(areas)), key=lambda place: areas[place].mean)
     return Figure(
-        name=PRECISION_RECALL,
+        name="precision-recall",
         title="Precision over recall",
         finding=(
             f"Mean precision over all recalls is highest for {labels[best]} ({areas[best].mean:.4f}) and lowest for "
@@ -198,75 +171,5 @@ def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
             ),
             labels=1,
             notes=(f"{len(shown[0].first.ranked_Q)} queries against all {len(test.keys)} test images.",),
-        ),
-    )
-
-
-def _extremes(areas: Sequence[SeedStatistics]) -> tuple[int, int]:
-    """Return the positions of the highest and of the lowest mean."""
-    means = [area.mean for area in areas]
-    return int(np.argmax(means)), int(np.argmin(means))
-
-
-# Verification of pairs.
-
-ROC = "roc"
-RATES = np.logspace(-3, 0, 121)
-TABLE_RATES = (0.001, 0.01, 0.1)
-"""False positive rates in the table."""
-
-
-def roc(comparison: Comparison, test: RankedTest) -> Figure | None:
-    """Draw the ROC curve of same-class against different-class pairs; None unless there are both."""
-    shown = [entry for entry in test.configurations if entry.models[0].same_B.any() and entry.models[0].other_B.any()]
-    if not shown:
-        return None
-    with drawn(ROC, 300) as canvas:
-        axes = canvas.axes
-        lines = [[true_positive_rates(model.same_B, model.other_B, RATES) for model in entry.models] for entry in shown]
-        draw_seed_lines(axes, comparison, shown, RATES, lines)
-        axes.plot(RATES, RATES, ":", color=FAINT, linewidth=1, label="chance")
-        axes.set_xscale("log")
-        axes.set_xticks([*TABLE_RATES, 1], [f"{rate:g}" for rate in (*TABLE_RATES, 1)])
-        axes.minorticks_off()
-        axes.set_xlabel("false positive rate; line: mean of models, band: their range", color=FAINT)
-        axes.set_ylabel("true positive rate")
-        axes.set_xlim(RATES[0], 1)
-        axes.set_ylim(0, 1.02)
-        axes.grid()
-        legend_below(axes, 2, losses=configuration_losses(comparison, shown))
-    labels = configuration_labels(comparison, shown)
-    areas = [over_seeds([auc(model.same_B, model.other_B) for model in entry.models], entry.seeds) for entry in shown]
-    rates = np.array(TABLE_RATES)
-    found = [
-        np.mean([true_positive_rates(model.same_B, model.other_B, rates) for model in entry.models], axis=0).tolist()
-        for entry in shown
-    ]
-    best, worst = _extremes(areas)
-    pairs = int(shown[0].models[0].same_B.sum() + shown[0].models[0].other_B.sum())
-    return Figure(
-        name=ROC,
-        title="ROC of same-class pairs",
-        finding=(
-            f"The area under the ROC curve is largest for {labels[best]} ({areas[best].mean:.4f}) and smallest for "
-            f"{labels[worst]} ({areas[worst].mean:.4f}); at a false positive rate of 1% they find {found[best][1]:.1%} "
-            f"and {found[worst][1]:.1%} of the same-class pairs."
-        ),
-        picture=canvas.drawing,
-        table=TextTable(
-            title="",
-            header=("configuration", "AUC", "95 % interval", *(f"TPR at {rate:g}" for rate in TABLE_RATES), "seeds"),
-            rows=tuple(
-                (
-                    label,
-                    f"{area.mean:.4f}",
-                    interval(area.ci95) if area.ci95 else NOTHING,
-                    *(f"{rate:.4f}" for rate in of_label),
-                    str(area.seeds),
-                )
-                for label, area, of_label in zip(labels, areas, found, strict=True)
-            ),
-            labels=1,
-            notes=(f"{pairs:,} pairs per model: {len(shown[0].first.ranked_Q)} queries with all other test images.",),
         ),
     )

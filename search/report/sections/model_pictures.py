@@ -5,14 +5,13 @@ Shapes: S sampled images, D embedding dimensions; 2 is (x, y).
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search.report.compared import Comparison
 from search.report.drawing import BAD, COLOURS, GOOD, Figure
-from search.report.ranked_test import RankedConfiguration, RankedTest
+from search.report.rankings import RankedConfiguration, RankedTest
 from search.report.sections.model_curves import configuration_labels
 from search.report.sections.mosaic import Mosaic
 from search.report.text_table import TextTable
@@ -114,23 +113,17 @@ def _finding(
 
 # Maps of embeddings: images of a few test classes in two dimensions.
 
-Method = Literal["PCA", "t-SNE"]
 SIDE = 680
 FEWEST = 5
 """Smallest number of images that makes a map."""
 
 
-class _Placed(NamedTuple):
-    places_S2: NDArray[np.float64]
-    how: str
-
-
 def embedding_map(
-    comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, entry: RankedConfiguration, method: Method
+    comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, entry: RankedConfiguration
 ) -> Figure | None:
     """Draw the sampled images at their places by the first model of ``entry``; None with fewer than five.
 
-    ``method`` is t-SNE (van der Maaten and Hinton 2008) or the first two principal components.
+    The places are those of t-SNE (van der Maaten and Hinton 2008), from the first two principal components.
     """
     import sklearn.manifold  # noqa: F401  # before the limit, which only holds for loaded libraries
     from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
@@ -141,13 +134,13 @@ def embedding_map(
     labels_S = test.labels_N[sample_S]
     classes = np.unique(labels_S).tolist()
     with threadpool_limits(1):  # waiting for threads makes short loops ten times slower on a busy machine
-        places_S2, how = _tsne(embeddings_SD) if method == "t-SNE" else _pca(embeddings_SD)
+        places_S2, how = _tsne(embeddings_SD)
         on_map_S, in_space_S = (_neighbour_is_right(values, labels_S) for values in (places_S2, embeddings_SD))
     (label,) = configuration_labels(comparison, [entry])
     number = test.configurations.index(entry)
     return Figure(
-        name=f"map-{'tsne' if method == 't-SNE' else 'pca'}-{number}",
-        title=f"{method} map of {label}",
+        name=f"map-tsne-{number}",
+        title=f"t-SNE map of {label}",
         finding=(
             f"{how}. Of {len(sample_S)} images of {counted(len(classes), 'class', 'classes')}, "
             f"{on_map_S.mean():.0%} have a nearest neighbour of their class on the map and {in_space_S.mean():.0%} in "
@@ -182,31 +175,22 @@ def _without_picture(thumbnails: Thumbnails, sample_S: NDArray[np.int32]) -> lis
     return [f"{counted(missing, 'image')} without a picture: the number of thumbnails is limited."] if missing else []
 
 
-def _pca(embeddings_SD: NDArray[np.float64]) -> _Placed:
-    centred_SD = embeddings_SD - embeddings_SD.mean(axis=0)
-    left_SK, spread_K, axes_KD = np.linalg.svd(centred_SD, full_matrices=False)
-    # the sign of an axis is arbitrary: make its largest weight positive
-    sign_K = np.sign(axes_KD[np.arange(len(axes_KD)), np.abs(axes_KD).argmax(axis=1)])
-    places_S2 = (left_SK * spread_K * sign_K)[:, :2]
-    if places_S2.shape[1] < 2:
-        places_S2 = np.pad(places_S2, ((0, 0), (0, 1)))
-    total = (spread_K**2).sum()
-    held = (spread_K[:2] ** 2).sum() / total if total else 1.0
-    return _Placed(places_S2, f"The first two principal components explain {held:.0%} of the variance")
-
-
-def _tsne(embeddings_SD: NDArray[np.float64]) -> _Placed:
+def _tsne(embeddings_SD: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
+    """Return the places [S, 2], and how they were found."""
     from sklearn.manifold import TSNE
 
     perplexity = min(30.0, (len(embeddings_SD) - 1) / 3)
+    left_SK, spread_K, axes_KD = np.linalg.svd(embeddings_SD - embeddings_SD.mean(axis=0), full_matrices=False)
+    # the sign of an axis is arbitrary: make its largest weight positive
+    sign_K = np.sign(axes_KD[np.arange(len(axes_KD)), np.abs(axes_KD).argmax(axis=1)])
+    start_S2 = np.pad((left_SK * spread_K * sign_K)[:, :2], ((0, 0), (0, max(0, 2 - len(spread_K)))))
+    scale = start_S2[:, 0].std()
+    start_S2 = (1e-4 * start_S2 / scale if scale else start_S2).astype(np.float32)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # PCA of identical embeddings has no scale
-        start_S2 = _pca(embeddings_SD).places_S2
-        scale = start_S2[:, 0].std()
-        start_S2 = (1e-4 * start_S2 / scale if scale else start_S2).astype(np.float32)
+        warnings.simplefilter("ignore", RuntimeWarning)  # identical embeddings have no scale
         made = TSNE(init=start_S2, perplexity=perplexity, max_iter=350, random_state=0)
         places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
-    return _Placed(places_S2, f"t-SNE, perplexity {perplexity:g}, KL divergence {made.kl_divergence_:.2f}")
+    return places_S2, f"t-SNE, perplexity {perplexity:g}, KL divergence {made.kl_divergence_:.2f}"
 
 
 def _neighbour_is_right(values_SD: NDArray[np.float64], labels_S: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -7,9 +7,9 @@ from search.plan.stored import StoredSearch
 from search.report.compared import Comparison
 from search.report.drawing import Figure, Section
 from search.report.pairs import class_scores, per_image_metrics
-from search.report.ranked_test import RankedTest, ranked_test
+from search.report.rankings import RankedTest, read_rankings
 from search.report.sections.model_classes import class_dots, class_values, hardest
-from search.report.sections.model_curves import distances, precision_recall, roc
+from search.report.sections.model_curves import distances, precision_recall
 from search.report.sections.model_pictures import embedding_map, retrieval_gallery
 from search.selection import NAME, Kind, Thumbnails
 from trainables.metrics.table import is_retrieval
@@ -17,46 +17,35 @@ from trainables.mistakes import counted
 
 
 def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
-    """Return the figures of one search's models on the test images, drawn from the records of the scoring.
+    """Return the figures of one search's models on the test images; ``comparison`` is that of the search alone.
 
     ``missing`` lists what cannot be drawn because the test classes are sealed or a file was removed.
     """
-    names = [summary.name for summary in comparison.searches]
-    suffix = "" if len(names) == 1 else f"-{names.index(stored.name)}"
-    name = f"models{suffix}"
-    rows = [row for row in comparison.rows if row.search == stored.name]
-    if not any(row.test for row in rows):
-        return Section(
-            name=name,
-            title=_TITLE,
-            pending=("The test classes are sealed; `holdout test` opens them after the choice.",),
-        )
+    empty = Section(name="models", title="Models on the test images")
     try:
-        test = ranked_test(stored.folder, rows)
+        test = read_rankings(stored.folder, comparison.rows)
     except FileNotFoundError as error:
-        return Section(name=name, title=_TITLE, missing=(_removed(error),))
-    assert test is not None, "a test without an opening"
+        return replace(empty, missing=(_removed(error),))
+    if test is None:
+        sealed = "The test classes are sealed; `holdout test` opens them after the choice."
+        return replace(empty, pending=(sealed,))
     missing: list[str] = []
     remarks: list[str] = []
-    curves = [precision_recall(comparison, test), roc(comparison, test), distances(comparison, test)]
+    curves = [precision_recall(comparison, test), distances(comparison, test)]
     if not all(curves):
         remarks.append("Some curves are not drawn: they need two test classes, one of them with two images.")
-    found = (
+    figures = (
         *_of_pictures(comparison, test, missing, remarks),
         *filter(None, curves),
         *_of_classes(stored, comparison, test, missing, remarks),
     )
-    return Section(
-        name=name,
-        title=_TITLE,
+    return replace(
+        empty,
         sentences=(_introduction(test),),
-        figures=tuple(replace(figure, name=figure.name + suffix) for figure in found),
+        figures=figures,
         remarks=tuple(remarks),
         missing=tuple(missing),
     )
-
-
-_TITLE = "Models on the test images"
 
 
 def _introduction(test: RankedTest) -> str:
@@ -90,9 +79,8 @@ def _of_pictures(comparison: Comparison, test: RankedTest, missing: list[str], r
         if gallery := retrieval_gallery(comparison, test, thumbnails, kind):
             yield gallery
     for entry in test.tuned:
-        for method in ("t-SNE", "PCA"):
-            if found := embedding_map(comparison, test, thumbnails, entry, method):
-                yield found
+        if found := embedding_map(comparison, test, thumbnails, entry):
+            yield found
 
 
 def _of_classes(

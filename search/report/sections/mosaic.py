@@ -1,6 +1,5 @@
 """Pictures composed of small images."""
 
-import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search.report.drawing import Photograph
+from search.selection import SHORT_SIDE, in_digest_order
 from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, cannot_be_read, unreadable
 from trainables.mistakes import Mistakes
@@ -80,8 +80,6 @@ def _square(picture: bytes, side: int) -> "Image.Image":
     """
     from PIL import Image, ImageOps
 
-    from search.selection import SHORT_SIDE
-
     try:
         with Image.open(io.BytesIO(picture), formats=("WEBP",)) as content:
             if min(content.size) > SHORT_SIDE:
@@ -108,7 +106,7 @@ SIDE, GAP = 128, 4
 
 def chosen(keys: Sequence[str]) -> list[str]:
     """Return the keys with the smallest SHA-256, the same sample on every machine."""
-    return sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())[: COLUMNS * ROWS]
+    return [keys[at] for at in in_digest_order(keys)[: COLUMNS * ROWS]]
 
 
 def random_images(dataset: Dataset, keys: Sequence[str]) -> "Image.Image":

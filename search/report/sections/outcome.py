@@ -22,7 +22,7 @@ from search.report.drawing import (
 )
 from search.report.formats import interval, loss_label, shown_rows, the_same
 from search.report.pairs import comparable_halves
-from search.report.rows import Row, RowKey, SeedStatistics
+from search.report.rows import COLUMNS, Row, RowKey, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
 
@@ -200,8 +200,9 @@ def _square(column: int, row: int, colour: str, *, filled: bool) -> "Rectangle":
 
 # The objective from the search to the test: the effects of choice, classes and gallery.
 
-SMALL = "test, small gallery"
+SMALL = "test_small"
 STAGES = ("search", "confirmed", "final", SMALL, "test")
+"""Keys of columns of the result table."""
 
 
 def way_down(comparison: Comparison) -> Figure | None:
@@ -227,7 +228,7 @@ def way_down(comparison: Comparison) -> Figure | None:
         for label, found in zip(labels, values, strict=True):
             known = [(place, found[stage]) for place, stage in enumerate(stages) if found[stage] is not None]
             mark_loss(label, *axes.plot(*zip(*known), color=colours[label], marker=marks[label], ms=5, label=label))
-        axes.set_xticks(range(len(stages)), [stage.replace(", ", ",\n") for stage in stages])
+        axes.set_xticks(range(len(stages)), ["test,\nsmall gallery" if stage == SMALL else stage for stage in stages])
         named = ((final / 2, "choice"), (final + 0.5, "classes"), *([(final + 1.5, "gallery")] if in_gallery else []))
         for place, what in named:
             axes.annotate(what, (place, 1.0), xycoords=("data", "axes fraction"), ha="center", color=FAINT)
@@ -243,7 +244,7 @@ def way_down(comparison: Comparison) -> Figure | None:
         picture=canvas.drawing,
         table=TextTable(
             title="",
-            header=("loss", *stages),
+            header=("loss", *("test, small gallery" if stage == SMALL else stage for stage in stages)),
             rows=tuple(
                 (label, *(NOTHING if (value := found[stage]) is None else f"{value:.4f}" for stage in stages))
                 for label, found in zip(labels, values, strict=True)
@@ -254,15 +255,8 @@ def way_down(comparison: Comparison) -> Figure | None:
 
 
 def _values(comparison: Comparison, row: Row) -> dict[str, float | None]:
-    """Return the objective after each of the stages."""
-    test = (row.test or {}).get(comparison.objective)
-    return {
-        "search": row.search_value,
-        "confirmed": row.confirmed.mean if row.confirmed else None,
-        "final": row.final.mean if row.final else None,
-        SMALL: row.test_small.mean if row.test_small else None,
-        "test": test.mean if test else None,
-    }
+    """Return the objective in each column of the result table."""
+    return {column.key: mean_of(column.entry(row, comparison.objective)) for column in COLUMNS}
 
 
 def _way_down_finding(comparison: Comparison, values: Sequence[Mapping[str, float | None]], *, in_gallery: bool) -> str:
@@ -287,59 +281,22 @@ def _way_down_finding(comparison: Comparison, values: Sequence[Mapping[str, floa
 # Proxies that stay distinct.
 
 
-def distinct_proxies(rows: Sequence[tuple[str, Row]]) -> Figure | None:
-    """Draw how many proxies of a class stay distinct, of those that a loss has; None without several proxies.
+def distinct_proxies(rows: Sequence[tuple[str, Row]]) -> Iterator[str]:
+    """Yield a sentence on the proxies of a class that stay distinct, if any of the labelled ``rows`` has several.
 
-    ``rows`` are labelled. Multi Proxy Anchor's section 4.4 asks for as many as a class has local centres.
+    Multi Proxy Anchor's section 4.4 asks for as many as a class has local centres.
     """
-    counted_rows = [(label, row.distinct_proxies, _proxies(row)) for label, row in rows if row.distinct_proxies]
-    if not counted_rows:
-        return None
-    with drawn("distinct-proxies", 60 + 22 * len(counted_rows)) as canvas:
-        axes = canvas.axes
-        for place, (_, entry, count) in enumerate(counted_rows):
-            if count is not None:
-                axes.plot([entry.mean, count], [place, place], color=FAINT, linewidth=0.8)
-                axes.plot([count], [place], "o", color=INK, markerfacecolor="none", markersize=7)
-            axes.plot([entry.mean], [place], "o", color=INK, markersize=5)
-        label_rows(axes, [label for label, _, _ in counted_rows], "proxies of a class: distinct, and all (hollow)")
-        axes.set_xlim(left=0)
-    return Figure(
-        name="distinct-proxies",
-        title="Proxies that stay distinct",
-        finding=f"Distinct proxies of a class: {', '.join(map(_kept, counted_rows))}.",
-        picture=canvas.drawing,
-        table=TextTable(
-            title="",
-            header=("configuration", "distinct proxies", "deviation", "proxies", "seeds"),
-            rows=tuple(
-                (
-                    label,
-                    f"{entry.mean:.2f}",
-                    NOTHING if entry.std is None else f"{entry.std:.2f}",
-                    NOTHING if count is None else str(count),
-                    str(entry.seeds),
-                )
-                for label, entry, count in counted_rows
-            ),
-            labels=1,
-            notes=(
-                "mean over the classes and the models for the test; proxies of a class count as one if their unit "
-                "vectors are at most 0.1 apart (Multi Proxy Anchor's gamma: their logits then differ by at most 1)",
-            ),
-        ),
-    )
-
-
-def _proxies(row: Row) -> int | None:
-    """Return the number of proxies of a class, if the row's loss has the param of this name."""
-    count = (row.params or {}).get("proxies_per_class")
-    return count if isinstance(count, int) else None
-
-
-def _kept(counted_row: tuple[str, SeedStatistics, int | None]) -> str:
-    label, entry, count = counted_row
-    return f"{entry.mean:.2f}{'' if count is None else f' of {count}'} ({label})"
+    kept = []
+    for label, row in rows:
+        if entry := row.distinct_proxies:
+            count = (row.params or {}).get("proxies_per_class")
+            deviation = "" if entry.std is None else f" ± {entry.std:.2f}"
+            kept.append(f"{entry.mean:.2f}{deviation}{'' if count is None else f' of {count}'} ({label})")
+    if kept:
+        yield (
+            f"Distinct proxies of a class: {', '.join(kept)}. Those whose unit vectors are at most 0.1 apart count as "
+            "one (Multi Proxy Anchor's gamma: their logits then differ by at most 1)."
+        )
 
 
 # The section.
@@ -353,14 +310,16 @@ def outcome(comparison: Comparison) -> Section:
         *(dots(comparison, metric) for metric in comparison.test_metrics),
         way_down(comparison),
         pair_matrix(comparison),
-        distinct_proxies([(row_label(comparison, row), row) for row in shown_rows(comparison)]),
     )
     without_pairs = comparison.test_metrics and not comparison.pairs and not comparison.left_out
     return Section(
         name="comparison",
         title="Untrained, default and tuned" if any(row.role is Role.BASELINE for row in comparison.rows) else _TITLE,
         figures=tuple(figure for figure in figures if figure),
-        remarks=("There are no differences to test: there is only one row.",) if without_pairs else (),
+        remarks=(
+            *(["There are no differences to test: there is only one row."] if without_pairs else []),
+            *distinct_proxies([(row_label(comparison, row), row) for row in shown_rows(comparison)]),
+        ),
         pending=() if comparison.test_metrics else ("Test values: the test classes are sealed.",),
         missing=comparison.left_out,
     )

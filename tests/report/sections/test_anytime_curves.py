@@ -51,15 +51,15 @@ def traces(figure: Figure, *, confirmed: bool) -> dict[str, dict[str, Any]]:
     return {trace["meta"]["loss"]: trace for trace in found}
 
 
-def epochs(trials: list[FrozenTrial]) -> list[tuple[int, float, float]]:
-    """Return trial, value and seconds of every epoch in the order of their ends."""
+def epochs(trials: list[FrozenTrial]) -> list[tuple[int, float]]:
+    """Return trial and value of every epoch in the order of their ends."""
     every = [
-        (record["end"], trial.number, record["metrics"]["map_at_r"], record["end"] - record["start"])
+        (record["end"], trial.number, record["metrics"]["map_at_r"])
         for trial in trials
         for key, record in trial.user_attrs.items()
         if key.startswith("epoch:")
     ]
-    return [(number, value, seconds) for _, number, value, seconds in sorted(every)]
+    return [(number, value) for _, number, value in sorted(every)]
 
 
 def test_lines_are_the_best_values_so_far(search: OpenedSearch, figure: Figure) -> None:
@@ -68,7 +68,7 @@ def test_lines_are_the_best_values_so_far(search: OpenedSearch, figure: Figure) 
     for loss, line in lines.items():
         ended = epochs(search.trials(loss, Stage.SEARCH))
         best, steps = -math.inf, []
-        for place, (_, value, _) in enumerate(ended, start=1):
+        for place, (_, value) in enumerate(ended, start=1):
             if value > best:
                 best = value
                 steps.append((place, value))
@@ -78,7 +78,7 @@ def test_lines_are_the_best_values_so_far(search: OpenedSearch, figure: Figure) 
 
 def test_marks_are_the_means_of_fresh_seeds_with_their_intervals(search: OpenedSearch, figure: Figure) -> None:
     for loss, marks in traces(figure, confirmed=True).items():
-        last = {number: place for place, (number, _, _) in enumerate(epochs(search.trials(loss, Stage.SEARCH)), 1)}
+        last = {number: place for place, (number, _) in enumerate(epochs(search.trials(loss, Stage.SEARCH)), 1)}
         classes: dict[int, dict[int, list[float]]] = {}
         for trial in search.trials(loss, Stage.SELECT):
             assert trial.state == TrialState.COMPLETE
@@ -101,16 +101,6 @@ def test_marks_are_the_means_of_fresh_seeds_with_their_intervals(search: OpenedS
             low, high = (1 / (1 + math.exp(-math.log(mean / (1 - mean)) - sign * half)) for sign in (-1, 1))
             assert marks["error_y"]["array"][place] == pytest.approx(high - mean, rel=1e-3)
             assert marks["error_y"]["arrayminus"][place] == pytest.approx(mean - low, rel=1e-3)
-
-
-def test_a_button_changes_epochs_to_hours(search: OpenedSearch, figure: Figure) -> None:
-    assert isinstance(figure.picture, Plot)
-    data, (menu,) = figure.picture.figure["data"], figure.picture.figure["layout"]["updatemenus"]
-    by_epochs, by_hours = (entry["args"][0]["x"] for entry in menu["buttons"])
-    assert by_epochs == [trace["x"] for trace in data]
-    for trace, hours in zip(data, by_hours, strict=True):
-        seconds = [entry[2] for entry in epochs(search.trials(trace["meta"]["loss"], Stage.SEARCH))]
-        assert hours == pytest.approx([sum(seconds[:place]) / 3600 for place in trace["x"]], abs=1e-4)
 
 
 def test_it_is_there_from_the_first_value_on(image_folder: Path, tmp_path: Path) -> None:

@@ -87,10 +87,8 @@ def per_image(runs: Path, loss: str, number: int | None) -> list[dict[str, np.nd
 def test_every_figure_can_be_shown(section: Section) -> None:
     names = [entry.name for entry in section.figures]
     assert len(set(names)) == len(names)
-    assert {"gallery-best", "gallery-worst", "gallery-median", "precision-recall", "roc", "distances", "hardest"} < {
-        *names
-    }
-    assert sum(name.startswith("map-") for name in names) == 4, "two losses, two methods"
+    assert {"gallery-best", "gallery-worst", "gallery-median", "precision-recall", "distances", "hardest"} < {*names}
+    assert sum(name.startswith("map-") for name in names) == 2, "two losses"
     for entry in section.figures:
         assert re.fullmatch(r"[a-z0-9-]+", entry.name)
         assert re.search(r"\d", entry.finding), entry.finding
@@ -209,8 +207,8 @@ def test_a_sealed_test_is_reported(copied: Path) -> None:
     ("gone", "left"),
     [
         ("retrieval/proxy_anchor@final-0.npz", set()),
-        ("proxy_anchor@final-1.npz", {"gallery-best", "map-pca-0", "roc"}),
-        ("thumbnails.npz", {"precision-recall", "roc", "distances", "class-dots", "hardest"}),
+        ("proxy_anchor@final-1.npz", {"gallery-best", "map-tsne-0", "distances"}),
+        ("thumbnails.npz", {"precision-recall", "distances", "class-dots", "hardest"}),
     ],
 )
 def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> None:
@@ -244,7 +242,7 @@ def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
     section = section_of(tmp_path / "runs")
     _, models = scored(tmp_path / "runs")
     assert {model["fold"] for model in models} == {1, 2}
-    table = figure(section, "roc").table
+    table = figure(section, "precision-recall").table
     assert {row[-1] for row in table.rows} == {"2"}
     assert figure(section, "gallery-worst").table.rows
 
@@ -263,7 +261,7 @@ def test_without_a_metric_per_image_there_are_only_curves(tmp_path: Path, image_
     finish(tmp_path / "runs", content)
     section = section_of(tmp_path / "runs")
     names = {entry.name for entry in section.figures}
-    assert {"precision-recall", "roc", "distances"} < names
+    assert {"precision-recall", "distances"} < names
     assert not {name for name in names if name.startswith(("gallery", "class", "hardest"))}
     assert sum("metrics.test" in sentence for sentence in section.remarks) == 2
     assert not section.missing, "nothing is wrong"

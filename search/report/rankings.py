@@ -16,35 +16,9 @@ from search.stages import Role
 from trainables.arrays import read_arrays
 from trainables.files import reading
 
-# Numbers from histograms of the similarities of pairs. Shapes: B bins of cosine similarity, P points of a curve.
+# Numbers from histograms of the similarities of pairs. Shapes: B bins of cosine similarity.
 
 Counts = NDArray[np.int64]
-Values = NDArray[np.float64]
-
-
-def auc(same_B: Counts, other_B: Counts) -> float:
-    """Return the area under the ROC curve: the probability that a pair of one class is more similar than one of two.
-
-    Pairs in the same bin count half (Fawcett 2006, An introduction to ROC analysis). NaN without pairs of both kinds.
-    """
-    pairs = float(same_B.sum()) * float(other_B.sum())
-    below_B = np.cumsum(other_B) - other_B
-    return float((same_B * (below_B + other_B / 2)).sum() / pairs) if pairs else float("nan")
-
-
-def true_positive_rates(same_B: Counts, other_B: Counts, false_P: Values) -> Values:
-    """Return the ROC curve: the share of pairs of one class that is accepted if ``false_P`` of those of two are.
-
-    It is linear between the edges of the bins. NaN without pairs of both kinds.
-    """
-    if not same_B.sum() or not other_B.sum():
-        return np.full(len(false_P), np.nan)
-    accepted, wrongly = (
-        np.concatenate(([0.0], np.cumsum(counts[::-1]) / counts.sum())) for counts in (same_B, other_B)
-    )
-    # where several similarities have the same false positive rate, the curve is vertical: keep its top
-    last = np.append(wrongly[1:] != wrongly[:-1], True)
-    return np.interp(false_P, wrongly[last], accepted[last])
 
 
 def distance_quantile(counts_B: Counts, share: float) -> float:
@@ -117,7 +91,7 @@ class RankedTest:
         return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
 
 
-def ranked_test(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
+def read_rankings(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
     """Read the first opening of the search in ``folder``; None while the test classes are sealed.
 
     ``rows`` are the search's rows of the comparison. If the default was chosen, only the tuned row has its models.
