@@ -1,7 +1,7 @@
 """The keys of a file as its classes declare them: type, default, range, what each does, and an example.
 
-Each field of a section is followed by a docstring. Sentences "Range: …" and "Example: …" at its end give a range that
-the class checks itself, and an example where the default shows none. All other ranges come from the types.
+Each field of a section is followed by a docstring. A sentence "Example: …" at its end gives an example where the default
+shows none. Ranges and choices come from the types (:mod:`trainables.rules`).
 """
 
 import ast
@@ -22,31 +22,9 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticUndefined
 
-from search.config.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
 from search.config.validation import fields_of
-from trainables.data.augment import AUGMENTATIONS
-from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.mistakes import Mistakes, suggestion
-from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, POOLING, STATISTICS
-from trainables.training.config import COMPILE_MODES, OPTIMIZERS, PRECISIONS
-
-CHOICES: Mapping[str, Iterable[str]] = {
-    "training.sampler": BATCH_SAMPLERS,
-    "training.augment": AUGMENTATIONS,
-    "training.optimizer": OPTIMIZERS,
-    "training.precision": PRECISIONS,
-    "training.compile": ("null", *COMPILE_MODES),
-    "model.pooling": POOLING,
-    "model.head": HEADS,
-    "model.head_init": HEAD_INIT,
-    "model.freeze": ("null", BACKBONE, "a list"),
-    "model.freeze_bn": ("false", STATISTICS, "true"),
-    "search.sampler": SAMPLERS,
-    "search.pruner": PRUNERS,
-    "resources.engine": (AUTO, *ENGINES),
-}
-"""The values of keys that name a row of a table, or that their class restricts itself."""
-
+from trainables.rules import OneOf, rules_of
 
 SECTION = "section"
 MAPPING = "keys and values"

@@ -51,14 +51,6 @@ def unique(names: Sequence[str]) -> None:
         raise Mistakes(f"{', '.join(repeated)} is given more than once; keep one of each.")
 
 
-def known_name(name: str, table: Iterable[str]) -> str:
-    """Return ``name``; raise if it is not in ``table``."""
-    known = list(table)
-    if name not in known:
-        raise Mistakes(f"{name} is not known{suggestion(name, known)}; choose one of {', '.join(known)}.")
-    return name
-
-
 def known_trainable(path: str) -> str:
     """Return ``path``; raise if it is not the import path of a complete training."""
     from trainables.training.trainable import trainable_class  # imports numpy
