@@ -1,6 +1,6 @@
 """Rules of settings, declared once in their types: ``epochs: Annotated[int, Range(ge=1)]``.
 
-:func:`rule_mistakes` checks a dataclass; pydantic checks the same rules where it reads a file; :mod:`search.config.keys`
+:func:`rule_mistakes` checks a dataclass; pydantic checks the same rules in a search file; :mod:`search.config.keys`
 prints them.
 """
 
@@ -41,6 +41,11 @@ class Rule(ABC):
 
     def _hint(self, value: Any) -> str:
         return ""
+
+    def mistakes(self, key: str, value: Any) -> list[str]:
+        """Return a sentence if ``value``, that of ``key``, breaks the rule."""
+        problem = self.problem(value)
+        return [f"{key} {problem}"] if problem else []
 
     def checked(self, value: Any) -> Any:
         """Return ``value``; raise :class:`Mistakes` if it breaks the rule."""
@@ -127,8 +132,8 @@ def rule_mistakes(settings: Any, above: str = "") -> list[str]:
             of_type = get_args(annotation)[0]
             if isinstance(value, float) and float not in (of_type, *get_args(of_type)):
                 found.append(f"{above}{name} must be a whole number; it is {value:g}.")
-            elif problem := rule.problem(value):
-                found.append(f"{above}{name} {problem}")
+            else:
+                found += rule.mistakes(f"{above}{name}", value)
     return found
 
 

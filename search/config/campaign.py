@@ -302,17 +302,15 @@ def parse_campaign(
         Mistakes: all mistakes in the file itself, those of a search with its labels. If the definition of the searches
             is wrong, they are not checked.
     """
-    validation = validate_campaign(content)
-    config, mistakes = validation.built, [*validation.mistakes]
+    found = validate_campaign(content)
+    config = found.built
     assert config is not None, "stand-ins make every campaign file buildable"
-    if any(validation.left_out.touched(key) for key in SEARCHES):
-        raise Mistakes(mistakes)
-    try:
-        members = tuple(_members(config, parse_search))
-    except Mistakes as error:
-        raise Mistakes([*mistakes, *error.sentences]) from error
-    raise_if_any(mistakes)
-    campaign = Campaign(config=config, members=members)
+    if any(found.left_out.touched(key) for key in SEARCHES):
+        found.raise_if_any()
+    members = found.check(lambda: _members(config, parse_search))
+    found.raise_if_any()
+    assert members is not None, "without mistakes there are members"
+    campaign = Campaign(config=config, members=tuple(members))
     raise_if_any([*_clashes(campaign), *_untested(campaign), *_unknown_cells(campaign)])
     return campaign
 

@@ -140,7 +140,7 @@ def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses:
                     "remove it."
                 )
         alone = {name: value for name, value in own.items() if name not in SHARED}
-        for sentence in _over(training, alone).mistakes:
+        for sentence in _over(training, alone).sentences:
             _, where, what = re.split(r"^training([\w.]*)", sentence.replace("did you mean training.", "did you mean "))
             # A mistake may concern a setting of the section ``training`` that this loss inherits.
             others = {field.name for field in fields(TrainingConfig)} - own.keys()

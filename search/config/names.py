@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path

@@ -31,7 +31,7 @@ class ConfigSection(BaseModel):
     The docstring below a field describes its key, in :mod:`search.config.keys`' form.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False, serialize_by_alias=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]

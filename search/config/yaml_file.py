@@ -1,7 +1,7 @@
 """Search files as plain YAML, and ``--set``, which changes them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,11 @@ def _load(text: str) -> Any:
         raise Mistakes(f"is not valid YAML: {where}{reason}; correct it.") from error
     except UnicodeEncodeError as error:  # a command line that is not UTF-8
         raise Mistakes("is not valid text; write it in UTF-8.") from error
+
+
+def yaml_text(content: Mapping[str, Any]) -> str:
+    """Return the YAML that is read as ``content``."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def _check_key(key: str) -> None:
@@ -217,3 +222,12 @@ def _require(holds: bool, event: Any, problem: str) -> None:
     if not holds:
         mark = event.start_mark
         raise Mistakes(f"is not valid YAML: line {mark.line + 1}, column {mark.column + 1}: {problem}.")
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writer that puts text in quotes that would be a number here, such as 1e5, and is none in YAML 1.1."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(f"(?:{_NUMBER.pattern})$", _NUMBER.flags), [*"-+.0123456789"]
+)

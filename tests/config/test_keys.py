@@ -22,7 +22,7 @@ BASE = {"name": "keys", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor"
 
 def set_to(key: Key, text: str) -> tuple[str, ...]:
     """The mistakes in a file with ``key`` set to the YAML ``text``."""
-    return validate_config(apply_settings(BASE, [f"{key.name}={text}"])).mistakes
+    return validate_config(apply_settings(BASE, [f"{key.name}={text}"])).sentences
 
 
 def test_every_key_of_a_resolved_file_is_described() -> None:
@@ -63,7 +63,7 @@ def test_every_example_is_accepted() -> None:
             continue
         beside = BESIDE.get(key.name, [])
         base = {name: value for name, value in BASE.items() if key.name != "trainable" or name != "losses"}
-        assert not validate_config(apply_settings(base, [*beside, f"{key.name}={key.example}"])).mistakes
+        assert not validate_config(apply_settings(base, [*beside, f"{key.name}={key.example}"])).sentences
 
 
 def test_every_default_is_what_a_file_without_the_key_gets() -> None:

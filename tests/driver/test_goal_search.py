@@ -202,7 +202,7 @@ def test_the_time_of_a_frozen_network_is_not_measured(
     choices = {"space": {"model": {"freeze": [None, "backbone"]}}} if place == "space" else {}
     model |= {"freeze": "backbone"} if place == "model" else {}
     content = search_file(search={"pruner": "none", **goal}, model=model, **choices)
-    (sentence,) = validate_config(content).mistakes
+    (sentence,) = validate_config(content).sentences
     assert sentence.startswith(f"search.{next(iter(goal))}: embed_ms is the time of the whole network")
     del content["search"][next(iter(goal))]
-    assert not validate_config(content).mistakes
+    assert not validate_config(content).sentences
