@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from search.goal import IDEAL
 from spaces.space import MODEL
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
 
 def goal_mistakes(config: "SearchConfig") -> Iterator[str]:
     """Yield the mistakes in what is optimised that concern several sections."""
-    names = [objective.metric for objective in config.goal.objectives]
-    rule = config.selection.from_front
-    if rule != IDEAL and len(names) == 1:
-        yield f"selection.from_front is {rule}, which belongs to search.objectives; set them, or leave it out."
-    elif rule != IDEAL and rule not in names:
-        yield f"selection.from_front: {rule} is neither {IDEAL} nor one of the objectives; choose {', '.join(names)}."
     costs = [name for name in config.measured if name in COSTS]
     wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
     freezes = [wish.get("freeze") for wish in wishes if isinstance(wish, Mapping)]

@@ -210,7 +210,7 @@ class SearchConfig(ConfigSection):
     @cached_property
     def goal(self) -> Goal:
         """What ranks configurations: the objectives and constraints."""
-        return Goal.of(self.search.model_dump(), self.selection.model_dump())
+        return Goal.of(self.search.model_dump())
 
     @property
     def measured(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from search.config.names import allowed_measure, allowed_objective
 from search.config.sections import MOST_SPLITS, Address, ConfigSection, Metric
 from search.config.tables import PRUNERS, SAMPLERS
-from search.goal import IDEAL, bound_text
+from search.goal import bound_text
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.rules import OneOf, Range
 from trainables.spec import COSTS
@@ -38,7 +38,8 @@ class SearchSection(ConfigSection):
     objective: Metric = "map_at_r"
     """The metric on the validation classes that ranks trials. Example: recall_at_1."""
     objectives: Objectives | None = None
-    """Several metrics to optimise at once, a minus before those to minimise; the first one is the `objective`.
+    """Several metrics to optimise at once, a minus before those to minimise; the first one is the `objective`. The
+    configuration nearest to the best values of all is chosen.
     `embed_ms` and `size_mb` are milliseconds per item and megabytes of the model. Example: [map_at_r, -embed_ms].
     """
     constraints: Constraints = Field(default_factory=dict)
@@ -121,10 +122,6 @@ class SelectionSection(ConfigSection):
     """The number of fresh seeds of a finalist; null: one on halves, where it trains two models, otherwise two. Example:
     2.
     """
-    from_front: str = IDEAL
-    """With `search.objectives`, which configuration of the Pareto front is chosen: `ideal`, the one nearest to the best
-    values of all objectives, or the best one in an objective. Example: map_at_r.
-    """
 
 
 TrainOn = Literal["train", "all"]
@@ -140,8 +137,6 @@ class FinalSection(ConfigSection):
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
     """
-    test: Literal["always", "if_better"] = "always"
-    """When the test is opened: `if_better` leaves it sealed if no loss is better than a network without training."""
     within: Annotated[float | None, Range(gt=0)] = None
     """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
     same. It is frozen with the choice; null: no rows are. Example: 1.0.

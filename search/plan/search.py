@@ -186,8 +186,6 @@ def stays_sealed(plan: Plan) -> str | None:
         return None
     with reading(folder.selection):
         content = read_json(folder.selection)
-        if plan.config.final.test == "if_better" and content["recommended"]["number"] is None:
-            return "No loss is better than the network without training, so the test stays sealed (final.test)."
         earlier = RunFolder(folder.runs, plan.predecessor) if plan.predecessor else None
         if earlier and earlier.test.exists() and _chosen(read_json(earlier.selection)) == _chosen(content):
             return f"The choice is that of {plan.predecessor}, whose test stands; {folder.name} opens none."

@@ -46,7 +46,6 @@ PRETRAINED = [*RESNET, "model.weights=imagenet"]
 FRONT = ["search.pruner=none", "search.objectives=[map_at_r, -embed_ms]"]
 BESIDE = {
     "search.objectives": FRONT[:1],
-    "selection.from_front": FRONT,
     "model.weights": RESNET,
     "model.freeze": PRETRAINED,
 }
@@ -144,7 +143,7 @@ def test_patterns_find_names_then_descriptions() -> None:
         return [key.name for key in matching(KEYS, pattern)]
 
     assert found("LR") == ["training.lr", "training.head_lr", "training.proxy_lr"]
-    assert found("final.*") == ["final.seeds", "final.train_on", "final.test", "final.within"]
+    assert found("final.*") == ["final.seeds", "final.train_on", "final.within"]
     assert found("space.mpa.scale") == ["space"]
     assert found("bfloat16") == ["training.precision"]
     with pytest.raises(Mistakes, match=r"did you mean search.trials\?"):

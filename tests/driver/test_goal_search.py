@@ -181,11 +181,6 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
         ),
         ("search: {constraints: {embed_ms: fast}}", "it must be <, <=, > or >= and a number"),
         ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
-        ("selection: {from_front: map_at_r}", "selection.from_front is map_at_r, which belongs to search.objectives"),
-        (
-            "search: {objectives: [map_at_r, -size_mb], pruner: none}\nselection: {from_front: embed_ms}",
-            "embed_ms is neither ideal nor one of the objectives; choose map_at_r, size_mb",
-        ),
     ],
 )
 def test_mistakes(here: Path, file: str, said: str) -> None:

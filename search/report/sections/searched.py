@@ -225,7 +225,7 @@ def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> Searched
         milestones=pruner.milestones,
         trials=tuple(trial for trial in stored.trials(loss) if trial.state != TrialState.WAITING),
         confirmations=tuple(stored.trials(loss, Stage.SELECT)),
-        goal=Goal.of(stored.config["search"], stored.config["selection"]),
+        goal=Goal.of(stored.config["search"]),
     )
 
 
