@@ -43,9 +43,6 @@ SEARCHABLE: dict[str, _Range] = {
     "weight_decay": FloatDistribution(1e-8, 1.0, log=True),
     "clip_grad": FloatDistribution(1e-3, 1e3, log=True),
     "warmup_epochs": IntDistribution(0, 1000),
-    "ema": FloatDistribution(0.0, 0.99999),
-    "cross_batch_memory": FloatDistribution(0.0, 1.0),
-    "memory_warmup_epochs": IntDistribution(0, 1000),
 }
 """Searchable fields of the training section."""
 
@@ -298,8 +295,7 @@ def _override_all(
 def training_space(training: TrainingConfig, loss: str) -> Space:
     """Return the searchable training parameters for ``loss`` (name or import path), with defaults from ``training``.
 
-    ``proxy_lr`` is omitted for a loss without proxies, ``clip_grad`` if gradients are not clipped, and the settings of
-    the memory for a loss that does not compare pairs.
+    ``proxy_lr`` is omitted for a loss without proxies, and ``clip_grad`` if gradients are not clipped.
     """
     row = loss_row(loss)
     defaults = {
@@ -309,9 +305,6 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
         "weight_decay": training.weight_decay,
         "clip_grad": training.clip_grad,
         "warmup_epochs": training.warmup_epochs,
-        "ema": training.ema,
-        "cross_batch_memory": training.cross_batch_memory if row.of_pairs else None,
-        "memory_warmup_epochs": training.memory_warmup_epochs if row.of_pairs else None,
     }
     return {
         name: _parameter(distribution, default)

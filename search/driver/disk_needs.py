@@ -129,7 +129,7 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
     searched, later, going_on = _Range(), _Range(), 0
     for loss in config.loss_names:
         best = _model_bytes(plan, loss)
-        going_on = max(going_on, best * (STATES + bool(config.training_of(loss).ema)))
+        going_on = max(going_on, best * STATES)
         for stage, count in _models(plan, loss).items():
             models = count.times(best)
             if stage is Stage.SEARCH:

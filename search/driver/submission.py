@@ -10,7 +10,7 @@ from search.config.names import shipped_packages
 from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
 from search.driver.ray_jobs import Submission
-from search.plan.checks.parts import check_memory, check_parts, check_spaces
+from search.plan.checks.parts import check_parts, check_spaces
 from trainables.data import DATASETS
 from trainables.mistakes import Mistakes
 from trainables.models.config import IMAGENET
@@ -57,7 +57,6 @@ def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
     found.add(_paths_of_this_machine(content, config))
     check_spaces(found, config)
     check_parts(found, config)
-    check_memory(found, config)
     found.raise_if_any()
     return config
 

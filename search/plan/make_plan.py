@@ -18,7 +18,6 @@ from search.plan.checks.data import (
 )
 from search.plan.checks.parts import (
     check_compiler,
-    check_memory,
     check_network,
     check_noise,
     check_parts,
@@ -97,7 +96,6 @@ def make_plan(
     check_noise(found, config, spaces)
     check_machine(found, config)
     check_parts(found, config)
-    check_memory(found, config)
     check_compiler(found, config)
     if not resumed:
         check_addresses(found, config)

@@ -54,13 +54,10 @@ class Loss(nn.Module, ABC):
 
     ``most_pairs`` is at least the number of pairs of an anchor and a positive in a batch. A training knows it from the
     labels; where it is None, a loss that mines or sums over such pairs makes the host wait for the device.
-
-    ``of_pairs`` is True if the loss can compare a batch with a memory (:class:`trainables.losses.memory.PairLoss`).
     """
 
     used: Used | None = None
     most_pairs: int | None = None
-    of_pairs: bool = False
 
     def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         """Return the loss of raw embeddings of any floating type and integer labels in [0, C), in any order."""

@@ -94,9 +94,6 @@ class TrainingConfig:
 
     During ``warmup_epochs`` only the head and the proxies are trained.
 
-    With ``ema`` > 0 the network that is validated and kept has exponential moving averages of the weights, with this
-    decay (:mod:`trainables.training.averages`).
-
     Evaluation resizes images as training does, and takes the centre crop.
     """
 
@@ -142,10 +139,6 @@ class TrainingConfig:
     """The first epochs, at most `epochs`, which train only the embedding layer and the proxies; the schedule counts
     them.
     """
-    ema: Annotated[float, Range(ge=0, lt=1)] = 0.0
-    """The decay of exponential moving averages of the weights, with which the network is validated and kept; 0: none.
-    Example: 0.99.
-    """
     compile: Annotated[str | None, OneOf(("default", "reduce-overhead"), ("null",))] = None
     """The mode of `torch.compile` for the network's training steps, compiled in the first epoch of a process;
     `reduce-overhead` also records CUDA graphs on a GPU. null: not compiled. Example: default.
@@ -160,12 +153,6 @@ class TrainingConfig:
     """True makes trainings on a GPU reproducible bit for bit on GPUs of one model, by PyTorch's deterministic
     algorithms, which are slower; on a CPU they always are.
     """
-    cross_batch_memory: Annotated[float, Range(ge=0, le=1)] = 0.0
-    """The newest embeddings of earlier batches with which a loss of pairs compares each batch, as a share of the
-    training images; 0: none. Example: 0.5.
-    """
-    memory_warmup_epochs: Annotated[int, Range(ge=0)] = 1
-    """The first epochs, which do without that memory."""
 
     def __post_init__(self) -> None:
         mistakes = rule_mistakes(self)
@@ -175,11 +162,6 @@ class TrainingConfig:
             )
         if self.warmup_epochs > self.epochs:
             mistakes.append(f"warmup_epochs must be at most epochs ({self.epochs}); it is {self.warmup_epochs}.")
-        if self.cross_batch_memory and self.memory_warmup_epochs >= self.epochs:
-            mistakes.append(
-                f"memory_warmup_epochs must be less than epochs ({self.epochs}), or the cross_batch_memory is never "
-                f"used; it is {self.memory_warmup_epochs}."
-            )
         raise_if_any(mistakes)
 
     @property

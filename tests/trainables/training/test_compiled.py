@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("exact")
 
 def spec_of(images: StoreSpec, path: Path, compiled: bool, **changes: Any) -> TrialSpec:
     """Return a training whose last batch of an epoch is smaller than the others."""
-    training = {"compile": "default" if compiled else None, "batch_size": 24, "sampler": "random", "ema": 0.5}
+    training = {"compile": "default" if compiled else None, "batch_size": 24, "sampler": "random"}
     changes = {"model": ModelConfig(embedding_dim=8), **changes}
     return exact_spec(images, path / str(compiled), training=training | changes.pop("training", {}), **changes)
 

@@ -1,4 +1,4 @@
-"""The memory of earlier batches, against plain loops in float64.
+"""Losses of pairs, against plain loops in float64.
 
 Shapes: B batch, D embedding.
 """
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainables.losses import LOSSES, loss_row
-from trainables.losses.memory import Memory, PairLoss
+from trainables.losses import LOSSES
+from trainables.losses.pairs import PairLoss
 
-D, SIZE = 6, 17
+D = 6
 BATCHES = ([0, 0, 1, 1, 2, 3, 2], [3, 1, 3, 4, 0, 0, 1], [5, 5, 5, 2, 2, 1, 0], [0, 1, 2, 3, 4, 5, 0])
 
 Vector = list[float]
@@ -94,19 +94,10 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(len(labels_B), D, generator=generator, dtype=torch.float64), labels_B
 
 
-def built(name: str, size: int | None = SIZE, **params: Any) -> PairLoss:
-    loss = LOSSES[name](num_classes=6, embedding_dim=D, **params)
-    assert isinstance(loss, PairLoss)
-    if size is not None:
-        loss.memory = Memory(size, D)
-        loss.memory.active = True
-    return loss.double()
-
-
-def naive(term: Term, anchors: Sequence[Sample], samples: Sequence[Sample]) -> float:
-    """Return the mean of the terms; the samples begin with the anchors."""
+def naive(term: Term, samples: Sequence[Sample]) -> float:
+    """Return the mean of the terms."""
     terms: list[float] = []
-    for i, x in enumerate(anchors):
+    for i, x in enumerate(samples):
         others = [sample for j, sample in enumerate(samples) if j != i]
         same, different = ([s for s in others if (s[1] == x[1]) is wanted] for wanted in (True, False))
         terms += term(x, same, different)
@@ -114,11 +105,9 @@ def naive(term: Term, anchors: Sequence[Sample], samples: Sequence[Sample]) -> f
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_loss_with_a_memory_is_that_of_the_batch_and_of_the_newest_embeddings(case: str) -> None:
-    """The queue is a list of all samples, newest batch first, cut to its size; only the anchors have a gradient."""
+def test_values_and_gradients_are_those_of_loops(case: str) -> None:
     name, params, term = CASES[case]
-    loss = built(name, **params)
-    samples: list[Sample] = []
+    loss = LOSSES[name](num_classes=6, embedding_dim=D, **params).double()
     for step in range(len(BATCHES)):
         embeddings_BD, labels_B = batch(step)
         embeddings_BD.requires_grad_()
@@ -126,68 +115,15 @@ def test_a_loss_with_a_memory_is_that_of_the_batch_and_of_the_newest_embeddings(
         value.backward()
 
         raw, labels = embeddings_BD.tolist(), labels_B.tolist()
-        anchors = [(unit(row), label) for row, label in zip(raw, labels, strict=True)]
-        samples = [*anchors, *samples][:SIZE]
-        assert value.item() == pytest.approx(naive(term, anchors, anchors) + naive(term, anchors, samples), rel=1e-9)
-
+        samples = [(unit(row), label) for row, label in zip(raw, labels, strict=True)]
+        assert value.item() == pytest.approx(naive(term, samples), rel=1e-9)
         values = []
-        for step_of_difference in (1e-6, -1e-6):
-            row = [a + step_of_difference * (d == 2) for d, a in enumerate(raw[0])]
-            others = [(unit(row), labels[0]), *anchors[1:]]
-            values.append(naive(term, others, others) + naive(term, others, samples))
+        for change in (1e-6, -1e-6):
+            row = [a + change * (d == 2) for d, a in enumerate(raw[0])]
+            values.append(naive(term, [(unit(row), labels[0]), *samples[1:]]))
         assert embeddings_BD.grad is not None
         assert embeddings_BD.grad[0, 2].item() == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-7)
-    assert len(samples) == SIZE
 
 
-PAIR_LOSSES = [name for name in LOSSES if loss_row(name).of_pairs]
-
-
-def test_the_rows_name_the_losses_of_pairs() -> None:
-    assert [name for name in LOSSES if issubclass(LOSSES[name], PairLoss)] == PAIR_LOSSES
-    assert {name for name, *_ in CASES.values()} == set(PAIR_LOSSES)
-
-
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-def test_a_memory_that_is_not_active_changes_nothing(name: str) -> None:
-    loss, without = built(name), built(name, None)
-    assert loss.memory is not None
-    loss.memory.active = False
-    for step in range(2):
-        values = []
-        for module in (loss, without):
-            torch.manual_seed(step)
-            values.append(module(*batch(step)).item())
-        assert values[0] == values[1]
-    assert not loss.memory.embeddings_MD.any()
-    assert loss.state_dict().keys() == without.state_dict().keys()
-
-
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-@pytest.mark.parametrize("labels", [[4] * 5, [0, 1, 2, 3, 4]], ids=["one class", "singletons"])
-def test_any_batches_give_finite_losses_and_gradients(name: str, labels: list[int]) -> None:
-    loss = built(name, 12)
-    for step in range(4):
-        torch.manual_seed(step)
-        embeddings_BD = torch.randn(len(labels), D, dtype=torch.float64, requires_grad=True)
-        value = loss(embeddings_BD, torch.tensor(labels))
-        value.backward()
-        assert torch.isfinite(value)
-        assert embeddings_BD.grad is not None
-        assert torch.isfinite(embeddings_BD.grad).all()
-
-
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-def test_a_count_is_of_the_batch_and_of_the_memory(name: str) -> None:
-    """With the memory as large as a batch it is the batch: each ordered pair where the batch has unordered ones."""
-    loss, without = built(name, len(BATCHES[0])), built(name, None)
-    for module in (loss, without):
-        torch.manual_seed(0)
-        module(*batch(0))
-    if without.used is None:
-        assert loss.used is None
-        return
-    assert loss.used is not None
-    assert loss.used.unit == without.used.unit
-    factor = 3 if name == "contrastive" else 2
-    assert int(loss.used.count) == factor * int(without.used.count)
+def test_every_loss_of_pairs_is_compared() -> None:
+    assert {name for name in LOSSES if issubclass(LOSSES[name], PairLoss)} == {name for name, *_ in CASES.values()}
