@@ -4,7 +4,6 @@
 :class:`SearchSpace` proposes params from it; :func:`override` applies one entry of the section to one parameter.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +23,7 @@ from spaces.space import (
     Space,
     Value,
     in_section,
+    numeric_range,
     on_step,
     steps,
     value_text,
@@ -405,30 +405,15 @@ def _range(declared: BaseDistribution, wish: Mapping[str, Any], name: str) -> Fl
     if whole and not all(float(number).is_integer() for number in numbers_given):
         raise Mistakes(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
     try:
-        with warnings.catch_warnings(record=True) as changed:  # Optuna moves the end of a range with a warning
-            warnings.simplefilter("always")
-            found = _distribution(bounds["low"], bounds["high"], log=log, step=step, whole=whole)
-    except ValueError as error:
-        raise Mistakes(f"space.{name}: {str(error).rstrip('.')}; it is {dict(wish)}.") from error
-    if changed:
-        raise Mistakes(
-            f"space.{name}: steps of {step} from {bounds['low']} do not end at {bounds['high']}, but at {found.high}; "
-            f"set high to that, or give another step."
-        )
+        found = numeric_range(bounds["low"], bounds["high"], log=log, step=step, whole=whole)
+    except Mistakes as error:
+        raise Mistakes(f"space.{name}: {error}") from error
     if found.step and (found.high - found.low) / found.step >= MOST_STEPS:
         raise Mistakes(
             f"space.{name}: it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}; give a larger "
             "step or a smaller range."
         )
     return found
-
-
-def _distribution(
-    low: float, high: float, *, log: bool, step: float | None, whole: bool
-) -> FloatDistribution | IntDistribution:
-    if whole:
-        return IntDistribution(int(low), int(high), log=log, step=1 if step is None else int(step))
-    return FloatDistribution(float(low), float(high), log=log, step=step)
 
 
 def _is_number(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Rules of settings, declared once in their types: ``epochs: Annotated[int, Range(ge=1)]``.
+"""Rules of settings, declared once in their types: ``epochs: Annotated[int, Bounds(ge=1)]``.
 
 :func:`rule_mistakes` checks a dataclass; pydantic checks the same rules in a search file; :mod:`search.config.keys`
 prints them.
@@ -61,7 +61,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True)
-class Range(Rule):
+class Bounds(Rule):
     """Bounds of a finite number, or of each number in a list, named as in pydantic."""
 
     ge: float | None = None
@@ -126,7 +126,7 @@ def rules_of(annotation: Any) -> tuple[Rule, ...]:
 def rule_mistakes(settings: Any, above: str = "") -> list[str]:
     """Return a sentence for each rule that a field of the dataclass ``settings`` breaks; ``above`` precedes its key."""
     found = []
-    for name, annotation in _annotations(type(settings)).items():
+    for name, annotation in _annotations(settings.__class__).items():
         value = getattr(settings, name)
         for rule in rules_of(annotation):
             of_type = get_args(annotation)[0]
@@ -138,5 +138,5 @@ def rule_mistakes(settings: Any, above: str = "") -> list[str]:
 
 
 @cache
-def _annotations(target: type) -> dict[str, Any]:
+def _annotations(target: Any) -> dict[str, Any]:
     return get_type_hints(target, include_extras=True)

@@ -206,7 +206,8 @@ def _range(annotation: Any) -> str:
     if Literal in of.values():
         names += [str(name) for part, kind in of.items() if kind is Literal for name in get_args(part)]
         names += [_type(part) for part, kind in of.items() if kind in (tuple, dict)]
-    return f"{ONE_OF} {', '.join(names)}" if names else ", ".join(rule.text for rule in rules)
+    each = "each " if rules and tuple in of.values() else ""
+    return f"{ONE_OF} {', '.join(names)}" if names else each + ", ".join(rule.text for rule in rules)
 
 
 def _flat(annotation: Any) -> Iterator[Any]:

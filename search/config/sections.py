@@ -22,7 +22,7 @@ from search.packages import PACKAGES
 from search.secrets import without_a_password
 from trainables.data import Dataset
 from trainables.mistakes import Mistakes
-from trainables.rules import OneOf, Range
+from trainables.rules import Bounds, OneOf
 
 
 class ConfigSection(BaseModel):
@@ -60,7 +60,7 @@ class DatasetSection(ConfigSection):
     """The folder of the images, with one sub-folder per class for `folder`. Example: /data/birds."""
     file: str | None = None
     """The file of the embeddings, for `features`: `.npz`, `.parquet` or `.safetensors`. Example: texts.npz."""
-    store_size: Annotated[int, Range(ge=8)] = 256
+    store_size: Annotated[int, Bounds(ge=8)] = 256
     """The short side, in pixels, to which images are reduced once, when they are decoded."""
     cache: str | None = None
     """The folder of the decoded images; null for the user's cache. Example: /fast/holdout."""
@@ -87,20 +87,20 @@ class DatasetSection(ConfigSection):
 class SplitSection(ConfigSection):
     """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn."""
 
-    ratio: Annotated[float, Range(gt=0, lt=1)] = 0.9
+    ratio: Annotated[float, Bounds(gt=0, lt=1)] = 0.9
     """The share of the training classes that train; the others validate."""
     seed: int = 0
     """The seed that draws the validation classes."""
-    folds: Annotated[int | None, Range(ge=2)] = None
+    folds: Annotated[int | None, Bounds(ge=2)] = None
     """The number of parts of a cross-validation over the training classes: a trial's value is the mean over its folds.
     Null: one fixed part validates. Example: 4.
     """
-    merge: Annotated[int | None, Range(ge=2)] = None
+    merge: Annotated[int | None, Bounds(ge=2)] = None
     """The number of consecutive training classes that are learned as one. Example: 2."""
-    label_noise: Annotated[float, Range(ge=0, lt=1)] = 0.0
+    label_noise: Annotated[float, Bounds(ge=0, lt=1)] = 0.0
     """The probability of a wrong label for each training image; validation and test keep the true ones. Example: 0.2.
     """
-    allow_overlap: Annotated[int, Range(ge=0)] = 0
+    allow_overlap: Annotated[int, Bounds(ge=0)] = 0
     """The number of test images that may be training images, too. May change when a search is resumed."""
 
     @model_validator(mode="after")
@@ -144,9 +144,9 @@ class ResourcesSection(ConfigSection):
     """The program that runs the trials, or the import path of your own; `auto` is `local` on one machine without a GPU
     and `ray` elsewhere.
     """
-    cpus_per_trial: Annotated[float, Range(gt=0)] = 1
+    cpus_per_trial: Annotated[float, Bounds(gt=0)] = 1
     """The CPU cores of a trial."""
-    gpus_per_trial: Annotated[float, Range(ge=0, le=1)] = 0
+    gpus_per_trial: Annotated[float, Bounds(ge=0, le=1)] = 0
     """The GPU of a trial: 0 for none, a part of one, which several trials share, or 1; trials in parallel use further
     GPUs. Example: 0.25.
     """
@@ -161,7 +161,7 @@ class CheckpointsSection(ConfigSection):
     storage_path: Annotated[str, Field(min_length=1)] | None = None
     """The folder of the trials' models, a path or a URL of fsspec; null: the runs folder. Example: s3://bucket/holdout.
     """
-    max_gb: Annotated[float | None, Range(gt=0)] = None
+    max_gb: Annotated[float | None, Bounds(gt=0)] = None
     """The limit in GB of the search trials' models, the worst of which are deleted. Example: 10."""
 
     @field_validator("storage_path")

@@ -10,7 +10,7 @@ from search.config.sections import MOST_SPLITS, Address, ConfigSection, Metric
 from search.config.tables import PRUNERS, SAMPLERS
 from search.goal import bound_text
 from trainables.mistakes import Mistakes, raise_if_any
-from trainables.rules import OneOf, Range
+from trainables.rules import Bounds, OneOf
 from trainables.spec import COSTS
 
 Objectives = Annotated[tuple[Annotated[str, AfterValidator(allowed_objective)], ...], Field(min_length=1)]
@@ -23,11 +23,11 @@ class SearchSection(ConfigSection):
     Hours are those of its trials, one after the other.
     """
 
-    trials: Annotated[int, Range(ge=1)] = 16
+    trials: Annotated[int, Bounds(ge=1)] = 16
     """The number of trials of each loss, the default among them. May be raised at any time."""
-    epochs: Annotated[int | None, Range(ge=1)] = None
+    epochs: Annotated[int | None, Bounds(ge=1)] = None
     """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
-    hours: Annotated[float | None, Range(gt=0)] = None
+    hours: Annotated[float | None, Bounds(gt=0)] = None
     """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
     budget: Literal["each", "together"] = "each"
     """What `epochs` and `hours` are for: each loss, or all losses together, which get equal shares."""
@@ -46,7 +46,7 @@ class SearchSection(ConfigSection):
     """What a chosen configuration must meet: bounds of metrics, `embed_ms` or `size_mb`. Example: {embed_ms: "< 5"}."""
     seed: int = 0
     """The seed of all trials and proposals."""
-    max_concurrent: Annotated[int | None, Range(ge=1)] = None
+    max_concurrent: Annotated[int | None, Bounds(ge=1)] = None
     """The maximum of trials at once; null: as many as the resources allow. Example: 4."""
     storage: Address | None = None
     """The database of the studies; null: a file in the search's folder. Example:
@@ -110,15 +110,15 @@ class SearchSection(ConfigSection):
 class SelectionSection(ConfigSection):
     """The confirmation of a loss's best configurations, of which one is chosen. See :mod:`search.selection.choice`."""
 
-    finalists: Annotated[int, Range(ge=1)] = 3
+    finalists: Annotated[int, Bounds(ge=1)] = 3
     """The number of configurations of each loss that are trained again, with fresh seeds; the default always is."""
     on: Literal["auto", "halves", "split"] = "auto"
     """The classes that confirm: with `halves` each half of all training classes validates a model of the other half,
     with `split` the validation classes of the search do so again; `auto` is `halves` if fewer than 20 classes validate.
     """
-    better_by: Annotated[float, Range(ge=0)] = 1.0
+    better_by: Annotated[float, Bounds(ge=0)] = 1.0
     """The number of standard errors over classes by which a finalist must be better than the default to be chosen."""
-    seeds: Annotated[int | None, Range(ge=1)] = None
+    seeds: Annotated[int | None, Bounds(ge=1)] = None
     """The number of fresh seeds of a finalist; null: one on halves, where it trains two models, otherwise two. Example:
     2.
     """
@@ -131,13 +131,13 @@ TrainOn = Literal["train", "all"]
 class FinalSection(ConfigSection):
     """The trainings of the chosen configurations before the test."""
 
-    seeds: Annotated[int, Range(ge=1)] = 3
+    seeds: Annotated[int, Bounds(ge=1)] = 3
     """The number of final trainings of each configuration, whose models are tested."""
     train_on: TrainOn = "train"
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
     best epochs.
     """
-    within: Annotated[float | None, Range(gt=0)] = None
+    within: Annotated[float | None, Bounds(gt=0)] = None
     """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
     same. It is frozen with the choice; null: no rows are. Example: 1.0.
     """
@@ -150,7 +150,7 @@ class NoiseSection(ConfigSection):
     """The loss that is measured; null: the first one. Example: mpa."""
     configuration: Literal["default"] | dict[str, Any] = "default"
     """The configuration that is measured: `default`, or the values that differ from it. Example: {margin: 0.2}."""
-    seeds: Annotated[int, Range(ge=2)] = 5
+    seeds: Annotated[int, Bounds(ge=2)] = 5
     """The number of seeds."""
-    splits: Annotated[int, Range(ge=0, le=MOST_SPLITS)] = 0
+    splits: Annotated[int, Bounds(ge=0, le=MOST_SPLITS)] = 0
     """The number of further splits on which the first seed is trained."""

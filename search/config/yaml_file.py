@@ -165,7 +165,7 @@ class _Parser:
             _require(
                 event.anchor in self._anchors, event, f"*{event.anchor} has no &{event.anchor} before it; write it out"
             )
-            value, values = self._anchors[event.anchor]
+            value, values = self._anchors[str(event.anchor)]
             self._values += values
         else:
             tag = (event.tag or "").replace("tag:yaml.org,2002:", "!!")

@@ -76,13 +76,14 @@ def test_every_default_is_what_a_file_without_the_key_gets() -> None:
 
 def test_every_bound_is_where_the_class_refuses() -> None:
     for key in SETTABLE:
-        step = 1.0 if key.type.startswith("whole") else 1e-9
+        step = 1.0 if key.type.startswith(("whole", "list")) else 1e-9
         for kind, text in re.findall(r"(at least|more than|at most|less than) ([\d.]+)", key.range):
             bound, inwards = float(text), 1 if kind in ("at least", "more than") else -1
             allowed, refused = (
                 (bound, bound - inwards * step) if kind.startswith("at ") else (bound + inwards * step, bound)
             )
             shown = [f"{value:.0f}" if step == 1 else f"{value:.12f}" for value in (allowed, refused)]
+            shown = [f"[{text}]" for text in shown] if key.type == "list" else shown
             assert not any(f"it is {float(shown[0]):g}" in said.replace(".0.", ".") for said in set_to(key, shown[0]))
             assert set_to(key, shown[1]), f"{key.name} is {shown[1]}"
 

@@ -33,7 +33,7 @@ VALUES = [
     ("search: {max_concurrent: 0}", "search.max_concurrent: must be at least 1; it is 0."),
     ("resources: {cpus_per_trial: .inf}", "resources.cpus_per_trial: must be finite; it is inf."),
     ("resources: {cpus_per_trial: 0}", "resources.cpus_per_trial: must be more than 0; it is 0."),
-    ("resources: {gpus_per_trial: -1}", "resources.gpus_per_trial: must be at least 0; it is -1."),
+    ("resources: {gpus_per_trial: -1}", "resources.gpus_per_trial: must be at least 0, at most 1; it is -1."),
     ("checkpoints: {max_gb: -.inf}", "checkpoints.max_gb: must be finite; it is -inf."),
     ("training: {epochs: 0}", "training.epochs: must be at least 1; it is 0."),
     ("training: {lr: 0}", "training.lr: must be more than 0; it is 0."),

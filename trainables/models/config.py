@@ -14,7 +14,7 @@ from trainables.models.backbones import (
     on_features,
 )
 from trainables.parts import PartRow, PartTable, is_own
-from trainables.rules import OneOf, Range, rule_mistakes
+from trainables.rules import Bounds, OneOf, rule_mistakes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,7 +94,7 @@ def no_imagenet_weights(backbone: str) -> str:
     )
 
 
-Width = Range(ge=1, le=MOST_DIMENSIONS)
+Width = Bounds(ge=1, le=MOST_DIMENSIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ class ModelConfig:
     """
     head_widths: Annotated[tuple[int, ...], Width] = (512,)
     """The widths of the hidden layers. Example: [512]."""
-    head_dropout: Annotated[float, Range(ge=0, lt=1)] = 0.0
+    head_dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.0
     """The dropout in the hidden layers."""
     head_init: Annotated[str, OneOf(HEAD_INIT)] = "kaiming_normal"
     """The initial weights of the embedding layer from F features to D numbers: `kaiming_normal`, N(0, 2/D) as in

@@ -9,7 +9,7 @@ from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.mistakes import raise_if_any
 from trainables.parts import PartRow, PartTable
-from trainables.rules import OneOf, Range, rule_mistakes
+from trainables.rules import Bounds, OneOf, rule_mistakes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,8 +30,8 @@ def parameter_group(parameters: "Iterable[nn.Parameter]", lr: float) -> dict[str
 
 RESIZE = 256 / 224  # the short side before a crop over the side after it, as in ImageNet's evaluation
 
-Count = Annotated[int, Range(ge=1)]
-Rate = Annotated[float, Range(gt=0)]
+Count = Annotated[int, Bounds(ge=1)]
+Rate = Annotated[float, Bounds(gt=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +42,13 @@ class Schedule:
     half ``cosine`` (Loshchilov and Hutter, SGDR, ICLR 2017, eq. 5, without restarts) or ``linear``, to 0 at the end.
     """
 
-    step: Annotated[int | None, Range(ge=1)] = None
+    step: Annotated[int | None, Bounds(ge=1)] = None
     """The number of epochs between two changes of the learning rates; null without `milestones`: constant rates.
     Example: 5.
     """
-    milestones: Annotated[tuple[int, ...], Range(ge=1)] = ()
+    milestones: Annotated[tuple[int, ...], Bounds(ge=1)] = ()
     """The epochs after which the rates change, in rising order, instead of `step`. Example: [10, 15]."""
-    gamma: Annotated[float, Range(gt=0, le=1)] = 0.5
+    gamma: Annotated[float, Bounds(gt=0, le=1)] = 0.5
     """The factor of each change."""
     decay: Annotated[str | None, OneOf(("cosine", "linear"), ("null",))] = None
     """The decay of the learning rates with every step, to 0, instead of `step` and `milestones`; null: none."""
@@ -127,15 +127,15 @@ class TrainingConfig:
     """The optimizer."""
     lr: Rate = 1e-3
     """The learning rate."""
-    head_lr: Annotated[float | None, Range(gt=0)] = None
+    head_lr: Annotated[float | None, Bounds(gt=0)] = None
     """The learning rate of the layers behind the backbone; null: `lr`. Example: 1e-3."""
-    proxy_lr: Annotated[float | None, Range(gt=0)] = None
+    proxy_lr: Annotated[float | None, Bounds(gt=0)] = None
     """The learning rate of a loss's proxies; null: that of its paper. Example: 1e-2."""
-    weight_decay: Annotated[float, Range(ge=0)] = 1e-4
+    weight_decay: Annotated[float, Bounds(ge=0)] = 1e-4
     """The decoupled weight decay."""
     schedule: Schedule = field(default_factory=Schedule)
     """The steps of the learning rates."""
-    warmup_epochs: Annotated[int, Range(ge=0)] = 0
+    warmup_epochs: Annotated[int, Bounds(ge=0)] = 0
     """The first epochs, at most `epochs`, which train only the embedding layer and the proxies; the schedule counts
     them.
     """
@@ -143,7 +143,7 @@ class TrainingConfig:
     """The mode of `torch.compile` for the network's training steps, compiled in the first epoch of a process;
     `reduce-overhead` also records CUDA graphs on a GPU. null: not compiled. Example: default.
     """
-    clip_grad: Annotated[float | None, Range(gt=0)] = 10.0
+    clip_grad: Annotated[float | None, Bounds(gt=0)] = 10.0
     """The bound of each gradient entry, as in Proxy-Anchor's code; null: unbounded."""
     precision: Annotated[str, OneOf(("auto", "float32", "bfloat16"))] = "auto"
     """The precision of training; `auto` is bfloat16 on a GPU that computes in it (from Ampere on) and float32
