@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
@@ -125,8 +125,7 @@ class PublishedSection(Printed):
 
     @model_validator(mode="after")
     def _whole(self) -> "PublishedSection":
-        if wrong := [key for key, values in self.cells.items() if len(values) != len(self.metrics)]:
-            raise ValueError(f"each cell needs {len(self.metrics)} numbers ({', '.join(self.metrics)}); see {wrong[0]}")
+        _one_number_per_metric("cell", self.cells, self.metrics)
         return self
 
 
@@ -145,9 +144,13 @@ class QuotedSection(ConfigSection):
 
     @model_validator(mode="after")
     def _whole(self) -> "QuotedSection":
-        if wrong := [key for key, values in self.rows.items() if len(values) != len(self.metrics)]:
-            raise ValueError(f"each row needs {len(self.metrics)} numbers ({', '.join(self.metrics)}); see {wrong[0]}")
+        _one_number_per_metric("row", self.rows, self.metrics)
         return self
+
+
+def _one_number_per_metric(kind: str, printed: Mapping[str, Sequence[object]], metrics: Sequence[str]) -> None:
+    if wrong := [key for key, values in printed.items() if len(values) != len(metrics)]:
+        raise ValueError(f"each {kind} needs {len(metrics)} numbers ({', '.join(metrics)}); see {wrong[0]}")
 
 
 class CampaignConfig(ConfigSection):
@@ -157,7 +160,7 @@ class CampaignConfig(ConfigSection):
     replaces it, so that each data set of a campaign can have its own.
     """
 
-    name: str
+    name: Annotated[str, AfterValidator(folder_name)]
     study: str
     recipe: str | None = None
     base: dict[str, Any]
@@ -175,11 +178,6 @@ class CampaignConfig(ConfigSection):
     def search_names(self) -> list[str]:
         """The names of all searches."""
         return [self.search_name(labels) for labels in product(*self.vary.values())]
-
-    @field_validator("name")
-    @classmethod
-    def _plain(cls, name: str) -> str:
-        return folder_name(name)
 
     @field_validator("base")
     @classmethod
@@ -392,22 +390,19 @@ def _untested(campaign: Campaign) -> list[str]:
 def _unknown_cells(campaign: Campaign) -> list[str]:
     """Return the mistakes about published numbers and choices for cells, metrics or roles that the table lacks."""
     cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
-    known = {*campaign.config.table.metrics}
-    sentences = []
+    table = campaign.config.table
+    unknown: dict[str, list[str]] = {}
     for position, published in enumerate(campaign.config.published):
-        unknown = [f"the cell {key!r}" for key in published.cells if key not in cells]
-        unknown += [f"the metric {name}" for name in published.metrics if name not in known]
-        if published.role not in campaign.config.table.roles:
-            unknown.append(f"the role {published.role}")
-        if unknown:
-            sentences.append(
-                f"published.{position}: the table does not have {', '.join(unknown)}; a cell is named by "
-                f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
-            )
+        unknown[f"published.{position}"] = [
+            *(f"the cell {key!r}" for key in published.cells if key not in cells),
+            *(f"the metric {name}" for name in published.metrics if name not in table.metrics),
+            *([] if published.role in table.roles else [f"the role {published.role}"]),
+        ]
     for position, choices in enumerate(campaign.config.published_choices):
-        if unknown := [repr(key) for key in choices.cells if key not in cells]:
-            sentences.append(
-                f"published_choices.{position}: the campaign does not have the cell {', '.join(unknown)}; a cell is "
-                f"named by {', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
-            )
-    return sentences
+        unknown[f"published_choices.{position}"] = [f"the cell {key!r}" for key in choices.cells if key not in cells]
+    return [
+        f"{key}: the table does not have {', '.join(names)}; a cell is named by "
+        f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
+        for key, names in unknown.items()
+        if names
+    ]

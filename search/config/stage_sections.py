@@ -53,16 +53,6 @@ class SearchSection(ConfigSection):
     "postgresql+psycopg://user:${DATABASE_PASSWORD}@host/optuna".
     """
 
-    @model_validator(mode="after")
-    def _sampler_fits(self) -> "SearchSection":
-        sampler = SAMPLERS[self.sampler]
-        if sampler.without_pruning and self.pruner != "none":
-            raise Mistakes(
-                f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
-                "sampler to tpe."
-            )
-        return self
-
     @model_validator(mode="before")
     @classmethod
     def _first_objective(cls, content: Any) -> Any:
@@ -79,11 +69,19 @@ class SearchSection(ConfigSection):
         return {"objective": objectives[0], **content, "objectives": tuple(objectives)}
 
     @model_validator(mode="after")
-    def _what_is_compared(self) -> "SearchSection":
-        raise_if_any([*self._mistakes_in_goal()])
+    def _keys_fit(self) -> "SearchSection":
+        raise_if_any([*self._mistakes()])
         return self
 
-    def _mistakes_in_goal(self) -> Iterator[str]:
+    def _mistakes(self) -> Iterator[str]:
+        sampler = SAMPLERS[self.sampler]
+        if sampler.without_pruning and self.pruner != "none":
+            yield (
+                f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
+                "sampler to tpe."
+            )
+        if self.budget == "together" and (self.epochs, self.hours) == (None, None):
+            yield "budget is together and there is none to share; set epochs or hours, or leave it out."
         first, *others = self.objectives or (self.objective,)
         if self.objectives and not others:
             yield f"objectives has one metric alone, {first}; set objective to it instead."
@@ -94,17 +92,11 @@ class SearchSection(ConfigSection):
             yield f"objectives: {', '.join(repeated)} is given more than once; keep one of each."
         if others and self.pruner != "none":
             yield f"pruner {self.pruner} compares trials by one metric, and there are objectives; set pruner to none."
-        if (others or self.constraints) and SAMPLERS[self.sampler].one_metric:
+        if (others or self.constraints) and sampler.one_metric:
             yield (
                 f"sampler {self.sampler} compares trials by one metric, and there are "
                 f"{'objectives' if others else 'constraints'}; set sampler to tpe, gp, random, qmc or grid."
             )
-
-    @model_validator(mode="after")
-    def _budget_to_share(self) -> "SearchSection":
-        if self.budget == "together" and (self.epochs, self.hours) == (None, None):
-            raise Mistakes("budget is together and there is none to share; set epochs or hours, or leave it out.")
-        return self
 
 
 class SelectionSection(ConfigSection):

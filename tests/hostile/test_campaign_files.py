@@ -60,7 +60,7 @@ ROWS = [
     (f"published: [{{{PRINTED}, cells: {{pnp small: [.nan]}}}}]", "published.0.cells.pnp small: must be finite; it is nan."),
     (f"published: [{{{PRINTED}, cells: {{pnp small: [a]}}}}]", "published.0.cells.pnp small: must be a number; it is 'a'."),
     ("published: [{source: x, role: tuned, metrics: [nmi], cells: {pnp small: [1]}}]", "published.0: the table does not have the metric nmi"),
-    ("published_choices: [{source: x, cells: {zebra small: {scale: 8}}}]", "published_choices.0: the campaign does not have the cell 'zebra small'; a cell is named by loss, dim, such as 'pnp large'"),
+    ("published_choices: [{source: x, cells: {zebra small: {scale: 8}}}]", "published_choices.0: the table does not have the cell 'zebra small'; a cell is named by loss, dim, such as 'pnp large'"),
     ("quoted: [{source: x, metrics: [recall_at_1], rows: {a: [1, 2]}}]", "quoted: each row needs 1 numbers (recall_at_1); see a"),
     ("nope: 3", "nope: no such section; remove it."),
 ]
