@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from search.config.sections import ConfigSection
 from search.config.validation import validate
@@ -119,17 +119,6 @@ class PaperItem(ConfigSection):
     shown: str | None = None
     conceptual: str | None = None
     missing: str | None = None
-
-    @model_validator(mode="after")
-    def _of_one_kind(self) -> "PaperItem":
-        made = [self.small, self.full, self.shown]
-        if any(made) and not all(made):
-            raise Mistakes(f"{self.item} needs small, full and shown together, or none of them.")
-        if self.conceptual and (any(made) or self.missing):
-            raise Mistakes(f"{self.item} is conceptual, so it has no command and nothing is missing; keep one of them.")
-        if not (any(made) or self.conceptual or self.missing):
-            raise Mistakes(f"{self.item} needs its commands, or conceptual or missing with a reason.")
-        return self
 
 
 class Paper(ConfigSection):

@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -228,16 +227,13 @@ def _as_json(content: Mapping[str, Any]) -> str:
 
 
 def _by_entry(errors: Sequence[Any], content: Any) -> Iterator[tuple[KeyPath, list[Any]]]:
-    """Group ``errors`` by the entry of ``content``: each member of a union may report one."""
-    for path, group in groupby(errors, key=lambda error: _existing(content, error["loc"])):
-        others = []
-        for error in group:
-            if error["type"] == "missing" or error["type"] in UNKNOWN_KEY:
-                yield path, [error]
-            else:
-                others.append(error)
-        if others:
-            yield path, others
+    """Yield the ``errors`` of each entry of ``content``: each member of a union may report one."""
+    groups: dict[tuple[KeyPath, KeyPath], list[Any]] = {}
+    for error in errors:
+        own = error["loc"] if error["type"] == "missing" or error["type"] in UNKNOWN_KEY else ()
+        groups.setdefault((_existing(content, error["loc"]), own), []).append(error)
+    for (path, _), group in groups.items():
+        yield path, group
 
 
 def _subject(path: KeyPath, sentence: str, content: Any) -> KeyPath:
