@@ -43,7 +43,7 @@ ROWS = [
     ("base: 3", "base: must be keys and values; it is 3."),
     ("base: {}", "dataset: missing; this key is required.", "losses: missing; this key is required."),
     ("base: {name: x}", "base: base cannot have a name"),
-    ("base: {dataset: {name: glyphs}, losses: [pnpp]}", "losses: pnpp is not known (did you mean pnp?)"),
+    ("base: {dataset: {name: glyphs}, losses: [pnpp]}", "it is 'pnpp' (did you mean pnp?)."),
     ("base: {dataset: {name: glyphs}, losses: [pnp], search: {trials: .inf}}", "base.search.trials: must be finite; it is inf."),
     ("name: ../x", "name: a search's name names a folder"),
     ("name: mlflow.db", "name: mlflow.db is a file of the runs folder; give another name"),

@@ -118,10 +118,10 @@ PARTS = [
     ("losses: []", "losses: must have at least one entry; it is []."),
     ("losses: pnp", "losses: must be a list; it is 'pnp'."),
     ("losses: [pnp, pnp]", "losses: pnp is given more than once; keep one of each."),
-    ("losses: [pnpp]", "losses: pnpp is not known (did you mean pnp?); choose one of contrastive, "),
-    ("losses: [proxy anchor]", "losses: proxy anchor is not known (did you mean proxy_anchor?)"),
+    ("losses: [pnpp]", "losses: must be one of contrastive, "),
+    ("losses: [proxy anchor]", "it is 'proxy anchor' (did you mean proxy_anchor?)."),
     ("losses: [pr\u043exy_anchor]", r"(did you mean proxy_anchor? It is written 'pr\u043exy_anchor'.)"),
-    ("losses: ['']", "losses: '' is not known; choose one of contrastive, "),
+    ("losses: ['']", "such as mylab.parts:Mine; it is ''."),
     ("losses: [3]", "losses: 3 is not a loss; give a name, or the import path of your own."),
     ("losses: ['os:system']", "losses: The loss 'os:system' must be a class that derives from holdout.parts.Loss"),
     ("losses: ['nomodule:X']", "losses: The loss 'nomodule:X' does not exist: no module nomodule is found."),
@@ -163,7 +163,7 @@ PARTS = [
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
     ("ship: [nopackage_x]", "ship: no package nopackage_x is found here; correct the name"),
     # Several mistakes at once.
-    ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such section (did you mean name?)", "search.trials: must be at least 1; it is 0.", "losses: pnpp is not known"),
+    ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such section (did you mean name?)", "search.trials: must be at least 1; it is 0.", "it is 'pnpp' (did you mean pnp?)."),
 ]
 
 SPACES = [
