@@ -7,11 +7,12 @@ prints them.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from trainables.mistakes import Mistakes, suggestion
+from trainables.mistakes import raise_if_any, suggestion
 from trainables.parts import is_own
 
 if TYPE_CHECKING:  # Any where pydantic is missing
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # Any where pydantic is missing
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """A rule for the values of a type; null is always allowed."""
+    """A rule for the values of a type."""
 
     @property
     @abstractmethod
@@ -30,27 +31,22 @@ class Rule(ABC):
 
     @abstractmethod
     def _holds(self, value: Any) -> bool:
-        """Return True if the rule allows ``value``, which is not null."""
-
-    def problem(self, value: Any) -> str | None:
-        """Return the end of a sentence, from its verb, if ``value`` breaks the rule."""
-        if value is None or self._holds(value):
-            return None
-        shown = f"{value:g}" if isinstance(value, float) else repr(list(value) if isinstance(value, tuple) else value)
-        return f"must be {self.text}; it is {shown}{self._hint(value)}."
+        """Return True if the rule allows ``value``."""
 
     def _hint(self, value: Any) -> str:
         return ""
 
     def mistakes(self, key: str, value: Any) -> list[str]:
         """Return a sentence if ``value``, that of ``key``, breaks the rule."""
-        problem = self.problem(value)
-        return [f"{key} {problem}"] if problem else []
+        if self._holds(value):
+            return []
+        shown = repr(list(value) if isinstance(value, tuple) else value).removesuffix(".0")
+        return [f"{key} must be {self.text}; it is {shown}{self._hint(value)}.".lstrip()]
 
     def checked(self, value: Any) -> Any:
-        """Return ``value``; raise :class:`Mistakes` if it breaks the rule."""
-        if problem := self.problem(value):
-            raise Mistakes(problem)
+        """Return ``value``; raise :class:`Mistakes` if it breaks the rule. The type says whether it may be null."""
+        if value is not None:
+            raise_if_any(self.mistakes("", value))
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
@@ -62,24 +58,27 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class Bounds(Rule):
-    """Bounds of a finite number, or of each number in a list, named as in pydantic."""
+    """Bounds of a finite number, or of each number in a list, named as in pydantic; a bool is not a number."""
 
     ge: float | None = None
     gt: float | None = None
     le: float | None = None
     lt: float | None = None
+    whole: bool = False
 
     @property
     def text(self) -> str:
         """The bounds in words."""
         bounds = {"at least": self.ge, "more than": self.gt, "at most": self.le, "less than": self.lt}
-        return ", ".join(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)
+        given = [f"{words} {bound}" for words, bound in bounds.items() if bound is not None]
+        return ", ".join(["a whole number"] * self.whole + given) or "a finite number"
 
     def _holds(self, value: Any) -> bool:
         if isinstance(value, tuple):
             return all(map(self._holds, value))
+        is_number = isinstance(value, Integral if self.whole else Real) and not isinstance(value, bool)
         return (
-            isinstance(value, int | float)
+            is_number
             and math.isfinite(value)
             and (self.ge is None or value >= self.ge)
             and (self.gt is None or value > self.gt)
@@ -128,12 +127,11 @@ def rule_mistakes(settings: Any, above: str = "") -> list[str]:
     found = []
     for name, annotation in _annotations(settings.__class__).items():
         value = getattr(settings, name)
-        for rule in rules_of(annotation):
+        for rule in rules_of(annotation) if value is not None else ():
             of_type = get_args(annotation)[0]
-            if isinstance(value, float) and float not in (of_type, *get_args(of_type)):
-                found.append(f"{above}{name} must be a whole number; it is {value:g}.")
-            else:
-                found += rule.mistakes(f"{above}{name}", value)
+            if isinstance(rule, Bounds) and float not in (of_type, *get_args(of_type)):
+                rule = replace(rule, whole=True)
+            found += rule.mistakes(f"{above}{name}", value)
     return found
 
 
