@@ -6,18 +6,14 @@ prints them.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from trainables.mistakes import raise_if_any, suggestion
 from trainables.parts import is_own
-
-if TYPE_CHECKING:  # Any where pydantic is missing
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,8 @@ class Rule(ABC):
         if self._holds(value):
             return []
         shown = repr(list(value) if isinstance(value, tuple) else value).removesuffix(".0")
-        return [f"{key} must be {self.text}; it is {shown}{self._hint(value)}.".lstrip()]
+        each = "each " * isinstance(value, tuple)
+        return [f"{key} {each}must be {self.text}; it is {shown}{self._hint(value)}.".lstrip()]
 
     def checked(self, value: Any) -> Any:
         """Return ``value``; raise :class:`Mistakes` if it breaks the rule. The type says whether it may be null."""
@@ -49,11 +46,10 @@ class Rule(ABC):
             raise_if_any(self.mistakes("", value))
         return value
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
-        """Return the schema by which pydantic checks the rule after the type."""
-        from pydantic_core.core_schema import no_info_after_validator_function
-
-        return no_info_after_validator_function(self.checked, handler(source))
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the schema by which pydantic, which calls this, checks the rule after the type."""
+        check = {"type": "no-info", "function": self.checked}
+        return {"type": "function-after", "function": check, "schema": handler(source)}
 
 
 @dataclass(frozen=True)
