@@ -13,8 +13,8 @@ from search.trials import by_fold, epochs_of
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
 
-IDEAL = "ideal"
-"""The rule that chooses the configuration of the Pareto front nearest to the best of all objectives."""
+CHOICE_IN_FRONT = "the one nearest to the best values of all, each in units of its range over the front"
+"""The rule that chooses one of a Pareto front, in words."""
 
 Measured = Mapping[str, float]
 """Values by the name of a metric."""
@@ -83,21 +83,17 @@ class Goal:
     Attributes:
         objectives: the first one is a metric of the validation. It ranks epochs and prunes trials.
         constraints: what a chosen configuration must meet, at the epoch whose model is kept.
-        from_front: with several objectives, the rule that chooses from the Pareto front: :data:`IDEAL`, or the metric
-            of an objective, whose best is chosen.
     """
 
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...] = ()
-    from_front: str = IDEAL
 
     @classmethod
-    def of(cls, search: Mapping[str, Any], selection: Mapping[str, Any]) -> "Goal":
-        """Return the goal that the sections ``search`` and ``selection`` of a search file describe."""
+    def of(cls, search: Mapping[str, Any]) -> "Goal":
+        """Return the goal that the section ``search`` of a search file describes."""
         return cls(
             objectives=tuple(map(Objective.parse, search["objectives"] or (search["objective"],))),
             constraints=tuple(Constraint.parse(metric, text) for metric, text in search["constraints"].items()),
-            from_front=selection["from_front"],
         )
 
     @property
@@ -160,17 +156,11 @@ class Goal:
         ]
 
     def _distance(self, point: Sequence[float], front: Sequence[Sequence[float]]) -> float:
-        """Return what the rule minimises: the distance of ``point`` to the best values of the ``front``.
-
-        Every objective is in units of its range over the front; with an objective's metric as the rule, the others do
-        not count.
-        """
+        """Return the distance of ``point`` to the best values of the ``front``, each in units of its range over it."""
         total = 0.0
-        for index, objective in enumerate(self.objectives):
-            values = [other[index] for other in front]
-            width = max(values) - min(values)
-            if width and self.from_front in (IDEAL, objective.metric):
-                total += ((max(values) - point[index]) / width) ** 2
+        for own, *values in zip(point, *front, strict=True):
+            if width := max(values) - min(values):
+                total += ((max(values) - own) / width) ** 2
         return total
 
     @property
@@ -182,15 +172,8 @@ class Goal:
             parts.append(f"only configurations with {met} are chosen")
         if len(self.objectives) > 1:
             names = ", ".join(f"{entry.metric}{' (lower)' if entry.minimised else ''}" for entry in self.objectives)
-            parts.append(f"chosen of the Pareto front of {names}: {self.choice_in_front}")
+            parts.append(f"chosen of the Pareto front of {names}: {CHOICE_IN_FRONT}")
         return "; ".join(parts)
-
-    @property
-    def choice_in_front(self) -> str:
-        """What is chosen of a Pareto front, in words."""
-        if self.from_front == IDEAL:
-            return "the one nearest to the best values of all, each in units of its range over the front"
-        return f"the one with the best {self.from_front}"
 
 
 def dominates(first: Sequence[float], second: Sequence[float]) -> bool:

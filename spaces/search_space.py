@@ -4,7 +4,6 @@
 :class:`SearchSpace` proposes params from it; :func:`override` applies one entry of the section to one parameter.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +23,7 @@ from spaces.space import (
     Space,
     Value,
     in_section,
+    numeric_range,
     on_step,
     steps,
     value_text,
@@ -43,9 +43,6 @@ SEARCHABLE: dict[str, _Range] = {
     "weight_decay": FloatDistribution(1e-8, 1.0, log=True),
     "clip_grad": FloatDistribution(1e-3, 1e3, log=True),
     "warmup_epochs": IntDistribution(0, 1000),
-    "ema": FloatDistribution(0.0, 0.99999),
-    "cross_batch_memory": FloatDistribution(0.0, 1.0),
-    "memory_warmup_epochs": IntDistribution(0, 1000),
 }
 """Searchable fields of the training section."""
 
@@ -298,8 +295,7 @@ def _override_all(
 def training_space(training: TrainingConfig, loss: str) -> Space:
     """Return the searchable training parameters for ``loss`` (name or import path), with defaults from ``training``.
 
-    ``proxy_lr`` is omitted for a loss without proxies, ``clip_grad`` if gradients are not clipped, and the settings of
-    the memory for a loss that does not compare pairs.
+    ``proxy_lr`` is omitted for a loss without proxies, and ``clip_grad`` if gradients are not clipped.
     """
     row = loss_row(loss)
     defaults = {
@@ -309,9 +305,6 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
         "weight_decay": training.weight_decay,
         "clip_grad": training.clip_grad,
         "warmup_epochs": training.warmup_epochs,
-        "ema": training.ema,
-        "cross_batch_memory": training.cross_batch_memory if row.of_pairs else None,
-        "memory_warmup_epochs": training.memory_warmup_epochs if row.of_pairs else None,
     }
     return {
         name: _parameter(distribution, default)
@@ -412,30 +405,15 @@ def _range(declared: BaseDistribution, wish: Mapping[str, Any], name: str) -> Fl
     if whole and not all(float(number).is_integer() for number in numbers_given):
         raise Mistakes(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
     try:
-        with warnings.catch_warnings(record=True) as changed:  # Optuna moves the end of a range with a warning
-            warnings.simplefilter("always")
-            found = _distribution(bounds["low"], bounds["high"], log=log, step=step, whole=whole)
-    except ValueError as error:
-        raise Mistakes(f"space.{name}: {str(error).rstrip('.')}; it is {dict(wish)}.") from error
-    if changed:
-        raise Mistakes(
-            f"space.{name}: steps of {step} from {bounds['low']} do not end at {bounds['high']}, but at {found.high}; "
-            f"set high to that, or give another step."
-        )
+        found = numeric_range(bounds["low"], bounds["high"], log=log, step=step, whole=whole)
+    except Mistakes as error:
+        raise Mistakes(f"space.{name}: {error}") from error
     if found.step and (found.high - found.low) / found.step >= MOST_STEPS:
         raise Mistakes(
             f"space.{name}: it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}; give a larger "
             "step or a smaller range."
         )
     return found
-
-
-def _distribution(
-    low: float, high: float, *, log: bool, step: float | None, whole: bool
-) -> FloatDistribution | IntDistribution:
-    if whole:
-        return IntDistribution(int(low), int(high), log=log, step=1 if step is None else int(step))
-    return FloatDistribution(float(low), float(high), log=log, step=step)
 
 
 def _is_number(value: object) -> bool:

@@ -1,10 +1,13 @@
 """Declared search spaces: parameters with their ranges, defaults and conditions, and a trial's params."""
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:  # a value and its text are used where Optuna is missing
     from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
@@ -120,6 +123,34 @@ def value_at(distribution: "FloatDistribution | IntDistribution", share: float) 
         low, high = math.log(distribution.low), math.log(distribution.high)
         return math.exp(low + share * (high - low))
     return on_step(float(distribution.low + share * (distribution.high - distribution.low)))
+
+
+def numeric_range(
+    low: float, high: float, *, log: bool = False, step: float | None = None, whole: bool = False
+) -> "FloatDistribution | IntDistribution":
+    """Return the range of numbers from ``low`` to ``high``.
+
+    Raises:
+        Mistakes: the range is impossible, or steps from ``low`` do not end at ``high``.
+    """
+    from optuna.distributions import FloatDistribution, IntDistribution
+
+    found: FloatDistribution | IntDistribution
+    try:
+        with warnings.catch_warnings(record=True) as changed:  # Optuna moves the end of a range with a warning
+            warnings.simplefilter("always")
+            if whole:
+                found = IntDistribution(int(low), int(high), log=log, step=1 if step is None else int(step))
+            else:
+                found = FloatDistribution(float(low), float(high), log=log, step=step)
+    except ValueError as error:
+        raise Mistakes(f"{str(error).rstrip('.')}; correct the range.") from error
+    if changed:
+        raise Mistakes(
+            f"steps of {step} from {low} do not end at {high}, but at {found.high}; set high to that, or give another "
+            "step."
+        )
+    return found
 
 
 TRAINING, MODEL = "training", "model"

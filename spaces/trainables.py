@@ -1,12 +1,10 @@
 """Search space of a user-defined training, from the ranges that its class declares."""
 
-import warnings
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-
-from spaces.space import Parameter, Space
-from trainables.mistakes import Mistakes, raise_if_any
-from trainables.training.trainable import Choice, Float, Range, trainable_class
+from spaces.space import Parameter, Space, numeric_range
+from trainables.mistakes import raise_if_any
+from trainables.training.trainable import Choice, Int, Range, trainable_class
 
 
 def space_of_trainable(path: str) -> Space:
@@ -21,7 +19,7 @@ def space_of_trainable(path: str) -> Space:
         try:
             space[name] = Parameter(distribution=_distribution(entry), default=entry.default, source=path)
         except (ValueError, TypeError) as error:
-            mistakes.append(f"{path} declares {name} = {entry}: {str(error).rstrip('.')}. Correct the range.")
+            mistakes.append(f"{path} declares {name} = {entry}: {str(error).rstrip('.')}.")
     raise_if_any(mistakes)
     return space
 
@@ -29,11 +27,4 @@ def space_of_trainable(path: str) -> Space:
 def _distribution(entry: Range) -> BaseDistribution:
     if isinstance(entry, Choice):
         return CategoricalDistribution(tuple(entry.choices))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # Optuna moves the end of a range with a warning
-        try:
-            if isinstance(entry, Float):
-                return FloatDistribution(entry.low, entry.high, log=entry.log, step=entry.step)
-            return IntDistribution(entry.low, entry.high, log=entry.log, step=entry.step)
-        except UserWarning as warning:
-            raise Mistakes(str(warning)) from None
+    return numeric_range(entry.low, entry.high, log=entry.log, step=entry.step, whole=isinstance(entry, Int))

@@ -74,15 +74,6 @@ class PartTable(Mapping[str, Part], Generic[Part, Row]):
         """Return the display name of a part: a row's name, or that of a user-defined part, which is imported."""
         return name if name in self.rows else plain_name(self[name])
 
-    def problems(self, key: str, name: str) -> list[str]:
-        """Return a sentence if ``name``, the value of ``key``, is neither a row nor an import path; imports nothing."""
-        if name in self.rows or is_own(name):
-            return []
-        return [
-            f"{key} must be one of {', '.join(self.rows)}, or the import path of your own, such as "
-            f"mylab.parts:Mine; it is {name!r}{suggestion(name, self.rows)}."
-        ]
-
 
 def is_own(name: object) -> bool:
     """Return True if ``name`` is an import path ``module:Attribute`` rather than a row's name."""

@@ -130,12 +130,12 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Start or resume a search or campaign on a cluster."""
-    from search.config.recipes import any_file, is_campaign, of_its_losses
+    from search.config.recipes import is_campaign, of_its_losses, shipped_or_file
     from search.config.yaml_file import apply_settings, read_yaml
     from search.driver.ray_jobs import connected
     from search.driver.submission import submission
 
-    written = read_yaml(any_file(file))
+    written = read_yaml(shipped_or_file(file))
     content = apply_settings(written, settings or [])
     submitted = submission(content if is_campaign(written) else of_its_losses(content, written))
     if allow_failed:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from search.goal import IDEAL
 from spaces.space import MODEL
+from trainables.data.dataset import ItemDataset
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES
 from trainables.models.config import BACKBONE
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from search.config.search_config import SearchConfig
 
 
-def goal_mistakes(config: "SearchConfig") -> Iterator[str]:
-    """Yield the mistakes in what is optimised that concern several sections."""
-    names = [objective.metric for objective in config.goal.objectives]
-    rule = config.selection.from_front
-    if rule != IDEAL and len(names) == 1:
-        yield f"selection.from_front is {rule}, which belongs to search.objectives; set them, or leave it out."
-    elif rule != IDEAL and rule not in names:
-        yield f"selection.from_front: {rule} is neither {IDEAL} nor one of the objectives; choose {', '.join(names)}."
+def mistakes_across(config: "SearchConfig") -> Iterator[str]:
+    """Yield the mistakes in a file whose sections are valid by themselves."""
+    if config.trainable is not None:
+        yield from _of_trainable(config, config.trainable)
+        return
+    if isinstance(config.dataset.source, ItemDataset):
+        yield (
+            f"dataset.name is {config.dataset.name}, whose items are neither images nor embeddings; name a training of "
+            "your own for them in trainable."
+        )
     costs = [name for name in config.measured if name in COSTS]
     wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
     freezes = [wish.get("freeze") for wish in wishes if isinstance(wish, Mapping)]
@@ -34,15 +36,19 @@ def goal_mistakes(config: "SearchConfig") -> Iterator[str]:
             f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are "
             f"computed once; leave model.freeze out, or use {SIZE_MB}."
         )
+    if config.training.views > 1 and not config.model.is_frozen:
+        yield (
+            f"training.views is {config.training.views}, and model.freeze is not backbone: only a frozen backbone's "
+            "features have fixed views; set views to 1, or freeze to backbone."
+        )
 
 
 OWN_USES = ("epochs",)
 """The keys of the section ``training`` that concern a user-defined training."""
 
 
-def trainable_mistakes(config: "SearchConfig") -> Iterator[str]:
-    """Yield the settings of a search with a user-defined training that are for trainings with a loss."""
-    path = config.trainable
+def _of_trainable(config: "SearchConfig", path: str) -> Iterator[str]:
+    """Yield the settings of a search with the user-defined training ``path`` that are for trainings with a loss."""
     if [loss.path for loss in config.losses] != [path]:
         yield f"losses: a search trains losses or a trainable, and trainable is {path}; leave losses out."
         return

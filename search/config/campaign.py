@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
@@ -97,7 +97,7 @@ class CampaignConfig(ConfigSection):
     replaces it, so that each data set of a campaign can have its own.
     """
 
-    name: str
+    name: Annotated[str, AfterValidator(folder_name)]
     study: str
     recipe: str | None = None
     base: dict[str, Any]
@@ -112,11 +112,6 @@ class CampaignConfig(ConfigSection):
     def search_names(self) -> list[str]:
         """The names of all searches."""
         return [self.search_name(labels) for labels in product(*self.vary.values())]
-
-    @field_validator("name")
-    @classmethod
-    def _plain(cls, name: str) -> str:
-        return folder_name(name)
 
     @field_validator("base")
     @classmethod
@@ -239,17 +234,15 @@ def parse_campaign(
         Mistakes: all mistakes in the file itself, those of a search with its labels. If the definition of the searches
             is wrong, they are not checked.
     """
-    validation = validate_campaign(content)
-    config, mistakes = validation.built, [*validation.mistakes]
+    found = validate_campaign(content)
+    config = found.built
     assert config is not None, "stand-ins make every campaign file buildable"
-    if any(validation.left_out.touched(key) for key in SEARCHES):
-        raise Mistakes(mistakes)
-    try:
-        members = tuple(_members(config, parse_search))
-    except Mistakes as error:
-        raise Mistakes([*mistakes, *error.sentences]) from error
-    raise_if_any(mistakes)
-    campaign = Campaign(config=config, members=members)
+    if any(found.left_out.touched(key) for key in SEARCHES):
+        found.raise_if_any()
+    members = found.check(lambda: _members(config, parse_search))
+    found.raise_if_any()
+    assert members is not None, "without mistakes there are members"
+    campaign = Campaign(config=config, members=tuple(members))
     raise_if_any([*_clashes(campaign), *_untested(campaign)])
     return campaign
 

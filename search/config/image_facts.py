@@ -8,7 +8,6 @@ from statistics import median
 from search.difference import CLASS_POINTS, shown_points
 from trainables.data.dataset import Dataset
 from trainables.data.feature_file import is_feature_file
-from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.marks import check_galleries
 from trainables.data.sets.features import FeatureFile
 from trainables.data.sets.folders import Folder
@@ -101,33 +100,20 @@ class ImageFacts:
         return found
 
 
-def folder_facts(root: Path) -> ImageFacts:
-    """Return the facts about a folder of images with one sub-folder per class.
+def facts_of(path: Path, root: Path | None = None) -> ImageFacts:
+    """Return the facts about a file of embeddings, a CSV file, or a folder with one sub-folder of images per class.
+
+    ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file.
 
     Raises:
         Mistakes: it cannot be searched, with the reason.
-    """
-    if not root.is_dir():
-        what = "is not a folder" if root.exists() else "does not exist"
-        raise Mistakes(f"{root} {what}; name a folder of images with one sub-folder per class.")
-    if not any(entry.is_dir() and not entry.name.startswith(".") for entry in root.iterdir()):
-        loose = any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in root.iterdir())
-        held = "images but no sub-folder" if loose else "no sub-folder"
-        raise Mistakes(f"{root} has {held}; give each class a sub-folder with its images.")
-    return dataset_facts(Folder(root=str(root.resolve())))
-
-
-def facts_of(path: Path, root: Path | None = None) -> ImageFacts:
-    """Return the facts about a file of embeddings, a CSV file, or a folder as :func:`folder_facts`; errors as there.
-
-    ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file.
     """
     if path.is_file() and is_manifest(path):
         paths = None if root is None else str(root.resolve())
         return replace(dataset_facts(Manifest(file=str(path.resolve()), root=paths)), paths=paths)
     if path.is_file() and is_feature_file(path):
         return dataset_facts(FeatureFile(file=str(path.resolve())))
-    return folder_facts(path)
+    return dataset_facts(Folder(root=str(path.resolve())))
 
 
 def dataset_facts(dataset: Dataset) -> ImageFacts:

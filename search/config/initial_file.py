@@ -1,20 +1,22 @@
 """A first, commented search file for a folder of images or a file of embeddings."""
 
-import json
 import math
 import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from search.config.image_facts import ImageFacts
+from search.config.keys import commented, commented_out
+from search.config.search_config import SearchConfig
 from trainables.data.feature_file import is_feature_file
 from trainables.data.sets.manifest import is_manifest
 from trainables.files import write_text
 from trainables.metrics.table import KS
 from trainables.mistakes import Mistakes
 from trainables.models.backbones import BACKBONES, FEATURES
-from trainables.models.config import IMAGENET, ModelConfig
+from trainables.models.config import BACKBONE, IMAGENET, ModelConfig
 from trainables.models.weights import weights_path
 from trainables.training.config import RESIZE
 
@@ -178,167 +180,70 @@ def name_for(root: str | None) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("-._")[:100] or "search"
 
 
-FROZEN = """
-  freeze: backbone      # only the layer behind it learns, on features that are computed once; null trains everything"""
-
-
 def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None = None) -> str:
-    """Return the search file for these images on this machine, with a comment on every section."""
+    """Return the search file for these images on this machine, with a comment on every key."""
     sizes = sizes_for(facts, machine, network)
-    seed = f"\n  seed: {facts.split_seed}              # the first with two images of a class in each part"
-    return f"""\
+    is_fine_tuned = sizes.weights is not None and not sizes.frozen
+    content: dict[str, Any] = {
+        "name": name_for(facts.root),
+        "dataset": _dataset(facts),
+        "split": {"ratio": facts.ratio},
+        "model": {"head": "linear"},
+        "training": {
+            "epochs": sizes.epochs,
+            "batch_size": sizes.batch_size,
+            "images_per_class": sizes.images_per_class,
+            "lr": 1e-4 if is_fine_tuned else 1e-3,
+        },
+        "losses": ["proxy_anchor", "mpa", "pnp"],
+        "search": {"trials": 16, "sampler": "tpe", "pruner": "asha", "objective": "map_at_r"},
+        "metrics": {"validation": ["recall_at_1", "map_at_r"], "test": _test_metrics(facts)},
+        "resources": {"cpus_per_trial": 1, "gpus_per_trial": sizes.gpus_per_trial},
+        "selection": {"finalists": 3, "seeds": 2},
+        "final": {"seeds": 3, "train_on": "train"},
+        "stages": ["search", "select", "test"],
+    }
+    if facts.split_seed:
+        content["split"]["seed"] = facts.split_seed
+    if sizes.image_size is not None:
+        content["model"] = {"backbone": sizes.backbone, "weights": sizes.weights}
+        content["training"] |= {
+            "image_size": sizes.image_size,
+            "augment": "crop_flip",
+            "warmup_epochs": int(is_fine_tuned),
+        }
+    if sizes.frozen:
+        content["model"]["freeze"] = BACKBONE
+    content["model"]["embedding_dim"] = sizes.embedding_dim
+    found = "\n".join(f"# {sentence}" for sentence in (*facts.sentences(), machine.sentence))
+    keys = [
+        commented(SearchConfig, {key: content[key]}) if key in content else commented_out(SearchConfig, key)
+        for key in SearchConfig.model_fields
+    ]
+    return "\n".join([f"{HEAD}{found}\n", *keys])
+
+
+HEAD = """\
 # A search for the best settings of several losses. `holdout run FILE` starts it, or resumes it if it was stopped.
 # Keys that are not listed here have their defaults: `holdout keys` describes them, runs/NAME/search.yaml has them all.
-{chr(10).join(f"# {sentence}" for sentence in (*facts.sentences(), machine.sentence))}
-
-# The name of the search: of its folder in runs/, and of its experiment in MLflow.
-name: {_quoted(name_for(facts.root))}
-
-{_dataset_text(facts)}
-
-# The training and validation classes. The other {_test_classes(facts)} not used before the test.
-split:
-  ratio: {facts.ratio:g}{seed if facts.split_seed else ""}
-
-{_model_text(sizes)}
-
-# The training of one trial. A batch holds images_per_class images of each of batch_size / images_per_class classes.
-{MIRRORED * (sizes.image_size is not None)}training:
-  epochs: {sizes.epochs}
-  batch_size: {sizes.batch_size}
-  images_per_class: {sizes.images_per_class}
-{_training_text(sizes)}
-
-# The losses to compare. `holdout losses` shows all of them, with their papers.
-losses: [proxy_anchor, mpa, pnp]
-
-# A training of your own instead of losses: docs/own_training.md.
-# trainable: "mylab.train:SentenceTraining"
-
-# Training settings that differ for a loss.
-# training_by_loss:
-#   pnp: {{lr: 5.0e-4}}
-
-# The search space. By default it is everything that `holdout losses` lists, in the ranges given there; here you can
-# change a range, fix a value, or search training settings too.
-# space:
-#   mpa: {{proxies_per_class: [1, 2, 4], scale: 32}}
-#   training: {{lr: {{low: 1.0e-4, high: 1.0e-2, log: true}}}}
-
-# The search: the number of trials of each loss, and the metric on the validation classes that ranks them.
-search:
-  trials: 16
-  sampler: tpe
-  pruner: asha          # ends bad trials early; with none, all of them train to the end
-  objective: map_at_r
-
-# The metrics: after each epoch on the validation classes, and once on the test classes.
-metrics:
-  validation: [recall_at_1, map_at_r]
-  test: {_test_metrics(facts)}
-
-# The resources of one trial. As many trials run at once as fit on the machine.
-resources:
-  cpus_per_trial: 1
-  gpus_per_trial: {sizes.gpus_per_trial:g}
-  # engine: auto         # ray, or local: worker processes of this machine without Ray
-
-# The best trials of a loss (finalists) are trained again with new seeds before one of them is chosen, since the best
-# of many is partly luck.
-selection:
-  finalists: 3
-  seeds: 2
-
-# The chosen settings are trained with new seeds and scored on the test classes, once.
-final:
-  seeds: 3
-  train_on: train       # all: on the validation classes too
-  # within: 1.0         # call losses the same whose difference is surely below one point
-
-# The variation of one setting from seed to seed: put `noise` first in stages below to measure it.
-# noise: {{seeds: 5}}
-
-# The storage of the trials' models, and its limit in gigabytes; by default the runs folder, without a limit.
-# checkpoints: {{storage_path: s3://bucket/holdout, max_gb: 10}}
-
-# The MLflow server or database; by default runs/mlflow.db. `mlflow/serve.sh` shows it.
-# tracking: {{uri: http://127.0.0.1:5000}}
-
-# The stages to run. [search] alone chooses nothing and does not open the test classes.
-stages: [search, select, test]
-
-# Packages of your own, parts of which this file names: `holdout submit` copies them to the cluster.
-# ship: [mylab]
 """
 
 
-def _test_classes(facts: ImageFacts) -> str:
-    if facts.root is not None and is_manifest(facts.root):
-        return "classes, those of the parts query and gallery or the second half by name, are"
-    return "half of all classes, the second by name, is"
-
-
-def _dataset_text(facts: ImageFacts) -> str:
+def _dataset(facts: ImageFacts) -> dict[str, Any]:
     if facts.features is not None:
-        return f"""\
-# The embeddings, which are used as they are. A search on features has no settings for images.
-dataset:
-  name: features
-  file: {_quoted(facts.root or "")}"""
+        return {"name": "features", "file": facts.root}
     if facts.root is None:
-        dataset = "name: glyphs"
-    elif is_manifest(facts.root):
-        dataset = f"name: manifest\n  file: {_quoted(facts.root)}"
-        dataset += f"\n  root: {_quoted(facts.paths)}" if facts.paths else ""
-    else:
-        dataset = f"name: folder\n  root: {_quoted(facts.root)}"
-    return f"""\
-# The images. They are decoded once, to a short side of at most store_size pixels, and cached.
-dataset:
-  {dataset}
-  store_size: 256"""
+        return {"name": "glyphs", "store_size": 256}
+    if is_manifest(facts.root):
+        paths = {"root": facts.paths} if facts.paths else {}
+        return {"name": "manifest", "file": facts.root, **paths, "store_size": 256}
+    return {"name": "folder", "root": facts.root, "store_size": 256}
 
 
-def _model_text(sizes: Sizes) -> str:
-    if sizes.image_size is None:
-        return f"""\
-# The layers that turn features into a vector of embedding_dim numbers; null keeps their number. head is linear, mlp,
-# residual or none.
-model:
-  head: linear
-  embedding_dim: {sizes.embedding_dim}"""
-    return f"""\
-# The network that turns an image into a vector of embedding_dim numbers. `holdout backbones` lists others, and where
-# their ImageNet weights are found: with them (weights: imagenet) far fewer images and epochs are enough.
-model:
-  backbone: {_quoted(sizes.backbone)}
-  weights: {_quoted(sizes.weights) if sizes.weights else "null"}{FROZEN * sizes.frozen}
-  embedding_dim: {sizes.embedding_dim}"""
-
-
-MIRRORED = "# crop_flip mirrors half of the images; if left and right matter, as in writing, use augment: crop.\n"
-
-
-def _training_text(sizes: Sizes) -> str:
-    if sizes.image_size is None:
-        return "  lr: 1.0e-3"
-    fine_tuned = sizes.weights is not None and not sizes.frozen
-    return f"""\
-  image_size: {sizes.image_size}
-  augment: crop_flip
-  lr: {"1.0e-4" if fine_tuned else "1.0e-3"}
-  warmup_epochs: {int(fine_tuned)}          # epochs that train the last layer only, for a network with weights"""
-
-
-def _quoted(text: str) -> str:
-    """Return ``text`` as a quoted YAML string."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _test_metrics(facts: ImageFacts) -> str:
+def _test_metrics(facts: ImageFacts) -> str | list[str]:
     """Return all metrics; for a very small test set, those whose k does not exceed the number of neighbours."""
     ks = [k for k in KS if k < facts.test_images]
-    return "all" if len(ks) == len(KS) else f"[{', '.join(f'recall_at_{k}' for k in ks)}, map_at_r, r_precision]"
+    return "all" if len(ks) == len(KS) else [*(f"recall_at_{k}" for k in ks), "map_at_r", "r_precision"]
 
 
 def refuse_existing(path: Path) -> None:

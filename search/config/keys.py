@@ -1,12 +1,11 @@
 """The keys of a file as its classes declare them: type, default, range, what each does, and an example.
 
-Each field of a section is followed by a docstring. Sentences "Range: …" and "Example: …" at its end give a range that
-the class checks itself, and an example where the default shows none. All other ranges come from the types.
+Each field of a section is followed by a docstring. A sentence "Example: …" at its end gives an example where the
+default shows none. Ranges and choices come from the types (:mod:`trainables.rules`).
 """
 
 import ast
 import inspect
-import json
 import re
 import sys
 import textwrap
@@ -22,31 +21,10 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticUndefined
 
-from search.config.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
 from search.config.validation import fields_of
-from trainables.data.augment import AUGMENTATIONS
-from trainables.data.batch_samplers import BATCH_SAMPLERS
+from search.config.yaml_file import yaml_text
 from trainables.mistakes import Mistakes, suggestion
-from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, POOLING, STATISTICS
-from trainables.training.config import COMPILE_MODES, OPTIMIZERS, PRECISIONS
-
-CHOICES: Mapping[str, Iterable[str]] = {
-    "training.sampler": BATCH_SAMPLERS,
-    "training.augment": AUGMENTATIONS,
-    "training.optimizer": OPTIMIZERS,
-    "training.precision": PRECISIONS,
-    "training.compile": ("null", *COMPILE_MODES),
-    "model.pooling": POOLING,
-    "model.head": HEADS,
-    "model.head_init": HEAD_INIT,
-    "model.freeze": ("null", BACKBONE, "a list"),
-    "model.freeze_bn": ("false", STATISTICS, "true"),
-    "search.sampler": SAMPLERS,
-    "search.pruner": PRUNERS,
-    "resources.engine": (AUTO, *ENGINES),
-}
-"""The values of keys that name a row of a table, or that their class restricts itself."""
-
+from trainables.rules import OneOf, rules_of
 
 SECTION = "section"
 MAPPING = "keys and values"
@@ -73,6 +51,12 @@ class Key:
         return self.range if self.range.startswith(ONE_OF) else ", ".join(filter(None, (self.type, self.range)))
 
     @property
+    def comment(self) -> str:
+        """The first sentence of the description as a comment of YAML."""
+        sentence = re.split(r"(?<=\.) ", self.does, maxsplit=1)[0]
+        return "".join(f"# {line}\n" for line in textwrap.wrap(sentence, 110))
+
+    @property
     def in_file(self) -> str:
         """The example as it stands in a file: ``training: {lr: 0.001}``."""
         *above, last = self.name.split(".")
@@ -87,22 +71,20 @@ def keys_of(target: type, above: str = "") -> Iterator[Key]:
     described = _attribute_docstrings(target)
     for name, annotation in fields_of(target).items():
         path = f"{above}{name}"
-        field = _attribute(target, name)
-        does, range_, example = _split(described.get(field, ""))
+        does, _, example = described.get(name, "").partition(" Example: ")
         if isinstance(annotation, type) and fields_of(annotation):
             yield Key(name=path, type=SECTION, range="", default="", does=does, example="")
             yield from keys_of(annotation, f"{path}.")
             continue
-        default = _default(target, field)
+        default = _default(target, name)
         shown = None if default is MISSING else _yaml(default)
-        choices = CHOICES.get(path)
         yield Key(
             name=path,
             type=_type(annotation),
-            range=f"{ONE_OF} {', '.join(choices)}" if choices else range_ or _range(target, field, annotation),
+            range=_range(annotation),
             default=shown,
             does=does,
-            example=example or shown or "",
+            example=example.removesuffix(".") or shown or "",
         )
 
 
@@ -135,17 +117,22 @@ def commented(target: type, content: Mapping[str, Any]) -> str:
     def parts(content: Mapping[str, Any], above: str) -> Iterator[str]:
         for name, value in content.items():
             key = described.get(f"{above}{name}")
-            if key is not None:
-                sentence = re.split(r"(?<=\.) ", key.does, maxsplit=1)[0]
-                yield from (f"# {line}\n" for line in textwrap.wrap(sentence, 110))
+            yield key.comment if key else ""
             if key is not None and key.type == SECTION:
                 yield f"{name}:\n"
                 yield textwrap.indent("".join(parts(value, f"{above}{name}.")), "  ")
             else:
-                yield yaml.dump({name: value}, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+                yield yaml_text({name: value})
             yield "" if above else "\n"
 
     return "".join(parts(content, "")).removesuffix("\n")
+
+
+def commented_out(target: type, name: str) -> str:
+    """Return the key ``name`` of a file of the kind ``target``, or all of this section, as a comment with examples."""
+    key, *within = [key for key in keys_of(target) if key.name.split(".")[0] == name]
+    inner = ", ".join(f"{key.name.partition('.')[2]}: {key.example}" for key in within)
+    return f"{key.comment}# {f'{name}: {{{inner}}}' if within else key.in_file}\n"
 
 
 @cache
@@ -177,20 +164,6 @@ def _attribute_docstrings(target: type) -> dict[str, str]:
 @cache
 def _module(name: str) -> ast.Module:
     return ast.parse(inspect.getsource(sys.modules[name]))
-
-
-def _split(text: str) -> tuple[str, str, str]:
-    """Return what a field does, its range and its example."""
-    found = re.fullmatch(r"(?P<does>.*?)(?: Range: (?P<range>.*?)\.)?(?: Example: (?P<example>.*)\.)?", text)
-    assert found is not None, "every text has these parts"
-    return found["does"], found["range"] or "", found["example"] or ""
-
-
-def _attribute(target: type, key: str) -> str:
-    """Return the attribute of a key, which differs where the key is a word of Python's: ``from``."""
-    if issubclass(target, BaseModel):
-        return next(name for name, field in target.model_fields.items() if key in (field.alias, name))
-    return key
 
 
 def _default(target: type, field: str) -> Any:
@@ -225,22 +198,16 @@ def _type(annotation: Any) -> str:
     return _TYPES.get(annotation, "text")
 
 
-def _range(target: type, field: str, annotation: Any) -> str:
-    """Return the range that a section's types give in words."""
-    names = [name for part in _flat(annotation) if get_origin(part) is Literal for name in get_args(part)]
-    if names:
-        others = [_type(part) for part in _flat(annotation) if get_origin(part) in (tuple, dict)]
-        return f"{ONE_OF} {', '.join(map(str, [*names, *others]))}"
-    if not issubclass(target, BaseModel):
-        return ""
-    bounds = {"gt": "more than {}", "ge": "at least {}", "lt": "less than {}", "le": "at most {}"}
-    found = target.model_fields[field].metadata
-    return ", ".join(
-        text.format(json.dumps(getattr(bound, key)))
-        for key, text in bounds.items()
-        for bound in found
-        if getattr(bound, key, None) is not None
-    )
+def _range(annotation: Any) -> str:
+    """Return the range or the choices that a type declares in words."""
+    rules = rules_of(annotation)
+    names = [name for rule in rules if isinstance(rule, OneOf) for name in rule.choices]
+    of = {part: get_origin(part) for part in _flat(annotation)}
+    if Literal in of.values():
+        names += [str(name) for part, kind in of.items() if kind is Literal for name in get_args(part)]
+        names += [_type(part) for part, kind in of.items() if kind in (tuple, dict)]
+    each = "each " if rules and tuple in of.values() else ""
+    return f"{ONE_OF} {', '.join(names)}" if names else each + ", ".join(rule.text for rule in rules)
 
 
 def _flat(annotation: Any) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from search.stages import BASELINES
 from trainables.losses import LOSSES, LossPart, loss_part
 from trainables.mistakes import Mistakes, suggestion
 from trainables.parts import is_own
+from trainables.rules import OneOf
 from trainables.training.config import TrainingConfig
 
 # The losses.
@@ -43,14 +44,8 @@ def _loss(entry: Any) -> LossPart:
         return _well_named(LossPart(name=name, path=path))
     if not isinstance(entry, str):
         raise Mistakes(f"{entry!r} is not a loss; give a name, or the import path of your own.")
-    if is_own(entry):
-        return _well_named(loss_part(entry))
-    if entry not in LOSSES:
-        raise Mistakes(
-            f"{entry or repr(entry)} is not known{suggestion(entry, LOSSES)}; choose one of {', '.join(LOSSES)}, or "
-            "give the import path of your own, such as mylab.losses:CircleLoss."
-        )
-    return loss_part(entry)
+    part = loss_part(OneOf(LOSSES, own=True).checked(entry))
+    return _well_named(part) if is_own(entry) else part
 
 
 _TAKEN: Mapping[str, Collection[str]] = {
@@ -140,9 +135,9 @@ def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses:
                     "remove it."
                 )
         alone = {name: value for name, value in own.items() if name not in SHARED}
-        for sentence in _over(training, alone).mistakes:
-            _, where, what = re.split(r"^training([\w.]*)", sentence.replace("did you mean training.", "did you mean "))
+        for sentence in _over(training, alone).sentences:
+            what = sentence.removeprefix("training").replace("did you mean training.", "did you mean ")
             # A mistake may concern a setting of the section ``training`` that this loss inherits.
             others = {field.name for field in fields(TrainingConfig)} - own.keys()
-            scope = " over training" if not where and others & set(re.findall(r"\w+", what)) else ""
-            yield f"{key}{where}{scope}{what}"
+            is_inherited = what.startswith(":") and others & set(re.findall(r"\w+", what))
+            yield f"{key}{' over training' if is_inherited else ''}{what}"

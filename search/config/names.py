@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,14 +49,6 @@ def unique(names: Sequence[str]) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise Mistakes(f"{', '.join(repeated)} is given more than once; keep one of each.")
-
-
-def known_name(name: str, table: Iterable[str]) -> str:
-    """Return ``name``; raise if it is not in ``table``."""
-    known = list(table)
-    if name not in known:
-        raise Mistakes(f"{name} is not known{suggestion(name, known)}; choose one of {', '.join(known)}.")
-    return name
 
 
 def known_trainable(path: str) -> str:

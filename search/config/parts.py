@@ -5,12 +5,13 @@ from dataclasses import dataclass, is_dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from search.config.validation import build
+from search.config.validation import validate
 from spaces.space import Parameter, Value
 from trainables.data import DATASETS, Dataset
 from trainables.losses import LOSSES
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.parts import is_own
+from trainables.rules import OneOf
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -76,7 +77,7 @@ def _distribution_text(distribution: "BaseDistribution") -> str:
 
 def known_dataset(name: str) -> str:
     """Return ``name``; raise if it is neither a data set of the table nor an import path."""
-    raise_if_any(DATASETS.problems("name", name))
+    raise_if_any(OneOf(DATASETS, own=True).mistakes("name", name))
     return name
 
 
@@ -89,9 +90,14 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
     dataset = DATASETS[known_dataset(name)]
     if not is_dataclass(dataset):
         raise Mistakes(f"The data set {name!r} must be a dataclass, whose fields are its options; decorate it.")
-    unknown = f"{name} has no such option"
+    known = signature(dataset).parameters
+    mistakes = [
+        f"{key}: {name} has no such option{suggestion(key, known)}; remove it." for key in options if key not in known
+    ]
     try:
-        return build(dataset, options, known=signature(dataset).parameters, unknown=unknown)
+        found = validate(dataset, {key: value for key, value in options.items() if key in known})
+        raise_if_any([*mistakes, *found.sentences])
+        return found.result()
     except ValueError:
         raise
     except Exception as error:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from search.config.sections import ConfigSection
 from search.config.validation import validate
@@ -28,31 +28,26 @@ def campaigns() -> dict[str, Path]:
     return shipped("campaigns")
 
 
-def recipe_or_file(given: Path) -> Path:
-    """Return the file ``given``, or the recipe of that name.
-
-    Raises:
-        Mistakes: neither exists.
-    """
-    return _found(given, recipe=recipes())
-
-
-def campaign_or_file(given: Path) -> Path:
-    """Return the file ``given``, or the campaign of that name.
-
-    Raises:
-        Mistakes: neither exists.
-    """
-    return _found(given, campaign=campaigns())
-
-
-def any_file(given: Path) -> Path:
+def shipped_or_file(given: Path) -> Path:
     """Return the file ``given``, or the recipe or campaign of that name.
 
     Raises:
         Mistakes: none of them exists.
     """
-    return _found(given, recipe=recipes(), campaign=campaigns())
+    if given.exists() or given.is_symlink():  # a broken link is reported when it is read
+        return given
+    known = {**recipes(), **campaigns()}
+    if str(given) in known:
+        return known[str(given)]
+    # Compared without their suffix, which would make any two files similar.
+    nearby = {path.stem: str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")}
+    hint = suggestion(given.stem, [*known, *nearby])
+    for stem, path in nearby.items():
+        hint = hint.replace(f" {stem}?", f" {path}?")
+    raise Mistakes(
+        f"There is no file {str(given)!r} and no recipe or campaign of that name{hint}; the recipes are "
+        f"{', '.join(recipes())}; the campaigns are {', '.join(campaigns())}."
+    )
 
 
 def is_campaign(content: Mapping[str, Any]) -> bool:
@@ -68,7 +63,7 @@ def read_search(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         Mistakes: neither exists, or it is a campaign.
     """
-    content = read_yaml(any_file(given) if str(given) in campaigns() else recipe_or_file(given))
+    content = read_yaml(shipped_or_file(given))
     if is_campaign(content):
         raise Mistakes(f"{given} is a campaign of several searches; run it with `holdout campaign {given}`.")
     return of_its_losses(apply_settings(content, settings), content)
@@ -94,7 +89,7 @@ def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         Mistakes: neither exists, or it is a single search.
     """
-    content = read_yaml(any_file(given) if str(given) in recipes() else campaign_or_file(given))
+    content = read_yaml(shipped_or_file(given))
     if "losses" in content and not is_campaign(content):
         raise Mistakes(f"{given} is a single search; run it with `holdout run {given}`.")
     return apply_settings(content, settings)
@@ -103,21 +98,6 @@ def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
 def shipped(folder: str) -> dict[str, Path]:
     """Return the YAML files in ``folder`` of the package ``spaces``, by name."""
     return {path.stem: path for path in sorted((SPACES / folder).glob("*.yaml"))}
-
-
-def _found(given: Path, **known: Mapping[str, Path]) -> Path:
-    if given.exists() or given.is_symlink():  # a broken link is reported when it is read
-        return given
-    for shipped in known.values():
-        if str(given) in shipped:
-            return shipped[str(given)]
-    names = "; ".join(f"the {kind}s are {', '.join(shipped)}" for kind, shipped in known.items())
-    # Compared without their suffix, which would make any two files similar.
-    nearby = {path.stem: str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")}
-    hint = suggestion(given.stem, [*(name for shipped in known.values() for name in shipped), *nearby])
-    for stem, path in nearby.items():
-        hint = hint.replace(f" {stem}?", f" {path}?")
-    raise Mistakes(f"There is no file {str(given)!r} and no {' or '.join(known)} of that name{hint}; {names}.")
 
 
 # The tables and figures of the papers, and the commands that reproduce them.
@@ -139,17 +119,6 @@ class PaperItem(ConfigSection):
     shown: str | None = None
     conceptual: str | None = None
     missing: str | None = None
-
-    @model_validator(mode="after")
-    def _of_one_kind(self) -> "PaperItem":
-        made = [self.small, self.full, self.shown]
-        if any(made) and not all(made):
-            raise Mistakes(f"{self.item} needs small, full and shown together, or none of them.")
-        if self.conceptual and (any(made) or self.missing):
-            raise Mistakes(f"{self.item} is conceptual, so it has no command and nothing is missing; keep one of them.")
-        if not (any(made) or self.conceptual or self.missing):
-            raise Mistakes(f"{self.item} needs its commands, or conceptual or missing with a reason.")
-        return self
 
 
 class Paper(ConfigSection):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from search.config.across_sections import goal_mistakes, trainable_mistakes
+from search.config.across_sections import mistakes_across
 from search.config.keys import commented
 from search.config.loss_sections import Losses, TrainingByLoss, training_mistakes, training_of_loss
 from search.config.names import folder_name, known_trainable
@@ -30,7 +30,6 @@ from search.config.validation import Validation, validate
 from search.goal import Goal
 from search.stages import Stage
 from spaces.space import Value
-from trainables.data.dataset import ItemDataset
 from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
@@ -56,7 +55,7 @@ class SearchConfig(ConfigSection):
 
     model_config = ConfigDict(**{**ConfigSection.model_config, "ignored_types": (cached_property,)})
 
-    name: str
+    name: Annotated[str, AfterValidator(folder_name)]
     """The name of the search: of its folder in the runs folder, and of its experiment in MLflow. Example: birds."""
     dataset: DatasetSection
     """The images or embeddings."""
@@ -104,11 +103,6 @@ class SearchConfig(ConfigSection):
     ship: Ship = ()
     """Packages of your own that `holdout submit` copies to a cluster. Example: [mylab]."""
 
-    @field_validator("name")
-    @classmethod
-    def _plain_name(cls, name: str) -> str:
-        return folder_name(name)
-
     @field_validator("model", mode="before")
     @classmethod
     def _backbone_of_features(cls, model: Any, info: ValidationInfo) -> Any:
@@ -155,33 +149,10 @@ class SearchConfig(ConfigSection):
         return stages
 
     @model_validator(mode="after")
-    def _trainable_by_loss(self) -> "SearchConfig":
-        raise_if_any(list(training_mistakes(self.training_by_loss, self.training, self.loss_names)))
-        return self
-
-    @model_validator(mode="after")
-    def _either_trainable_or_losses(self) -> "SearchConfig":
-        if self.trainable is not None:
-            raise_if_any(list(trainable_mistakes(self)))
-        elif isinstance(self.dataset.source, ItemDataset):
-            raise Mistakes(
-                f"dataset.name is {self.dataset.name}, whose items are neither images nor embeddings; name a training "
-                "of your own for them in trainable."
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _measured_costs(self) -> "SearchConfig":
-        raise_if_any([*goal_mistakes(self)])
-        return self
-
-    @model_validator(mode="after")
-    def _views_of_features(self) -> "SearchConfig":
-        if self.training.views > 1 and not self.model.is_frozen:
-            raise Mistakes(
-                f"training.views is {self.training.views}, and model.freeze is not backbone: only a frozen backbone's "
-                "features have fixed views; set views to 1, or freeze to backbone."
-            )
+    def _sections_fit(self) -> "SearchConfig":
+        raise_if_any(
+            [*training_mistakes(self.training_by_loss, self.training, self.loss_names), *mistakes_across(self)]
+        )
         return self
 
     @property
@@ -210,7 +181,7 @@ class SearchConfig(ConfigSection):
     @cached_property
     def goal(self) -> Goal:
         """What ranks configurations: the objectives and constraints."""
-        return Goal.of(self.search.model_dump(), self.selection.model_dump())
+        return Goal.of(self.search.model_dump())
 
     @property
     def measured(self) -> tuple[str, ...]:

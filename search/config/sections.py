@@ -17,11 +17,12 @@ from pydantic import (
 
 from search.config.names import known_metric
 from search.config.parts import build_dataset
-from search.config.tables import AUTO, known_engine
+from search.config.tables import AUTO, ENGINES
 from search.packages import PACKAGES
 from search.secrets import without_a_password
 from trainables.data import Dataset
 from trainables.mistakes import Mistakes
+from trainables.rules import Bounds, OneOf
 
 
 class ConfigSection(BaseModel):
@@ -30,7 +31,7 @@ class ConfigSection(BaseModel):
     The docstring below a field describes its key, in :mod:`search.config.keys`' form.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False, serialize_by_alias=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
@@ -59,7 +60,7 @@ class DatasetSection(ConfigSection):
     """The folder of the images, with one sub-folder per class for `folder`. Example: /data/birds."""
     file: str | None = None
     """The file of the embeddings, for `features`: `.npz`, `.parquet` or `.safetensors`. Example: texts.npz."""
-    store_size: int = Field(default=256, ge=8)
+    store_size: Annotated[int, Bounds(ge=8)] = 256
     """The short side, in pixels, to which images are reduced once, when they are decoded."""
     cache: str | None = None
     """The folder of the decoded images; null for the user's cache. Example: /fast/holdout."""
@@ -86,20 +87,20 @@ class DatasetSection(ConfigSection):
 class SplitSection(ConfigSection):
     """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn."""
 
-    ratio: float = Field(default=0.9, gt=0, lt=1)
+    ratio: Annotated[float, Bounds(gt=0, lt=1)] = 0.9
     """The share of the training classes that train; the others validate."""
     seed: int = 0
     """The seed that draws the validation classes."""
-    folds: int | None = Field(default=None, ge=2)
+    folds: Annotated[int | None, Bounds(ge=2)] = None
     """The number of parts of a cross-validation over the training classes: a trial's value is the mean over its folds.
     Null: one fixed part validates. Example: 4.
     """
-    merge: int | None = Field(default=None, ge=2)
+    merge: Annotated[int | None, Bounds(ge=2)] = None
     """The number of consecutive training classes that are learned as one. Example: 2."""
-    label_noise: float = Field(default=0.0, ge=0, lt=1)
+    label_noise: Annotated[float, Bounds(ge=0, lt=1)] = 0.0
     """The probability of a wrong label for each training image; validation and test keep the true ones. Example: 0.2.
     """
-    allow_overlap: int = Field(default=0, ge=0)
+    allow_overlap: Annotated[int, Bounds(ge=0)] = 0
     """The number of test images that may be training images, too. May change when a search is resumed."""
 
     @model_validator(mode="after")
@@ -139,28 +140,16 @@ class ResourcesSection(ConfigSection):
     ``auto``.
     """
 
-    engine: str = AUTO
+    engine: Annotated[str, OneOf((AUTO, *ENGINES), own=True)] = AUTO
     """The program that runs the trials, or the import path of your own; `auto` is `local` on one machine without a GPU
     and `ray` elsewhere.
     """
-    cpus_per_trial: float = Field(default=1, gt=0)
+    cpus_per_trial: Annotated[float, Bounds(gt=0)] = 1
     """The CPU cores of a trial."""
-    gpus_per_trial: float = Field(default=0, ge=0)
-    """The GPU of a trial: 0 for none, a part of one, which several trials share, or 1. Range: at least 0, at most 1.
-    Example: 0.25.
+    gpus_per_trial: Annotated[float, Bounds(ge=0, le=1)] = 0
+    """The GPU of a trial: 0 for none, a part of one, which several trials share, or 1; trials in parallel use further
+    GPUs. Example: 0.25.
     """
-
-    @field_validator("engine")
-    @classmethod
-    def _known_engine(cls, name: str) -> str:
-        return known_engine(name)
-
-    @field_validator("gpus_per_trial")
-    @classmethod
-    def _at_most_one(cls, gpus_per_trial: float) -> float:
-        if gpus_per_trial > 1:
-            raise ValueError("must be 0, a part of a GPU such as 0.5, or 1, since trials in parallel use further GPUs")
-        return gpus_per_trial
 
 
 # Storage of models and records.
@@ -172,7 +161,7 @@ class CheckpointsSection(ConfigSection):
     storage_path: Annotated[str, Field(min_length=1)] | None = None
     """The folder of the trials' models, a path or a URL of fsspec; null: the runs folder. Example: s3://bucket/holdout.
     """
-    max_gb: float | None = Field(default=None, gt=0)
+    max_gb: Annotated[float | None, Bounds(gt=0)] = None
     """The limit in GB of the search trials' models, the worst of which are deleted. Example: 10."""
 
     @field_validator("storage_path")

@@ -1,16 +1,16 @@
 """The sections of the stages: search, select, test and noise."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from search.config.names import allowed_measure, allowed_objective, known_name
+from search.config.names import allowed_measure, allowed_objective
 from search.config.sections import MOST_SPLITS, Address, ConfigSection, Metric
 from search.config.tables import PRUNERS, SAMPLERS
-from search.goal import IDEAL, bound_text
+from search.goal import bound_text
 from trainables.mistakes import Mistakes, raise_if_any
+from trainables.rules import Bounds, OneOf
 from trainables.spec import COSTS
 
 Objectives = Annotated[tuple[Annotated[str, AfterValidator(allowed_objective)], ...], Field(min_length=1)]
@@ -23,44 +23,35 @@ class SearchSection(ConfigSection):
     Hours are those of its trials, one after the other.
     """
 
-    trials: int = Field(default=16, ge=1)
+    trials: Annotated[int, Bounds(ge=1)] = 16
     """The number of trials of each loss, the default among them. May be raised at any time."""
-    epochs: int | None = Field(default=None, ge=1)
+    epochs: Annotated[int | None, Bounds(ge=1)] = None
     """The budget of each loss in epochs, all its trials together; null: unlimited. Example: 200."""
-    hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    hours: Annotated[float | None, Bounds(gt=0)] = None
     """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
     budget: Literal["each", "together"] = "each"
     """What `epochs` and `hours` are for: each loss, or all losses together, which get equal shares."""
-    sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
+    sampler: Annotated[str, OneOf(SAMPLERS)] = "tpe"
     """The method that proposes trials."""
-    pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
+    pruner: Annotated[str, OneOf(PRUNERS)] = "asha"
     """The rule that ends bad trials early."""
     objective: Metric = "map_at_r"
     """The metric on the validation classes that ranks trials. Example: recall_at_1."""
     objectives: Objectives | None = None
-    """Several metrics to optimise at once, a minus before those to minimise; the first one is the `objective`.
+    """Several metrics to optimise at once, a minus before those to minimise; the first one is the `objective`. The
+    configuration nearest to the best values of all is chosen.
     `embed_ms` and `size_mb` are milliseconds per item and megabytes of the model. Example: [map_at_r, -embed_ms].
     """
     constraints: Constraints = Field(default_factory=dict)
     """What a chosen configuration must meet: bounds of metrics, `embed_ms` or `size_mb`. Example: {embed_ms: "< 5"}."""
     seed: int = 0
     """The seed of all trials and proposals."""
-    max_concurrent: int | None = Field(default=None, ge=1)
+    max_concurrent: Annotated[int | None, Bounds(ge=1)] = None
     """The maximum of trials at once; null: as many as the resources allow. Example: 4."""
     storage: Address | None = None
     """The database of the studies; null: a file in the search's folder. Example:
     "postgresql+psycopg://user:${DATABASE_PASSWORD}@host/optuna".
     """
-
-    @model_validator(mode="after")
-    def _sampler_fits(self) -> "SearchSection":
-        sampler = SAMPLERS[self.sampler]
-        if sampler.without_pruning and self.pruner != "none":
-            raise Mistakes(
-                f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
-                "sampler to tpe."
-            )
-        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -78,11 +69,19 @@ class SearchSection(ConfigSection):
         return {"objective": objectives[0], **content, "objectives": tuple(objectives)}
 
     @model_validator(mode="after")
-    def _what_is_compared(self) -> "SearchSection":
-        raise_if_any([*self._mistakes_in_goal()])
+    def _keys_fit(self) -> "SearchSection":
+        raise_if_any([*self._mistakes()])
         return self
 
-    def _mistakes_in_goal(self) -> Iterator[str]:
+    def _mistakes(self) -> Iterator[str]:
+        sampler = SAMPLERS[self.sampler]
+        if sampler.without_pruning and self.pruner != "none":
+            yield (
+                f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
+                "sampler to tpe."
+            )
+        if self.budget == "together" and (self.epochs, self.hours) == (None, None):
+            yield "budget is together and there is none to share; set epochs or hours, or leave it out."
         first, *others = self.objectives or (self.objective,)
         if self.objectives and not others:
             yield f"objectives has one metric alone, {first}; set objective to it instead."
@@ -93,37 +92,27 @@ class SearchSection(ConfigSection):
             yield f"objectives: {', '.join(repeated)} is given more than once; keep one of each."
         if others and self.pruner != "none":
             yield f"pruner {self.pruner} compares trials by one metric, and there are objectives; set pruner to none."
-        if (others or self.constraints) and SAMPLERS[self.sampler].one_metric:
+        if (others or self.constraints) and sampler.one_metric:
             yield (
                 f"sampler {self.sampler} compares trials by one metric, and there are "
                 f"{'objectives' if others else 'constraints'}; set sampler to tpe, gp, random, qmc or grid."
             )
 
-    @model_validator(mode="after")
-    def _budget_to_share(self) -> "SearchSection":
-        if self.budget == "together" and (self.epochs, self.hours) == (None, None):
-            raise Mistakes("budget is together and there is none to share; set epochs or hours, or leave it out.")
-        return self
-
 
 class SelectionSection(ConfigSection):
     """The confirmation of a loss's best configurations, of which one is chosen. See :mod:`search.selection.choice`."""
 
-    finalists: int = Field(default=3, ge=1)
+    finalists: Annotated[int, Bounds(ge=1)] = 3
     """The number of configurations of each loss that are trained again, with fresh seeds; the default always is."""
     on: Literal["auto", "halves", "split"] = "auto"
     """The classes that confirm: with `halves` each half of all training classes validates a model of the other half,
     with `split` the validation classes of the search do so again; `auto` is `halves` if fewer than 20 classes validate.
     """
-    better_by: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    better_by: Annotated[float, Bounds(ge=0)] = 1.0
     """The number of standard errors over classes by which a finalist must be better than the default to be chosen."""
-    seeds: int | None = Field(default=None, ge=1)
+    seeds: Annotated[int | None, Bounds(ge=1)] = None
     """The number of fresh seeds of a finalist; null: one on halves, where it trains two models, otherwise two. Example:
     2.
-    """
-    from_front: str = IDEAL
-    """With `search.objectives`, which configuration of the Pareto front is chosen: `ideal`, the one nearest to the best
-    values of all objectives, or the best one in an objective. Example: map_at_r.
     """
 
 
@@ -134,7 +123,7 @@ TrainOn = Literal["train", "all"]
 class FinalSection(ConfigSection):
     """The trainings of the chosen configurations before the test."""
 
-    seeds: int = Field(default=3, ge=1)
+    seeds: Annotated[int, Bounds(ge=1)] = 3
     """The number of final trainings of each configuration, whose models are tested."""
     train_on: TrainOn = "train"
     """The classes of the final trainings: those that do not validate, or `all` training classes, for the median of the
@@ -142,7 +131,7 @@ class FinalSection(ConfigSection):
     """
     test: Literal["always", "if_better"] = "always"
     """When the test is opened: `if_better` leaves it sealed if no loss is better than a network without training."""
-    within: float | None = Field(default=None, gt=0)
+    within: Annotated[float | None, Bounds(gt=0)] = None
     """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
     same. It is frozen with the choice; null: no rows are. Example: 1.0.
     """
@@ -155,7 +144,7 @@ class NoiseSection(ConfigSection):
     """The loss that is measured; null: the first one. Example: mpa."""
     configuration: Literal["default"] | dict[str, Any] = "default"
     """The configuration that is measured: `default`, or the values that differ from it. Example: {margin: 0.2}."""
-    seeds: int = Field(default=5, ge=2)
+    seeds: Annotated[int, Bounds(ge=2)] = 5
     """The number of seeds."""
-    splits: int = Field(default=0, ge=0, le=MOST_SPLITS)
+    splits: Annotated[int, Bounds(ge=0, le=MOST_SPLITS)] = 0
     """The number of further splits on which the first seed is trained."""

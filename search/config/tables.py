@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainables.mistakes import Mistakes, suggestion
-from trainables.parts import PartRow, PartTable, is_own
+from trainables.parts import PartRow, PartTable
 
 AUTO = "auto"
 
@@ -49,21 +48,6 @@ DEVICES = Path("/dev")
 
 _SHELL = re.compile(r"[\s\"'\\$&();<>`|*?\[{]", re.ASCII)
 """Characters of a path that a shell would not take as they are."""
-
-
-def known_engine(name: str) -> str:
-    """Return ``name`` if it is ``auto``, a row of :data:`ENGINES` or an import path.
-
-    Raises:
-        Mistakes: it is none of them.
-    """
-    known = [AUTO, *ENGINES]
-    if name in known or is_own(name):
-        return name
-    raise Mistakes(
-        f"must be one of {', '.join(known)}, or the import path of an engine, such as mylab.engines:Mine; it is "
-        f"{name!r}{suggestion(name, known)}."
-    )
 
 
 def engine_name(engine: str, gpus_per_trial: float, devices: Path = DEVICES) -> str:

@@ -3,9 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -45,27 +44,8 @@ class LeftOut:
 NOTHING = LeftOut()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation(Generic[Built]):
-    """The ``mistakes`` in a file, and the object ``built`` from it without the wrong entries, if that is possible."""
-
-    built: Built | None
-    mistakes: tuple[str, ...]
-    left_out: LeftOut
-
-    def result(self) -> Built:
-        """Return the object that the file describes.
-
-        Raises:
-            Mistakes: all mistakes in the file.
-        """
-        raise_if_any(self.mistakes)
-        assert self.built is not None
-        return self.built
-
-
 class Findings:
-    """All mistakes found in a search: ``mistakes`` of its file, then those of the checks beyond its form.
+    """All mistakes of a file: those of its form, then those of further checks, which :meth:`check` adds.
 
     A check that depends on an entry that was ``left_out`` is skipped: it would judge a default that the corrected file
     will not have.
@@ -99,6 +79,20 @@ class Findings:
         raise_if_any(self.sentences)
 
 
+class Validation(Findings, Generic[Built]):
+    """The mistakes of a file, and the object ``built`` from it without the wrong entries, if they make one."""
+
+    def __init__(self, mistakes: Sequence[str], left_out: LeftOut, built: Built | None) -> None:
+        super().__init__(mistakes, left_out)
+        self.built = built
+
+    def result(self) -> Built:
+        """Return the object that the file describes; raise :class:`Mistakes` if a mistake was found."""
+        self.raise_if_any()
+        assert self.built is not None
+        return self.built
+
+
 # Validation.
 
 
@@ -118,18 +112,6 @@ def validate(
         stand_ins: values for required keys that are missing or wrong, so that an object can always be built.
     """
     return _Reader(target, content, key_paths(target) if keys is None else keys, stand_ins).read()
-
-
-def build(target: type[Built], content: Mapping[str, Any], *, known: Collection[str], unknown: str) -> Built:
-    """Return the ``target`` that ``content`` describes; ``unknown`` is the message for a key that is not ``known``.
-
-    Raises:
-        Mistakes: all mistakes in ``content``.
-    """
-    mistakes = [f"{key}: {unknown}{suggestion(str(key), known)}; remove it." for key in content if key not in known]
-    validation = validate(target, {key: value for key, value in content.items() if key in known})
-    raise_if_any([*mistakes, *validation.mistakes])
-    return validation.result()
 
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
@@ -173,7 +155,7 @@ class _Reader(Generic[Built]):
                 return self._validation(None)
 
     def _validation(self, built: Built | None) -> Validation[Built]:
-        return Validation(built=built, mistakes=tuple(self._sentences), left_out=LeftOut(paths=tuple(self._left_out)))
+        return Validation(tuple(self._sentences), LeftOut(paths=tuple(self._left_out)), built)
 
     def _drop(self, wrong: Sequence[KeyPath]) -> None:
         # From the end of each list, so that the other indices stay valid.
@@ -245,16 +227,13 @@ def _as_json(content: Mapping[str, Any]) -> str:
 
 
 def _by_entry(errors: Sequence[Any], content: Any) -> Iterator[tuple[KeyPath, list[Any]]]:
-    """Group ``errors`` by the entry of ``content``: each member of a union may report one."""
-    for path, group in groupby(errors, key=lambda error: _existing(content, error["loc"])):
-        others = []
-        for error in group:
-            if error["type"] == "missing" or error["type"] in UNKNOWN_KEY:
-                yield path, [error]
-            else:
-                others.append(error)
-        if others:
-            yield path, others
+    """Yield the ``errors`` of each entry of ``content``: each member of a union may report one."""
+    groups: dict[tuple[KeyPath, KeyPath], list[Any]] = {}
+    for error in errors:
+        own = error["loc"] if error["type"] == "missing" or error["type"] in UNKNOWN_KEY else ()
+        groups.setdefault((_existing(content, error["loc"]), own), []).append(error)
+    for (path, _), group in groups.items():
+        yield path, group
 
 
 def _subject(path: KeyPath, sentence: str, content: Any) -> KeyPath:
@@ -291,10 +270,6 @@ MESSAGES = {
     "dataclass_type": "must be keys and values",
     "literal_error": "must be {expected}",
     "enum": "must be {expected}",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge:g}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
     "too_short": "must have at least one entry",
     "too_long": "must have at most {max_length} entries",
     "string_too_short": "must not be empty",
@@ -361,9 +336,9 @@ def _key_paths(target: Any) -> Iterator[str]:
 
 def fields_of(target: Any) -> Mapping[str, Any]:
     """Return the types of a section's keys; empty for anything but a section."""
-    if fields := getattr(target, "model_fields", None):
-        return {field.alias or name: field.annotation for name, field in fields.items()}
-    return get_type_hints(target) if isinstance(target, type) and is_dataclass(target) else {}
+    fields = getattr(target, "model_fields", None) or getattr(target, "__dataclass_fields__", {})
+    hints = get_type_hints(target, include_extras=True) if fields else {}
+    return {name: hints[name] for name in fields}
 
 
 def _key_hint(path: str, known: Sequence[str]) -> str:

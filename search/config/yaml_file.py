@@ -1,26 +1,19 @@
 """Search files as plain YAML, and ``--set``, which changes them."""
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import yaml
-from yaml.composer import Composer
-from yaml.constructor import ConstructorError
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from trainables.mistakes import Mistakes, raise_if_any
 
-BYTE_ORDER_MARK = "\ufeff"
 MOST_CHARACTERS = 1_000_000
 MOST_VALUES = 10_000
 """Values in a file; an alias counts as often as it is used."""
 MOST_DEPTH = 50
-MOST_DIGITS = 4_000
-"""Python refuses to convert longer numbers."""
 
 
 # Reading a search file, and ``--set``.
@@ -98,28 +91,24 @@ def _load(text: str) -> Any:
     """Return the value of a YAML text; the sentences of the mistakes it raises lack their subject."""
     if len(text) > MOST_CHARACTERS:
         raise Mistakes(f"has more than {MOST_CHARACTERS:,} characters, too many for a search file; shorten it.")
-    if BYTE_ORDER_MARK not in text:  # the parsers differ in where they skip it
-        with suppress(Mistakes, yaml.YAMLError, ValueError, OverflowError):  # refused below, in PyYAML's own words
-            return yaml.load(text, _FastLoader)
     try:
-        return yaml.load(text, _Loader)
-    except Mistakes:
-        raise
+        return _Parser(text).document()
     except ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        line = text.encode().count(b"\n", 0, error.position) + 1
         reason = f"the character U+{error.character:04X} is not allowed"
         raise Mistakes(f"is not valid YAML: line {line}: {reason}; remove it.") from error
     except yaml.MarkedYAMLError as error:
-        raise Mistakes(f"is not valid YAML: {_reason(error)}; correct it.") from error
-    except (ValueError, OverflowError) as error:  # an escape sequence beyond Unicode
-        raise Mistakes(f"is not valid YAML: {error}; correct it.") from error
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise Mistakes(f"is not valid YAML: {where}{reason}; correct it.") from error
+    except UnicodeEncodeError as error:  # a command line that is not UTF-8
+        raise Mistakes("is not valid text; write it in UTF-8.") from error
 
 
-def _reason(error: yaml.MarkedYAMLError) -> str:
-    """Return position and reason, without the excerpt that PyYAML adds."""
-    mark = error.problem_mark or error.context_mark
-    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return where + ", ".join(part for part in (error.context, error.problem) if part)
+def yaml_text(content: Mapping[str, Any]) -> str:
+    """Return the YAML that is read as ``content``."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def _check_key(key: str) -> None:
@@ -130,162 +119,115 @@ def _check_key(key: str) -> None:
 
 # Parsing: the plain values of YAML 1.2, within limits.
 
-_TAG = "tag:yaml.org,2002:"
-_TRUTHS = {"true": True, "false": False}
-_INFINITIES = (".inf", "+.inf", "-.inf", ".nan")
+_CONSTANTS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_WHOLE_NUMBER = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)|0x[\da-f]+", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(
+    r"[-+]?((\.\d+|\d+(_\d+)*\.\d*)(e[-+]?\d+)?|\d+(_\d+)*e[-+]?\d+|\.inf)|\.nan", re.ASCII | re.IGNORECASE
+)
+_MOST_DIGITS = 4_000
+"""Python refuses to convert longer numbers."""
 
 
-class _Rules(yaml.SafeLoader if TYPE_CHECKING else object):  # type: ignore[misc]
-    """Mappings with text keys, lists, text, numbers, booleans and null, from the events of a parser.
+class _Parser:
+    """Reader of mappings with text keys, lists, text, numbers, booleans and null from the events of libyaml.
 
-    PyYAML follows YAML 1.1, which reads 1:30 as 90, 017 as 15, ``no`` as false and 1e-3 as text. Here the first three
-    are text, which is refused where a number or a flag is wanted, and the last is a number.
+    PyYAML's own values are those of YAML 1.1, which reads 1:30 as 90, 017 as 15, ``no`` as false and 1e-3 as text. Here
+    the first three are text, which is refused where a number or a flag is wanted, and the last is a number.
     """
 
-    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012
-    yaml_constructors: ClassVar[dict[Any, Any]] = {}
+    def __init__(self, text: str) -> None:
+        self._events: Iterator[Any] = yaml.parse(text, Loader=yaml.CSafeLoader)
+        self._anchors: dict[str, tuple[Any, int]] = {}  # each value, and the number of values in it
+        self._values = 0
 
-    def begin(self) -> None:
-        """Set the counts to zero."""
-        self._depth = 0
-        self._measures: dict[Node, tuple[int, int]] = {}  # number of values in each node, and its depth
+    def document(self) -> Any:
+        """Return the value of the only document; None if there is none."""
+        value, is_read = None, False
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                _require(not is_read, event, "a single document is expected; remove the others")
+                value, is_read = self._value(next(self._events), depth=1), True
+        return value
 
-    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        """Return the next node; raise as soon as there are too many values or levels."""
-        line, is_alias = self.peek_event().start_mark.line + 1, self.check_event(yaml.AliasEvent)
-        self._depth += 1
-        _refuse_excess(len(self._measures), self._depth, line)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        assert node is not None
-        if is_alias and node not in self._measures:
-            raise Mistakes(f"holds an alias to an entry that contains it (line {line}); write it out.")
-        if not is_alias:
-            self._measures[node] = self._measured(node)
-            _refuse_excess(*self._measures[node], line)
-        return node
+    def _value(self, event: Any, *, depth: int) -> Any:
+        """Return the value that begins with ``event``; raise as soon as there are too many values or levels."""
+        line = event.start_mark.line + 1
+        if depth > MOST_DEPTH:
+            raise Mistakes(
+                f"is more than {MOST_DEPTH} levels deep (line {line}), too deep for a search file; flatten it."
+            )
+        before, value = self._values, None
+        if isinstance(event, yaml.AliasEvent):
+            _require(
+                event.anchor in self._anchors, event, f"*{event.anchor} has no &{event.anchor} before it; write it out"
+            )
+            value, values = self._anchors[str(event.anchor)]
+            self._values += values
+        else:
+            tag = (event.tag or "").replace("tag:yaml.org,2002:", "!!")
+            _require(not tag, event, f"the tag {tag} is not supported; remove it")
+            self._values += 1
+        if self._values > MOST_VALUES:
+            raise Mistakes(
+                f"holds more than {MOST_VALUES:,} values (line {line}), too many for a search file; shorten it."
+            )
+        if isinstance(event, yaml.MappingStartEvent):
+            value = self._mapping(depth)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = [self._value(entry, depth=depth + 1) for entry in self._until(yaml.SequenceEndEvent)]
+        elif isinstance(event, yaml.ScalarEvent):
+            value = _plain_value(event) if event.implicit[0] else event.value
+        if event.anchor and not isinstance(event, yaml.AliasEvent):
+            self._anchors[event.anchor] = (value, self._values - before)
+        return value
 
-    def _measured(self, node: Node) -> tuple[int, int]:
-        inner = node.value if isinstance(node, SequenceNode) else []
-        if isinstance(node, MappingNode):
-            inner = [part for pair in node.value for part in pair]
-        found = [self._measures[part] for part in inner]
-        return 1 + sum(values for values, _ in found), 1 + max((depth for _, depth in found), default=0)
-
-    def mapping(self, node: Node) -> dict[str, Any]:
+    def _mapping(self, depth: int) -> dict[str, Any]:
         """Return a mapping, whose keys are text as written, without duplicates."""
-        if not isinstance(node, MappingNode):
-            raise ConstructorError(None, None, "keys and values are expected", node.start_mark)
         content: dict[str, Any] = {}
-        for key_node, value in node.value:
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, ScalarNode):
-                raise ConstructorError(None, None, "a key must be text", key_node.start_mark)
-            key = key_node.value
+        for event in self._until(yaml.MappingEndEvent):
+            line = event.start_mark.line + 1
+            _require(isinstance(event, yaml.ScalarEvent), event, "a key must be text; correct it")
+            key = event.value
             _check_key(key)
-            if key == "<<" and not key_node.style:
+            if key == "<<" and event.implicit[0]:
                 raise Mistakes(f"merges entries with << (line {line}), which is not supported; write them out.")
             if key in content:
                 raise Mistakes(f"has the key {key!r} twice (line {line}); keep one of them.")
-            content[key] = self.construct_object(value, deep=True)
+            content[key] = self._value(next(self._events), depth=depth + 1)
         return content
 
-    def sequence(self, node: Node) -> list[Any]:
-        """Return a list."""
-        if not isinstance(node, SequenceNode):
-            raise ConstructorError(None, None, "a list is expected", node.start_mark)
-        return [self.construct_object(value, deep=True) for value in node.value]
-
-    def text(self, node: ScalarNode) -> str:
-        """Return text that can be encoded."""
-        text = str(self.construct_scalar(node))
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            problem = f"{text!a:.40} holds half of a character (a lone surrogate)"
-            raise ConstructorError(None, None, problem, node.start_mark) from None
-        return text
-
-    def whole_number(self, node: ScalarNode) -> int:
-        """Return an int of any size that Python converts."""
-        text = self.construct_scalar(node)
-        if len(text) > MOST_DIGITS:
-            problem = f"a number may have at most {MOST_DIGITS:,} digits; this has {len(text):,}"
-            raise ConstructorError(None, None, problem, node.start_mark)
-        try:
-            return int(text, 0)
-        except ValueError:
-            raise ConstructorError(None, None, f"{text!r} is not a whole number", node.start_mark) from None
-
-    def number(self, node: ScalarNode) -> float:
-        """Return a float, which may be infinite or NaN."""
-        text = self.construct_scalar(node).lower()
-        try:
-            return float(text.replace(".", "") if text in _INFINITIES else text)
-        except ValueError:
-            raise ConstructorError(None, None, f"{text!r} is not a number", node.start_mark) from None
-
-    def truth(self, node: ScalarNode) -> bool:
-        """Return a bool."""
-        text = self.construct_scalar(node)
-        if text.lower() not in _TRUTHS:
-            raise ConstructorError(None, None, f"{text!r} is neither true nor false", node.start_mark)
-        return _TRUTHS[text.lower()]
-
-    def nothing(self, node: ScalarNode) -> None:
-        """Return None."""
-        self.construct_scalar(node)
-
-    def refused(self, node: Node) -> Any:
-        """Raise: Python objects, dates, bytes and sets are not supported."""
-        tag = node.tag.replace(_TAG, "!!")
-        raise ConstructorError(None, None, f"the tag {tag} is not supported", node.start_mark)
+    def _until(self, end: type[yaml.Event]) -> Iterator[Any]:
+        return iter(lambda: None if isinstance(event := next(self._events), end) else event, None)
 
 
-class _Loader(_Rules, yaml.SafeLoader):
-    """Loader by PyYAML's own parser, whose errors are exact."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.begin()
-
-
-class _FastLoader(_Rules, Composer, yaml.CSafeLoader):
-    """Loader by libyaml's parser, which is many times as fast. What both accept has the same value."""
-
-    def __init__(self, text: str) -> None:
-        yaml.CSafeLoader.__init__(self, text)
-        Composer.__init__(self)
-        self.begin()
+def _plain_value(event: Any) -> bool | int | float | str | None:
+    """Return the value of text without quotes."""
+    text: str = event.value
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _WHOLE_NUMBER.fullmatch(text):
+        digits = f"a number may have at most {_MOST_DIGITS:,} digits; this has {len(text):,}; correct it"
+        _require(len(text) <= _MOST_DIGITS, event, digits)
+        return int(text, 0)
+    if _NUMBER.fullmatch(text):
+        return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+    return text
 
 
-def _refuse_excess(values: int, depth: int, line: int) -> None:
-    if values > MOST_VALUES:
-        raise Mistakes(f"holds more than {MOST_VALUES:,} values (line {line}), too many for a search file; shorten it.")
-    if depth > MOST_DEPTH:
-        raise Mistakes(f"is more than {MOST_DEPTH} levels deep (line {line}), too deep for a search file; flatten it.")
+def _require(holds: bool, event: Any, problem: str) -> None:
+    if not holds:
+        mark = event.start_mark
+        raise Mistakes(f"is not valid YAML: line {mark.line + 1}, column {mark.column + 1}: {problem}.")
 
 
-for _name, _construct in {
-    "map": _Rules.mapping,
-    "seq": _Rules.sequence,
-    "str": _Rules.text,
-    "int": _Rules.whole_number,
-    "float": _Rules.number,
-    "bool": _Rules.truth,
-    "null": _Rules.nothing,
-}.items():
-    _Rules.yaml_constructors[_TAG + _name] = _construct
-_Rules.yaml_constructors[None] = _Rules.refused
-for _name, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("int", r"[-+]?(0|[1-9]\d*(_\d+)*)|0x[\da-fA-F]+", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?((\.\d+|\d+(_\d+)*\.\d*)([eE][-+]?\d+)?|\d+(_\d+)*[eE][-+]?\d+|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
-):
-    for _character in _first:
-        _Rules.yaml_implicit_resolvers.setdefault(_character, []).append((_TAG + _name, re.compile(f"^({_pattern})$")))
+class _Dumper(yaml.CSafeDumper):
+    """Writer that puts text in quotes that would be a number here, such as 1e5, and is none in YAML 1.1."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(f"(?:{_NUMBER.pattern})$", _NUMBER.flags), [*"-+.0123456789"]
+)

@@ -84,7 +84,7 @@ def _checkpoints(plan: Plan) -> tuple[int, int, int, bool]:
     may_end_early = False
     for loss in config.loss_names:
         size = model_bytes(plan, loss)
-        largest = max(largest, size * (STATES + bool(config.training_of(loss).ema)))
+        largest = max(largest, size * STATES)
         models += size * (Stage.TEST in config.stages)
         for stage, budget in planned_budgets(plan, loss).items():
             if stage in config.stages:

@@ -9,9 +9,8 @@ from search.config.campaign import parse_campaign
 from search.config.names import shipped_packages
 from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
-from search.config.validation import Findings
 from search.driver.ray_jobs import Submission
-from search.plan.checks.parts import check_memory, check_parts, check_spaces
+from search.plan.checks.parts import check_parts, check_spaces
 from trainables.data import DATASETS
 from trainables.mistakes import Mistakes
 from trainables.models.config import IMAGENET
@@ -52,14 +51,12 @@ def submission(content: dict[str, Any]) -> Submission:
 def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
     """Parse a search file without its data set, and raise all mistakes that can be found without the images."""
     dataset = {"dataset": _dataset_anywhere(content["dataset"])} if "dataset" in content else {}
-    validation = validate_config({**content, **dataset})
-    found = Findings(validation.mistakes, validation.left_out)
-    config = validation.built
+    found = validate_config({**content, **dataset})
+    config = found.built
     assert config is not None, "a search file of which nothing can be built"
     found.add(_paths_of_this_machine(content, config))
     check_spaces(found, config)
     check_parts(found, config)
-    check_memory(found, config)
     found.raise_if_any()
     return config
 

@@ -18,7 +18,6 @@ from search.plan.checks.data import (
 )
 from search.plan.checks.parts import (
     check_compiler,
-    check_memory,
     check_network,
     check_noise,
     check_parts,
@@ -42,8 +41,8 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
         Mistakes: all mistakes in the file, those found by checks beyond its form, and changes that a stored search does
             not allow. Wrong entries do not stop the checks of the others.
     """
-    validation = validate_config(content)
-    config, found = validation.built, Findings(validation.mistakes, validation.left_out)
+    found = validate_config(content)
+    config = found.built
     assert config is not None, "stand-ins make every search file buildable"
     if found.left_out.replaced("name"):  # whether such a search is stored is not known
         return make_plan(config, runs, findings=found)
@@ -97,7 +96,6 @@ def make_plan(
     check_noise(found, config, spaces)
     check_machine(found, config)
     check_parts(found, config)
-    check_memory(found, config)
     check_compiler(found, config)
     if not resumed:
         check_addresses(found, config)

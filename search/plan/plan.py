@@ -179,8 +179,6 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         epochs = trial.user_attrs["epochs"]
         warmup = training.get("warmup_epochs", settings.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
-        if training.get("memory_warmup_epochs", settings.memory_warmup_epochs) >= epochs:
-            training["cross_batch_memory"] = 0.0  # the best epoch was one without it
         train_classes, validation_classes, folds = (*split.train, *split.validation), (), ()
     if half := trial.user_attrs.get("half"):
         (train_classes, validation_classes), folds = split.half(half), ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from optuna.trial import FrozenTrial, TrialState
 
 from search.difference import Basis, Difference, Recommendation
-from search.goal import Goal
+from search.goal import CHOICE_IN_FRONT, Goal
 from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
 from spaces.space import Value
 from trainables.mistakes import counted
@@ -215,7 +215,7 @@ def _from_front(allowed: Sequence[Confirmation], goal: Goal) -> tuple[Confirmati
     values = ", ".join(f"{entry.metric} {best.measured[entry.metric]:.4g}" for entry in goal.objectives)
     return best, (
         f"trial {best.number} is one of {len(goal.front(measured))} on the Pareto front of {len(among)} confirmed "
-        f"configurations, with {values} and {counted(len(best.values), 'fresh seed')}: {goal.choice_in_front}"
+        f"configurations, with {values} and {counted(len(best.values), 'fresh seed')}: {CHOICE_IN_FRONT}"
     )
 
 

@@ -17,6 +17,7 @@ from trainables.data.items import item_bytes
 from trainables.data.marks import GALLERY, QUERY
 from trainables.data.samplers import BatchSampler
 from trainables.mistakes import raise_if_any
+from trainables.rules import OneOf
 
 
 def check_dataset(dataset: str | Dataset, options: Mapping[str, Any] | None = None) -> Iterator[CheckOutcome]:
@@ -25,7 +26,7 @@ def check_dataset(dataset: str | Dataset, options: Mapping[str, Any] | None = No
     def load() -> Mapping[str, Check]:
         if isinstance(dataset, Dataset):
             return _DatasetContract(dataset).checks()
-        raise_if_any(DATASETS.problems("The data set", dataset))
+        raise_if_any(OneOf(DATASETS, own=True).mistakes("The data set", dataset))
         return _DatasetContract(DATASETS[dataset](**options or {})).checks()
 
     return outcomes_of(load)
@@ -192,7 +193,7 @@ class _SamplerContract:
     """The checks of one batch sampler."""
 
     def __init__(self, name: str) -> None:
-        raise_if_any(BATCH_SAMPLERS.problems("The batch sampler", name))
+        raise_if_any(OneOf(BATCH_SAMPLERS, own=True).mistakes("The batch sampler", name))
         self._class = BATCH_SAMPLERS[name]
 
     def checks(self) -> Mapping[str, Check]:

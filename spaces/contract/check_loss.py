@@ -17,6 +17,7 @@ from spaces.space import Parameter, Space, Value
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.losses.base import Loss, Unit, Used
 from trainables.mistakes import raise_if_any
+from trainables.rules import OneOf
 
 CLASSES, DIMENSIONS = 12, 16
 
@@ -46,7 +47,7 @@ class _LossContract:
 
     def __init__(self, loss: str | LossPart) -> None:
         part = loss_part(loss) if isinstance(loss, str) else loss
-        raise_if_any(LOSSES.problems("The loss", part.key))
+        raise_if_any(OneOf(LOSSES, own=True).mistakes("The loss", part.key))
         self._class = LOSSES[part.key]
         self._space: Space = declared_space(part)
         self._proxy_lr = loss_row(part.key).proxy_lr

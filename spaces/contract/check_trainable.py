@@ -20,6 +20,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.inference.model_files import read_model
 from trainables.mistakes import Mistakes, counted, raise_if_any
 from trainables.models import ModelConfig
+from trainables.rules import OneOf
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
@@ -199,7 +200,7 @@ def _dataset(options: dict[str, Any]) -> Dataset:
     if name is None:
         raise_if_any([f"--set {key}: name a data set, too, by --set name=…." for key in options])
         return DrawnFeatures()
-    raise_if_any(DATASETS.problems("name", name))
+    raise_if_any(OneOf(DATASETS, own=True).mistakes("name", name))
     dataset: Dataset = DATASETS[name](**options)
     if len(dataset.classes()) < 4:
         raise Mistakes(f"{name} has {counted(len(dataset.classes()), 'class', 'classes')}; the contract needs 4.")

@@ -107,7 +107,7 @@ def test_a_recipe_is_built_upon(trees: Trees) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"vary": {"K": {"1": {"training.epochs": 0}, "2": {}}}}, "1: training: epochs must be at least 1; it is 0."),
+        ({"vary": {"K": {"1": {"training.epochs": 0}, "2": {}}}}, "1: training.epochs: must be at least 1; it is 0."),
         ({"vary": {"K": {"1": {"search.max_concurrent": 2}, "2": {}}}}, "vary: search.max_concurrent must be the same"),
     ],
 )
@@ -140,7 +140,7 @@ def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path:
     with pytest.raises(Mistakes) as mistakes:
         read_campaign_plans(content, tmp_path)
     said = mistakes.value.sentences
-    begin = ["study: ", "name: ", "table.metrics: ", "training: epochs ", "space.mpa.margin", "2: training.batchsize: "]
+    begin = ["study: ", "name: ", "table.metrics: ", "training.epochs: ", "space.mpa.margin", "2: training.batchsize: "]
     assert len(said) == len(begin)
     for expected in begin:
         assert any(sentence.startswith(expected) for sentence in said), (expected, said)

@@ -54,6 +54,6 @@ def test_mistakes_are_sentences_and_nothing_is_written(image_folder: Path, here:
     assert said == "mine.yaml already exists and is not overwritten; name another with --output, or remove it."
     (here / "one" / "class").mkdir(parents=True)
     assert "without images: class" in plain(holdout_here("init", "one", code=2).stderr)
-    assert "nowhere does not exist" in plain(holdout_here("init", "nowhere", code=2).stderr)
+    assert "nowhere', which does not exist" in plain(holdout_here("init", "nowhere", code=2).stderr)
     assert {path.name for path in here.iterdir()} == {"mine.yaml", "one"}
     assert (here / "mine.yaml").read_text() == "mine"

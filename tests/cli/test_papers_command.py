@@ -19,12 +19,10 @@ from search.cli.main import app
 from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import PaperItem, papers, read_campaign, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
-from search.config.validation import validate
 from search.config.yaml_file import read_yaml
 from search.plan.checks.parts import spaces_of
 from search.plan.make_plan import read_plan
 from trainables.data import DATASETS
-from trainables.mistakes import Mistakes
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -257,15 +255,9 @@ def test_a_mistyped_paper_is_a_sentence() -> None:
     assert said == "thesus is not a paper (did you mean thesis?); choose one of mpa, pnp, sampling, thesis."
 
 
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        ({}, "Figure 1 needs its commands, or conceptual or missing with a reason."),
-        ({"small": "holdout losses"}, "Figure 1 needs small, full and shown together, or none of them."),
-        ({"conceptual": "a drawing", "missing": "a command"}, "Figure 1 is conceptual, so it has no command"),
-        ({"concept": "a drawing"}, "concept: no such"),
-    ],
-)
-def test_an_entry_is_of_one_kind(more: dict[str, str], told: str) -> None:
-    with pytest.raises(Mistakes, match=told):
-        validate(PaperItem, {"item": "Figure 1", "title": "a test", **more}).result()
+def test_every_entry_is_of_one_kind() -> None:
+    for paper in papers().values():
+        for entry in paper.items:
+            commands = {bool(text) for text in (entry.small, entry.full, entry.shown)}
+            assert len(commands) == 1, f"{entry.item} needs small, full and shown together"
+            assert (commands == {True} or bool(entry.missing)) != bool(entry.conceptual), entry.item

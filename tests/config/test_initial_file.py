@@ -15,7 +15,7 @@ from support.refusals import refused
 from support.small_search import draw_folder
 
 from search.config import initial_file
-from search.config.image_facts import ImageFacts, dataset_facts, folder_facts
+from search.config.image_facts import ImageFacts, dataset_facts, facts_of
 from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import parse_yaml
@@ -61,7 +61,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_file_passes_as_it_stands(shape: str, tmp_path: Path) -> None:
     sizes, height, width = SHAPES[shape]
-    facts = folder_facts(_draw(tmp_path / "birds", sizes, height, width))
+    facts = facts_of(_draw(tmp_path / "birds", sizes, height, width))
     plan = _plan(facts, tmp_path / "runs")
     training = plan.config.training
     assert plan.config.name == "birds"
@@ -84,7 +84,7 @@ def test_with_a_gpu_large_images_get_a_large_network(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "nothing"))
-    plan = _plan(folder_facts(_draw(tmp_path / "images", [3] * 8, side, side)), tmp_path / "runs", GPU)
+    plan = _plan(facts_of(_draw(tmp_path / "images", [3] * 8, side, side)), tmp_path / "runs", GPU)
     assert plan.config.resources.gpus_per_trial > 0
     assert plan.config.model.backbone == ("convnet" if side < 73 else "resnet18")
     assert plan.config.training.image_size == {20: 17, 70: 61, 100: 87, 300: 224}[side]
@@ -95,7 +95,7 @@ def test_weights_are_asked_for_where_they_are(tmp_path: Path, monkeypatch: pytes
     weights = initial_file.weights_path(initial_file.BACKBONES["resnet50"].imagenet)  # type: ignore[arg-type]
     weights.parent.mkdir(parents=True)
     weights.touch()
-    facts = folder_facts(_draw(tmp_path / "images", [3] * 8, 300, 300))
+    facts = facts_of(_draw(tmp_path / "images", [3] * 8, 300, 300))
     config = parse_config(parse_yaml(initial_text(facts, GPU), "the file"))
     assert (config.model.backbone, config.model.weights) == ("resnet50", "imagenet")
 
@@ -108,7 +108,7 @@ def test_drawn_images_need_no_folder(tmp_path: Path) -> None:
 @pytest.mark.skipif("HOLDOUT_TEST_IMAGES" not in os.environ, reason="no real images")
 @pytest.mark.parametrize("name", ["grocery", "omniglot"])
 def test_real_images(name: str, tmp_path: Path) -> None:
-    facts = folder_facts(Path(os.environ["HOLDOUT_TEST_IMAGES"]) / name / "images")
+    facts = facts_of(Path(os.environ["HOLDOUT_TEST_IMAGES"]) / name / "images")
     for machine in (CPU, GPU):
         text = initial_text(facts, machine)
         assert parse_config(parse_yaml(text, "the file")).name == name
@@ -116,7 +116,7 @@ def test_real_images(name: str, tmp_path: Path) -> None:
 
 
 def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_path: Path) -> None:
-    text = initial_text(folder_facts(_draw(tmp_path / "birds", [4] * 8)), CPU)
+    text = initial_text(facts_of(_draw(tmp_path / "birds", [4] * 8)), CPU)
     paragraphs = text.split("\n\n")[1:]
     found = set()
     for paragraph in paragraphs:
@@ -125,7 +125,7 @@ def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_p
         assert paragraph.startswith("# ")
         found |= {*keys}
     assert SearchConfig.model_fields.keys() <= found
-    with_space = re.sub(r"^# (space:|  mpa: .*|  training: .*)$", r"\1", text, flags=re.MULTILINE)
+    with_space = re.sub(r"^# (space: .*)$", r"\1", text, flags=re.MULTILINE)
     plan = make_plan(parse_config(parse_yaml(with_space, "the file")), tmp_path / "runs")
     assert plan.config.space.keys() == {"mpa", "training"}
     assert max(map(len, text.splitlines())) <= 120
@@ -136,7 +136,7 @@ def test_no_test_image_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     opened = []
     look = build.open_file
     monkeypatch.setattr(build, "open_file", lambda path: opened.append(path.parent.name) or look(path))
-    folder_facts(root)
+    facts_of(root)
     assert {*opened} == {f"class {number:03d}" for number in range(6)}
 
 
@@ -154,25 +154,25 @@ def test_no_test_image_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_folder_that_cannot_be_searched_is_refused(sizes: list[int], sentence: str, tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     with pytest.raises(Mistakes, match=sentence):
-        folder_facts(_draw(tmp_path / "images", sizes))
+        facts_of(_draw(tmp_path / "images", sizes))
 
 
 def test_other_folders_are_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="nowhere does not exist; name a folder of images"):
-        folder_facts(tmp_path / "nowhere")
+    with pytest.raises(Mistakes, match="nowhere', which does not exist"):
+        facts_of(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(Mistakes, match="file is not a folder"):
-        folder_facts(tmp_path / "file")
+    with pytest.raises(Mistakes, match="file', which is not a folder"):
+        facts_of(tmp_path / "file")
     _draw(tmp_path / "loose", [2])
     (tmp_path / "flat").mkdir()
     (tmp_path / "loose" / "class 000" / "0.png").rename(tmp_path / "flat" / "a.png")
-    with pytest.raises(Mistakes, match="flat has images but no sub-folder"):
-        folder_facts(tmp_path / "flat")
+    with pytest.raises(Mistakes, match="flat', which has no sub-folder"):
+        facts_of(tmp_path / "flat")
     broken = _draw(tmp_path / "broken", [2] * 8)
     for path in broken.rglob("*.png"):
         path.write_bytes(b"garbage")
     with pytest.raises(Mistakes, match=r"None of 8 images can be read, such as class 00\d/0\.png"):
-        folder_facts(broken)
+        facts_of(broken)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_a_search_is_called_after_its_folder(root: str | None, name: str) -> Non
 
 def test_odd_folder_names_are_quoted(tmp_path: Path) -> None:
     root = _draw(tmp_path / '1e5 "quoted": #x', [3] * 8)
-    config = parse_config(parse_yaml(initial_text(folder_facts(root), CPU), "the file"))
+    config = parse_config(parse_yaml(initial_text(facts_of(root), CPU), "the file"))
     assert config.dataset.root == str(root)
     (tmp_path / "2024").mkdir()
     root.rename(tmp_path / "2024" / "images")
-    assert parse_config(parse_yaml(initial_text(folder_facts(tmp_path / "2024" / "images"), CPU), "f")).name == "2024"
+    assert parse_config(parse_yaml(initial_text(facts_of(tmp_path / "2024" / "images"), CPU), "f")).name == "2024"
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
 
 
 def test_facts_agree_with_their_numbers(tmp_path: Path) -> None:
-    said = folder_facts(draw_folder(tmp_path, classes=8, images=10, size=20)).sentences()
+    said = facts_of(draw_folder(tmp_path, classes=8, images=10, size=20)).sentences()
     assert said[0] == "80 images, of 8 classes; those that train have 10 images each."
     assert said[2] == "A choice confirmed on all 4 shows differences of about 6 points; with 36 classes it would be 2."
     assert said[3].startswith("The short side is 20 pixels, 20 in the middle (")

@@ -239,6 +239,12 @@ def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile
     with pytest.raises(Mistakes) as caught:
         submission(content)
     found = caught.value.sentences
-    for part in ("dataset.root must be", "proxy_anchr is not known", "has no Circle", "training.epochs:", "ship: no"):
+    for part in (
+        "dataset.root must be",
+        "it is 'proxy_anchr' (did you mean proxy_anchor?)",
+        "has no Circle",
+        "training.epochs:",
+        "ship: no",
+    ):
         assert sum(part in sentence for sentence in found) == 1, (part, found)
     assert len(found) == 5, found

@@ -70,16 +70,16 @@ def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_
         ({"mpa": {"lr": "x"}}, ["training_by_loss.mpa.lr: must be a number; it is 'x'."]),
         ({"mpa": {"schedule": {"stepp": 1}}}, ["training_by_loss.mpa.schedule.stepp: no such key"]),
         ({"mpa": 3}, ["training_by_loss.mpa: must be keys and values; it is 3."]),
-        ({"pnp": {"sampler": "balance"}}, ["training_by_loss.pnp: sampler must be one of"]),
+        ({"pnp": {"sampler": "balance"}}, ["training_by_loss.pnp.sampler: must be one of"]),
         ({"pnp": {"batch_size": 9995}}, ["training_by_loss.pnp: A balanced batch of 9995"]),
-        ({"pnp": {"warmup_epochs": 99}}, ["training_by_loss.pnp over training: warmup_epochs must be between 0 and"]),
+        ({"pnp": {"warmup_epochs": 99}}, ["training_by_loss.pnp over training: warmup_epochs must be at most epochs"]),
         (
             {"mpa": {"lr": -1, "image_size": 8, "clip_grad": 0}, "pnp": {"optimizer": "sdg"}},
             [
+                "training_by_loss.mpa.clip_grad: must be more than 0; it is 0.",
                 "training_by_loss.mpa.image_size: it must be the same for all",
-                "training_by_loss.mpa: clip_grad must be positive",
-                "training_by_loss.mpa: lr must be positive and finite; it is -1.0.",
-                "training_by_loss.pnp: optimizer must be one of",
+                "training_by_loss.mpa.lr: must be more than 0; it is -1.",
+                "training_by_loss.pnp.optimizer: must be one of",
             ],
         ),
     ],
@@ -113,7 +113,7 @@ def test_a_loss_s_space_may_hold_settings_of_its_training(plan: Callable[..., Pl
     ("space", "expected"),
     [
         ({"pnp": {"training": {"proxy_lr": 0.1}}}, "space.pnp.training.proxy_lr: there is no such hyperparameter to"),
-        ({"pnp": {"training": {"lr": -1}}}, "space.pnp.training.lr: lr must be positive and finite; it is -1."),
+        ({"pnp": {"training": {"lr": -1}}}, "space.pnp.training.lr: lr must be more than 0; it is -1."),
         ({"pnp": {"training": 3}}, "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
     ],
 )

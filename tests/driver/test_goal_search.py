@@ -181,11 +181,6 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
         ),
         ("search: {constraints: {embed_ms: fast}}", "it must be <, <=, > or >= and a number"),
         ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
-        ("selection: {from_front: map_at_r}", "selection.from_front is map_at_r, which belongs to search.objectives"),
-        (
-            "search: {objectives: [map_at_r, -size_mb], pruner: none}\nselection: {from_front: embed_ms}",
-            "embed_ms is neither ideal nor one of the objectives; choose map_at_r, size_mb",
-        ),
     ],
 )
 def test_mistakes(here: Path, file: str, said: str) -> None:
@@ -202,7 +197,7 @@ def test_the_time_of_a_frozen_network_is_not_measured(
     choices = {"space": {"model": {"freeze": [None, "backbone"]}}} if place == "space" else {}
     model |= {"freeze": "backbone"} if place == "model" else {}
     content = search_file(search={"pruner": "none", **goal}, model=model, **choices)
-    (sentence,) = validate_config(content).mistakes
+    (sentence,) = validate_config(content).sentences
     assert sentence.startswith(f"search.{next(iter(goal))}: embed_ms is the time of the whole network")
     del content["search"][next(iter(goal))]
-    assert not validate_config(content).mistakes
+    assert not validate_config(content).sentences

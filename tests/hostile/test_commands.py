@@ -47,7 +47,7 @@ COMMANDS = [
     (["run", "/dev/null"], "/dev/null is not a regular file"),
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
     (["run", "dangling"], "dangling cannot be read (No such file or directory); name a search file."),
-    (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe of that name"),
+    (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
     (["run", "quickstar"], "(did you mean quickstart?)"),
     (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or change its permissions."),
     (["run", "loss-benchmark-cub200"], "is a campaign of several searches; run it with `holdout campaign loss-benchmark-cub200`."),

@@ -98,7 +98,7 @@ def test_a_metric_without_values_by_class_is_compared_by_its_mean() -> None:
 
 
 def test_the_rule_is_told() -> None:
-    goal = Goal.of({"objective": "map_at_r", "objectives": None, "constraints": {}}, {"from_front": "ideal"})
+    goal = Goal.of({"objective": "map_at_r", "objectives": None, "constraints": {}})
     assert "better in the search and by more than 1 standard error over classes" in rule_in_words(BASIS, goal)
     assert "by more than 2 standard errors over classes" in rule_in_words(replace(BASIS, better_by=2.0), goal)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from search.difference import Basis
-from search.goal import IDEAL, Constraint, Goal, Objective, bound_text, dominates
+from search.goal import Constraint, Goal, Objective, bound_text, dominates
 from search.selection.choice import Confirmation, choose, unmet_sentence
 from trainables.mistakes import Mistakes
 
@@ -18,9 +18,9 @@ def measured(value: float, ms: float) -> dict[str, float]:
     return {"map_at_r": value, "embed_ms": ms}
 
 
-def goal(*bounds: str, objectives: tuple[Objective, ...] = TWO, from_front: str = IDEAL) -> Goal:
+def goal(*bounds: str, objectives: tuple[Objective, ...] = TWO) -> Goal:
     constraints = tuple(Constraint.parse("embed_ms", bound) for bound in bounds)
-    return Goal(objectives=objectives, constraints=constraints, from_front=from_front)
+    return Goal(objectives=objectives, constraints=constraints)
 
 
 def beats(first: dict[str, float], second: dict[str, float]) -> bool:
@@ -67,7 +67,6 @@ def test_the_ideal_is_in_units_of_the_front() -> None:
     # From the front's best values, 0.5 and 1 ms, in units of 0.4 and 100 ms: distances 1, 1 and (1/4)² + (1/5)².
     entries = [measured(0.5, 101.0), measured(0.1, 1.0), measured(0.4, 21.0)]
     assert goal().ranked(entries)[0] == 2
-    assert [goal(from_front=name).ranked(entries)[0] for name in ("map_at_r", "embed_ms")] == [0, 1]
 
 
 @pytest.mark.parametrize(

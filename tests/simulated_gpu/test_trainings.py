@@ -88,14 +88,6 @@ def test_every_pooling_of_maps(images: StoreSpec, tmp_path: Path, pooling: str) 
     assert_as_on_cpu(spec_of(images, tmp_path, model=ModelConfig(embedding_dim=8, pooling=pooling)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [{"ema": 0.9}, {"cross_batch_memory": 0.5}])
-def test_other_ways_to_train(images: StoreSpec, tmp_path: Path, settings: dict[str, Any]) -> None:
-    loss = "contrastive" if "cross_batch_memory" in settings else "mpa"
-    model = ModelConfig(embedding_dim=8, freeze_bn=True)
-    assert_as_on_cpu(spec_of(images, tmp_path, loss=loss, model=model, training=settings))
-
-
 @pytest.mark.parametrize(("first", "then"), [(GPU, CPU), pytest.param(CPU, GPU, marks=pytest.mark.slow)])
 def test_a_training_resumes_on_the_other_device(
     images: StoreSpec, tmp_path: Path, first: torch.device, then: torch.device

@@ -61,7 +61,7 @@ def trained_apart(spec: TrialSpec, epochs: int) -> Training:
 
 
 def assert_same(training: Training, reference: Training, tolerance: float = 1e-9) -> None:
-    """Assert equal weights, averages, running statistics, memories, optimizer state, learning rates and records."""
+    """Assert equal weights, running statistics, optimizer state, learning rates and records."""
     for module, other in ((training.model, reference.model), (training.loss, reference.loss)):
         torch.testing.assert_close(module.state_dict(), other.state_dict(), rtol=tolerance, atol=tolerance)
         buffers, others = dict(module.named_buffers()), dict(other.named_buffers())
@@ -69,11 +69,6 @@ def assert_same(training: Training, reference: Training, tolerance: float = 1e-9
     torch.testing.assert_close(
         training.optimizer.state_dict(), reference.optimizer.state_dict(), rtol=tolerance, atol=tolerance
     )
-    assert (training.averages is None) == (reference.averages is None)
-    if training.averages is not None and reference.averages is not None:
-        assert training.averages.updates == reference.averages.updates
-        means, others = training.averages.tensors, reference.averages.tensors
-        torch.testing.assert_close(means, others, rtol=tolerance, atol=tolerance)
     assert len(training.records) == len(reference.records)
     for record, other_record in zip(training.records, reference.records):
         for name in ("epoch", "batches", "checkpoint", "used"):

@@ -8,6 +8,7 @@ from support import own_parts
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.mistakes import Mistakes
 from trainables.parts import load_part, plain_name
+from trainables.rules import OneOf
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +63,9 @@ def test_a_table_is_a_mapping_of_its_rows() -> None:
 
 
 def test_an_unknown_name_is_a_sentence() -> None:
-    assert LOSSES.problems("losses", "mpa") == LOSSES.problems("losses", "mylab:Mine") == []
-    (sentence,) = LOSSES.problems("losses", "proxy_anchr")
+    known = OneOf(LOSSES, own=True)
+    assert known.mistakes("losses", "mpa") == known.mistakes("losses", "mylab:Mine") == []
+    (sentence,) = known.mistakes("losses", "proxy_anchr")
     assert sentence.startswith("losses must be one of contrastive, ")
     assert sentence.endswith("it is 'proxy_anchr' (did you mean proxy_anchor?).")
 

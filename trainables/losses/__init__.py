@@ -24,15 +24,13 @@ class LossRow(PartRow):
     """A loss's class, paper, equation, defaults and proxy learning rate.
 
     ``defaults`` are those of the constructor and of the search space (``spaces/losses.py`` gives ranges and sources).
-    ``proxy_lr`` is None for a loss without proxies. ``of_pairs`` is True if it can compare a batch with a memory of
-    earlier ones (``training.cross_batch_memory``).
+    ``proxy_lr`` is None for a loss without proxies.
     """
 
     paper: str
     equation: str
     defaults: Mapping[str, bool | int | float | str | None] = field(default_factory=lambda: MappingProxyType({}))
     proxy_lr: float | None = None
-    of_pairs: bool = False
 
 
 _CENTRES = {"proxies_per_class": 10, "margin": 0.1, "gamma": 0.1, "tau": 0.2}
@@ -44,42 +42,36 @@ _ROWS = {
         paper="Contrastive (Hadsell et al. 2006; Psomas, eq. 2.15)",
         equation="Σ_{i<j} -S_ij if same class, else [S_ij - margin]_+",
         defaults={"margin": 0.5},
-        of_pairs=True,
     ),
     "triplet": LossRow(
         path="trainables.losses.pairs:Triplet",
         paper="Triplet (Schroff et al. 2015; Psomas, eq. 2.17-2.20)",
         equation="Σ_{(a,p,n) mined} [S_an - S_ap + margin]_+",
         defaults={"margin": 0.1, "mining": "semi_hard"},
-        of_pairs=True,
     ),
     "lifted_structure": LossRow(
         path="trainables.losses.pairs:LiftedStructure",
         paper="Lifted structure (Oh Song et al. 2016; Psomas, eq. 2.21)",
         equation="Σ_i [1/α log Σ_{P_i} e^{α(margin-S)} + 1/β log Σ_{N_i} e^{βS}]_+",
         defaults={"margin": 0.5, "mining": "all", "pos_scale": 1.0, "neg_scale": 1.0},
-        of_pairs=True,
     ),
     "npair": LossRow(
         path="trainables.losses.pairs:NPair",
         paper="N-pair (Sohn 2016; Psomas, eq. 2.22)",
         equation="mean_i log(1 + Σ_{P_i,N_i} e^{S_ik-S_ij}) + l2 mean_i ‖x_i‖²",
         defaults={"l2": 0.02},
-        of_pairs=True,
     ),
     "margin": LossRow(
         path="trainables.losses.pairs:Margin",
         paper="Margin (Wu et al. 2017; Psomas, eq. 2.23)",
         equation="Σ [margin + I (D - beta)]_+, I = +1 same class, -1 different",
         defaults={"margin": 0.5, "beta": 1.2, "distance": "euclidean", "mining": "distance_weighted"},
-        of_pairs=True,
     ),
     "multi_similarity": LossRow(
         path="trainables.losses.pairs:MultiSimilarity",
         paper="Multi-Similarity (Wang et al. 2019; Psomas, eq. 2.24)",
         equation="mean_i {1/α log[1 + Σ_{P_i} e^{-α(S-margin)}] + 1/β log[1 + Σ_{N_i} e^{β(S-margin)}]}",
         defaults={"margin": 0.5, "pos_scale": 2.0, "neg_scale": 50.0, "epsilon": 0.1},
-        of_pairs=True,
     ),
     "softmax": LossRow(
         path="trainables.losses.softmax:Softmax",
@@ -167,7 +159,6 @@ _ROWS = {
         paper="Angular (Wang et al. 2017, eq. 7-8)",
         equation="mean_{a,p} log(1 + Σ_N e^{4 tan²(angle) (x_a+x_p)·x_n - 2(1+tan²(angle)) x_a·x_p})",
         defaults={"angle": 45.0, "mining": "all"},
-        of_pairs=True,
     ),
 }
 
@@ -202,16 +193,6 @@ def loss_row(loss: str) -> LossRow:
         paper=getattr(own, "paper", ""),
         equation=getattr(own, "equation", ""),
         proxy_lr=getattr(own, "proxy_lr", None),
-        of_pairs=own.of_pairs,
-    )
-
-
-def memory_refused(loss: str, share: object) -> str:
-    """Return the sentence for a loss that cannot have a ``training.cross_batch_memory`` of ``share``."""
-    able = ", ".join(name for name, row in LOSSES.rows.items() if row.of_pairs)
-    return (
-        f"training.cross_batch_memory is {share}, and {loss} does not compare pairs of images, which is what the "
-        f"memory is for: set it to 0, for this loss in training_by_loss, or choose a loss of pairs ({able})."
     )
 
 

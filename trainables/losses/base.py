@@ -4,12 +4,10 @@ Shapes: B batch, D embedding, C classes, K proxies a class, any trailing shape a
 """
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import nn
@@ -17,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
+from trainables.rules import Bounds
 
 Unit = Literal["pairs", "triplets", "samples"]
 
@@ -54,13 +53,10 @@ class Loss(nn.Module, ABC):
 
     ``most_pairs`` is at least the number of pairs of an anchor and a positive in a batch. A training knows it from the
     labels; where it is None, a loss that mines or sums over such pairs makes the host wait for the device.
-
-    ``of_pairs`` is True if the loss can compare a batch with a memory (:class:`trainables.losses.memory.PairLoss`).
     """
 
     used: Used | None = None
     most_pairs: int | None = None
-    of_pairs: bool = False
 
     def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         """Return the loss of raw embeddings of any floating type and integer labels in [0, C), in any order."""
@@ -280,33 +276,19 @@ def real(
     below: float | None = None,
 ) -> list[str]:
     """Check for a finite number within the bounds; a bool is not a number."""
-    bounds = {"of at least": at_least, "above": above, "of at most": at_most, "below": below}
-    rule = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
-    if isinstance(value, Real) and not isinstance(value, bool):
-        number = float(cast(float, value))
-        if (
-            math.isfinite(number)
-            and (at_least is None or number >= at_least)
-            and (above is None or number > above)
-            and (at_most is None or number <= at_most)
-            and (below is None or number < below)
-        ):
-            return []
-    return [f"{name} must be a finite number{' ' if rule else ''}{rule}, not {value!r}: give one that is."]
+    return Bounds(ge=at_least, gt=above, le=at_most, lt=below).mistakes(name, value)
 
 
 def whole(name: str, value: object, *, at_least: int) -> list[str]:
     """Check for an integer of at least ``at_least``; neither 2.0 nor a bool is one."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= at_least:
-        return []
-    return [f"{name} must be a whole number of at least {at_least}, not {value!r}: give one that is."]
+    return Bounds(ge=at_least, whole=True).mistakes(name, value)
 
 
 def choice(name: str, value: object, options: Collection[object]) -> list[str]:
     """Check for one of ``options``; 1 is not True."""
     if any(type(value) is type(option) and value == option for option in options):
         return []
-    return [f"{name} must be one of {', '.join(map(str, options))}, not {value!r}: name one of these."]
+    return [f"{name} must be one of {', '.join(map(str, options))}; it is {value!r}."]
 
 
 def sizes(num_classes: object, embedding_dim: object) -> list[str]:

@@ -1,12 +1,13 @@
 """Losses over pairs and triplets of a batch; equations and defaults are in their rows of ``LOSSES``.
 
-Each class computes ``over``, the loss of anchors against samples, which are the batch itself or a memory of earlier
-batches (:mod:`trainables.losses.memory`).
+Each class computes ``over``, the loss of each sample of a batch against the others.
 
-Shapes: B batch, D embedding, A anchors, M samples, T triplets, P positive pairs.
+Shapes: B batch, D embedding, T triplets, P positive pairs.
 """
 
 import math
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn.functional import softplus
 
 from trainables.losses.base import (
     REDUCTIONS,
+    Loss,
     Reduction,
     Used,
     choice,
@@ -24,11 +26,48 @@ from trainables.losses.base import (
     masked_sum,
     real,
     reduced,
+    same_and_different,
     sizes,
+    unit,
 )
-from trainables.losses.memory import PairLoss, Pairs
-from trainables.losses.mining import MINERS, informative_pairs, top_k
+from trainables.losses.mining import MINERS, PositivePairs, informative_pairs, positive_pairs, top_k
 from trainables.mistakes import raise_if_any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """The pairs of a batch: cosine similarities, and masks of positives and negatives, which exclude a sample itself.
+
+    ``most`` is at least the number of positive pairs, None if it is not known.
+    """
+
+    similarities_BB: torch.Tensor
+    same_BB: torch.Tensor
+    different_BB: torch.Tensor
+    most: int | None = None
+
+    def once(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return masks with every pair once, for a term that is symmetric."""
+        return self.same_BB.triu(1), self.different_BB.triu(1)
+
+    def positives_once(self) -> PositivePairs:
+        """Return every positive pair once."""
+        return positive_pairs(self.once()[0], None if self.most is None else self.most // 2)
+
+
+class PairLoss(Loss):
+    """Loss of the similarities between the samples of a batch."""
+
+    @abstractmethod
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        """Return the loss of the samples, each compared with its positives and negatives."""
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        unit_BD = unit(embeddings_BD)
+        same_BB, different_BB = same_and_different(labels_B)
+        return self.over(
+            Pairs(similarities_BB=unit_BD @ unit_BD.T, same_BB=same_BB, different_BB=different_BB, most=self.most_pairs)
+        )
 
 
 @declared("contrastive")
@@ -47,11 +86,11 @@ class Contrastive(PairLoss):
         self.margin, self.reduction = margin, reduction
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        same_AM, different_AM = pairs.once()
-        count = (same_AM | different_AM).sum()
+        same_BB, different_BB = pairs.once()
+        count = (same_BB | different_BB).sum()
         self.used = Used("pairs", count)
-        push_AM = torch.where(different_AM, (pairs.similarities_AM - self.margin).relu(), 0)
-        return reduced(torch.where(same_AM, -pairs.similarities_AM, push_AM).sum(), count, self.reduction)
+        push_BB = torch.where(different_BB, (pairs.similarities_BB - self.margin).relu(), 0)
+        return reduced(torch.where(same_BB, -pairs.similarities_BB, push_BB).sum(), count, self.reduction)
 
 
 @declared("triplet")
@@ -80,24 +119,24 @@ class Triplet(PairLoss):
         self._mine = MINERS[mining](embedding_dim)
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        terms_T = self.terms(pairs.similarities_AM, pairs.same_AM, pairs.different_AM, pairs.most)
+        terms_T = self.terms(pairs.similarities_BB, pairs.same_BB, pairs.different_BB, pairs.most)
         assert self.used is not None
         return reduced(terms_T.sum(), self.used.count, self.reduction)
 
     def terms(
         self,
-        similarities_AB: torch.Tensor,
-        same_AB: torch.Tensor,
-        different_AB: torch.Tensor,
+        similarities_BB: torch.Tensor,
+        same_BB: torch.Tensor,
+        different_BB: torch.Tensor,
         most: int | None = None,
     ) -> torch.Tensor:
         """Return the loss of each triplet mined for some anchors, and 0 for what was not mined; set ``used``.
 
         The masks are those of the anchors' positives and negatives, and ``most`` is at least the number of positives.
         """
-        anchor_T, positive_T, negative_T, mined_T = self._mine(similarities_AB.detach(), same_AB, different_AB, most)
+        anchor_T, positive_T, negative_T, mined_T = self._mine(similarities_BB.detach(), same_BB, different_BB, most)
         self.used = Used("triplets", mined_T.sum())
-        terms_T = (similarities_AB[anchor_T, negative_T] - similarities_AB[anchor_T, positive_T] + self.margin).relu()
+        terms_T = (similarities_BB[anchor_T, negative_T] - similarities_BB[anchor_T, positive_T] + self.margin).relu()
         return torch.where(mined_T, terms_T, 0)
 
 
@@ -148,29 +187,29 @@ class Margin(PairLoss):
         return [{"params": [self.beta], "lr": self.beta_lr, "weight_decay": 0.0}]
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        beyond_AM = self._beyond(pairs.similarities_AM)
+        beyond_BB = self._beyond(pairs.similarities_BB)
         if self.mining == "all":
-            same_AM, different_AM = pairs.once()
-            count = (same_AM | different_AM).sum()
+            same_BB, different_BB = pairs.once()
+            count = (same_BB | different_BB).sum()
             self.used = Used("pairs", count)
-            terms_AM = (self.margin + torch.where(same_AM, beyond_AM, -beyond_AM)).relu()
-            return reduced(torch.where(same_AM | different_AM, terms_AM, 0).sum(), count, self.reduction)
+            terms_BB = (self.margin + torch.where(same_BB, beyond_BB, -beyond_BB)).relu()
+            return reduced(torch.where(same_BB | different_BB, terms_BB, 0).sum(), count, self.reduction)
         anchor_T, positive_T, negative_T, mined_T = self._mine(
-            pairs.similarities_AM.detach(), pairs.same_AM, pairs.different_AM, pairs.most
+            pairs.similarities_BB.detach(), pairs.same_BB, pairs.different_BB, pairs.most
         )
         count = mined_T.sum()
         self.used = Used("triplets", count)
-        pull_T = (self.margin + beyond_AM[anchor_T, positive_T]).relu()
-        push_T = (self.margin - beyond_AM[anchor_T, negative_T]).relu()
+        pull_T = (self.margin + beyond_BB[anchor_T, positive_T]).relu()
+        push_T = (self.margin - beyond_BB[anchor_T, negative_T]).relu()
         return reduced(masked_sum(pull_T + push_T, mined_T), 2 * count, self.reduction)
 
-    def _beyond(self, similarities_AM: torch.Tensor) -> torch.Tensor:
+    def _beyond(self, similarities_BB: torch.Tensor) -> torch.Tensor:
         """Return the signed distance of each pair from the boundary, negative inside it."""
         if self.distance == "similarity":
-            return self.beta - similarities_AM
+            return self.beta - similarities_BB
         # for equal embeddings: the root has no gradient at 0, and rounding may be negative
-        floor = torch.finfo(similarities_AM.dtype).eps
-        return (2 - 2 * similarities_AM).clamp(min=floor).sqrt() - self.beta
+        floor = torch.finfo(similarities_BB.dtype).eps
+        return (2 - 2 * similarities_BB).clamp(min=floor).sqrt() - self.beta
 
 
 @declared("npair")
@@ -190,9 +229,9 @@ class NPair(PairLoss):
 
     def over(self, pairs: Pairs) -> torch.Tensor:
         # the double sum is a sum over positives times a sum over negatives
-        positives_A = masked_logsumexp(-pairs.similarities_AM, pairs.same_AM, 1)
-        negatives_A = masked_logsumexp(pairs.similarities_AM, pairs.different_AM, 1)
-        return softplus(positives_A + negatives_A, threshold=40).mean()
+        positives_B = masked_logsumexp(-pairs.similarities_BB, pairs.same_BB, 1)
+        negatives_B = masked_logsumexp(pairs.similarities_BB, pairs.different_BB, 1)
+        return softplus(positives_B + negatives_B, threshold=40).mean()
 
 
 LIFTED_MINING = ("all", "hard")
@@ -239,14 +278,14 @@ class LiftedStructure(PairLoss):
         self.pos_scale, self.neg_scale = pos_scale, neg_scale
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        similarities_AM, same_AM, different_AM = pairs.similarities_AM, pairs.same_AM, pairs.different_AM
+        similarities_BB, same_BB, different_BB = pairs.similarities_BB, pairs.same_BB, pairs.different_BB
         if self.mining == "hard":
-            same_AM, different_AM = informative_pairs(similarities_AM, same_AM, different_AM, EPSILON)
-        both_A1 = same_AM.any(1, keepdim=True) & different_AM.any(1, keepdim=True)
-        self.used = Used("pairs", (both_A1 & (same_AM | different_AM)).sum())
-        pull_A = masked_logsumexp(self.pos_scale * (self.margin - similarities_AM), same_AM, 1) / self.pos_scale
-        push_A = masked_logsumexp(self.neg_scale * similarities_AM, different_AM, 1) / self.neg_scale
-        return reduced((pull_A + push_A).relu().sum(), len(similarities_AM), self.reduction)
+            same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, EPSILON)
+        both_B1 = same_BB.any(1, keepdim=True) & different_BB.any(1, keepdim=True)
+        self.used = Used("pairs", (both_B1 & (same_BB | different_BB)).sum())
+        pull_B = masked_logsumexp(self.pos_scale * (self.margin - similarities_BB), same_BB, 1) / self.pos_scale
+        push_B = masked_logsumexp(self.neg_scale * similarities_BB, different_BB, 1) / self.neg_scale
+        return reduced((pull_B + push_B).relu().sum(), len(similarities_BB), self.reduction)
 
 
 @declared("multi_similarity")
@@ -280,14 +319,14 @@ class MultiSimilarity(PairLoss):
         self.margin, self.pos_scale, self.neg_scale, self.epsilon = margin, pos_scale, neg_scale, epsilon
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        same_AM, different_AM = pairs.same_AM, pairs.different_AM
+        same_BB, different_BB = pairs.same_BB, pairs.different_BB
         if self.epsilon is not None:
-            same_AM, different_AM = informative_pairs(pairs.similarities_AM, same_AM, different_AM, self.epsilon)
-        self.used = Used("pairs", (same_AM | different_AM).sum())
-        above_AM = pairs.similarities_AM - self.margin
-        pull_A = log1p_sum_exp((-self.pos_scale * above_AM).masked_fill(~same_AM, -torch.inf), 1)
-        push_A = log1p_sum_exp((self.neg_scale * above_AM).masked_fill(~different_AM, -torch.inf), 1)
-        return (pull_A / self.pos_scale + push_A / self.neg_scale).mean()
+            same_BB, different_BB = informative_pairs(pairs.similarities_BB, same_BB, different_BB, self.epsilon)
+        self.used = Used("pairs", (same_BB | different_BB).sum())
+        above_BB = pairs.similarities_BB - self.margin
+        pull_B = log1p_sum_exp((-self.pos_scale * above_BB).masked_fill(~same_BB, -torch.inf), 1)
+        push_B = log1p_sum_exp((self.neg_scale * above_BB).masked_fill(~different_BB, -torch.inf), 1)
+        return (pull_B / self.pos_scale + push_B / self.neg_scale).mean()
 
 
 ANGULAR_MINING = ("all", "top_k")
@@ -313,18 +352,18 @@ class Angular(PairLoss):
         self.angle, self.mining = angle, mining
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        different_AM = pairs.different_AM
+        different_BB = pairs.different_BB
         if self.mining == "top_k":
             anchor_P, positive_P, negative_P, some_P = top_k(
-                pairs.similarities_AM.detach(), pairs.same_AM, different_AM
+                pairs.similarities_BB.detach(), pairs.same_BB, different_BB
             )
-            different_AM = torch.zeros_like(different_AM).index_put((anchor_P, negative_P), some_P)
+            different_BB = torch.zeros_like(different_BB).index_put((anchor_P, negative_P), some_P)
             self.used = Used("pairs", some_P.sum())
         else:  # each pair once: the term is symmetric
             anchor_P, positive_P, some_P = pairs.positives_once()
         square = math.tan(math.radians(self.angle)) ** 2
-        both_PM = pairs.similarities_AM.index_select(0, anchor_P) + pairs.of_samples(positive_P)
-        pair_P1 = pairs.similarities_AM[anchor_P, positive_P][:, None]
-        logits_PM = 4 * square * both_PM - 2 * (1 + square) * pair_P1
-        terms_P = log1p_sum_exp(logits_PM.masked_fill(~different_AM[anchor_P], -torch.inf), 1)
+        both_PB = pairs.similarities_BB.index_select(0, anchor_P) + pairs.similarities_BB.index_select(0, positive_P)
+        pair_P1 = pairs.similarities_BB[anchor_P, positive_P][:, None]
+        logits_PB = 4 * square * both_PB - 2 * (1 + square) * pair_P1
+        terms_P = log1p_sum_exp(logits_PB.masked_fill(~different_BB[anchor_P], -torch.inf), 1)
         return reduced(masked_sum(terms_P, some_P), some_P.sum(), "mean")

@@ -1,10 +1,10 @@
 """The model section of a search file; pooling and the embedding layer's initialisation by name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from trainables.mistakes import raise_if_any, suggestion
+from trainables.mistakes import raise_if_any
 from trainables.models.backbones import (
     BACKBONES,
     Backbone,
@@ -14,6 +14,7 @@ from trainables.models.backbones import (
     on_features,
 )
 from trainables.parts import PartRow, PartTable, is_own
+from trainables.rules import Bounds, OneOf, rule_mistakes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -93,6 +94,9 @@ def no_imagenet_weights(backbone: str) -> str:
     )
 
 
+Width = Bounds(ge=1, le=MOST_DIMENSIONS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The ``model`` section of a search file: one embedding network.
@@ -109,89 +113,59 @@ class ModelConfig:
     """The weights that training begins with: null (random), `imagenet`, or a file (`.safetensors`, or a state dict of
     `torch.save`). Nothing is downloaded. Example: imagenet.
     """
-    embedding_dim: int | None = 64
-    """The numbers of an embedding; null: as many as features. Range: at least 1, at most 65536."""
-    pooling: str = "avg"
+    embedding_dim: Annotated[int | None, Width] = 64
+    """The numbers of an embedding; null: as many as features."""
+    pooling: Annotated[str, OneOf(POOLING)] = "avg"
     """The pooling of the backbone's maps: `avg`, `max`, `avg_max` (their sum), `gem` or `gem_learned`; or of a
     transformer's tokens: `cls`, `mean` over the patches, or `cls_mean`, one after the other (twice the features). For a
     transformer `avg` is the network's own pooling.
     """
-    freeze: str | tuple[str, ...] | None = None
+    freeze: Annotated[str | tuple[str, ...] | None, OneOf((BACKBONE,), ("a list", "null"))] = None
     """`backbone` trains only the layers behind it, on features that are computed once; a list such as `["conv1*",
     "layer[12].*"]` freezes the parameters of matching names with the running statistics of their layers; null trains
     everything. Example: backbone.
     """
-    freeze_bn: bool | str = False
+    freeze_bn: Annotated[bool | str, OneOf((STATISTICS,), ("true", "false"))] = False
     """True freezes the backbone's batch normalisation; `statistics` only the running means and variances, while weights
     and biases learn; false trains with each batch's statistics.
     """
     layer_norm: bool = False
     """True normalises the pooled features."""
-    head: str = "linear"
+    head: Annotated[str, OneOf(HEADS)] = "linear"
     """The layers from features to embeddings: one `linear` layer; an `mlp` with hidden layers of `head_widths`, each
     with layer normalisation, ReLU and `head_dropout`; `residual`, a bottleneck of `head_widths` that is added to the
     features and is zero at the start; `none`, the features themselves.
     """
-    head_widths: tuple[int, ...] = (512,)
-    """The widths of the hidden layers. Range: whole numbers between 1 and 65536. Example: [512]."""
-    head_dropout: float = 0.0
-    """The dropout in the hidden layers. Range: at least 0, less than 1."""
-    head_init: str = "kaiming_normal"
+    head_widths: Annotated[tuple[int, ...], Width] = (512,)
+    """The widths of the hidden layers. Example: [512]."""
+    head_dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.0
+    """The dropout in the hidden layers."""
+    head_init: Annotated[str, OneOf(HEAD_INIT)] = "kaiming_normal"
     """The initial weights of the embedding layer from F features to D numbers: `kaiming_normal`, N(0, 2/D) as in
     Proxy-Anchor's code; `linear`, PyTorch's uniform ±1/√F as in PNP's; `truncated_normal`, N(0, 0.001²) within ±0.002
     as in that of Sampling Wisely.
     """
 
     def __post_init__(self) -> None:
-        sentences = backbone_problems(self.backbone)
+        sentences = [*backbone_problems(self.backbone), *rule_mistakes(self, "model.")]
         row = BACKBONES.get(self.backbone)
         if self.weights == IMAGENET and row is not None and row.imagenet is None:
             sentences.append(no_imagenet_weights(self.backbone))
         known = features_backbone("1") if on_features(self.backbone) else row
         if self.pooling in POOLING and known is not None:
             sentences += pooling_problems(self.pooling, self.backbone, known)
-        if self.pooling not in POOLING:
-            sentences.append(_not_one_of("pooling", self.pooling, POOLING))
-        if self.head_init not in HEAD_INIT:
-            sentences.append(_not_one_of("head_init", self.head_init, HEAD_INIT))
-        if self.freeze_bn not in (False, STATISTICS, True):
-            sentences.append(f"model.freeze_bn must be false, statistics or true; it is {self.freeze_bn!r}.")
-        if self.embedding_dim is not None and not _is_width(self.embedding_dim):
-            sentences.append(
-                f"model.embedding_dim must be a whole number between 1 and {MOST_DIMENSIONS}, or null for the "
-                f"backbone's; it is {self.embedding_dim!r}."
-            )
-        sentences += self._head_mistakes()
-        sentences += self._freeze_mistakes()
-        raise_if_any(sentences)
-
-    def _head_mistakes(self) -> list[str]:
-        sentences = []
-        if self.head not in HEADS:
-            sentences.append(_not_one_of("head", self.head, HEADS))
-        if not self.head_widths or not all(map(_is_width, self.head_widths)):
-            sentences.append(
-                f"model.head_widths must be whole numbers between 1 and {MOST_DIMENSIONS}, at least one; they are "
-                f"{list(self.head_widths)}."
-            )
-        if not 0 <= self.head_dropout < 1:
-            sentences.append(f"model.head_dropout must be in [0, 1); it is {self.head_dropout!r}.")
+        if not self.head_widths:
+            sentences.append("model.head_widths must have at least one entry; it is [].")
         if self.head == "none" and self.embedding_dim is not None:
             sentences.append(
                 f"model.head is none, which keeps the features, and model.embedding_dim is {self.embedding_dim}; set "
                 "embedding_dim to null, or head to linear."
             )
-        return sentences
+        sentences += self._freeze_mistakes()
+        raise_if_any(sentences)
 
     def _freeze_mistakes(self) -> list[str]:
-        if self.freeze is None:
-            return []
-        if isinstance(self.freeze, str) and self.freeze != BACKBONE:
-            return [
-                f"model.freeze must be null, {BACKBONE} or a list of patterns of parameter names, such as [layer1.*]; "
-                f"it is {self.freeze!r}{suggestion(self.freeze, [BACKBONE])}."
-            ]
-        if not self.freeze:
+        if self.freeze == ():
             return ["model.freeze is an empty list; give patterns of parameter names, or null."]
         if not self.is_frozen:
             return []
@@ -232,11 +206,3 @@ class ModelConfig:
     def dimensions(self) -> int:
         """The number of dimensions of an embedding; without ``embedding_dim`` the backbone is looked up."""
         return self.features if self.embedding_dim is None else self.embedding_dim
-
-
-def _not_one_of(key: str, value: str, known: Iterable[str]) -> str:
-    return f"model.{key} must be one of {', '.join(known)}; it is {value!r}{suggestion(value, known)}."
-
-
-def _is_width(value: object) -> bool:
-    return type(value) is int and 1 <= value <= MOST_DIMENSIONS

@@ -18,17 +18,14 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, training_half
-from trainables.inference.model_files import FROZEN, EmbedderSpec, frozen_backbone, read_network
-from trainables.losses import LOSSES, Loss, loss_row, memory_refused
+from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_backbone, read_network
+from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
-from trainables.losses.memory import Memory, PairLoss
 from trainables.losses.mining import most_pairs
-from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.storage import AnyPath, StorageFailure, cause_of
-from trainables.training.averages import Averages, kept_tensors
 from trainables.training.config import OPTIMIZERS, parameter_group
 from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
@@ -82,8 +79,6 @@ class Training(EpochTraining):
         self.optimizer = self._make_optimizer()
         self._base_rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
 
-        self.averages = Averages(self.model, self.loss, self._config.ema) if self._config.ema else None
-
         self._resume()
 
     def _learning_network(self) -> nn.Module:
@@ -98,22 +93,11 @@ class Training(EpochTraining):
         return cast(nn.Module, torch.compile(self.model, mode=self._config.compile, dynamic=False))
 
     def _make_loss(self) -> Loss:
-        loss = LOSSES[self.spec.loss](
+        return LOSSES[self.spec.loss](
             num_classes=math.ceil(len(self.spec.train_classes) / self.spec.merge),
             embedding_dim=self.spec.model.dimensions,
             **self.spec.hyperparameters,
         )
-        if share := self._config.cross_batch_memory:
-            if not isinstance(loss, PairLoss):
-                raise Mistakes(memory_refused(self.spec.loss, share))
-            size = max(self._config.batch_size, round(share * len(self.train_view)))
-            loss.memory = Memory(size, self.spec.model.dimensions)
-        return loss
-
-    @property
-    def _memory(self) -> Memory | None:
-        """The loss's memory of earlier batches, if it has one."""
-        return self.loss.memory if isinstance(self.loss, PairLoss) else None
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self._config
@@ -133,11 +117,6 @@ class Training(EpochTraining):
         self.model.load_state_dict(state["model"])
         self.loss.load_state_dict(state["loss"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if self._memory is not None:
-            for name, buffer in self._memory.named_buffers():
-                buffer.copy_(state["memory"][name])
-        if self.averages is not None:
-            self.averages.load(state["averages"], updates=sum(record["batches"] for record in self.records))
         logger.info("Resuming after epoch %d.", len(self.records))
 
     def run_epoch(self) -> EpochRecord:
@@ -183,13 +162,11 @@ class Training(EpochTraining):
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.
 
-        The backbone learns, and the loss has a memory, after their warm-up epochs only. A waiting backbone normalises
-        by the statistics of the batch and updates the running ones, unless ``model.freeze_bn`` freezes them.
+        The backbone learns after its warm-up epochs only. Meanwhile it normalises by the statistics of the batch and
+        updates the running ones, unless ``model.freeze_bn`` freezes them.
         """
         self.model.train()
         self.loss.train()
-        if self._memory is not None:
-            self._memory.active = epoch > self._config.memory_warmup_epochs
         for parameter in self._backbone:
             parameter.requires_grad_(epoch > self._config.warmup_epochs)
 
@@ -217,8 +194,6 @@ class Training(EpochTraining):
         if self._config.clip_grad is not None:
             nn.utils.clip_grad_value_((*self.model.parameters(), *self.loss.parameters()), self._config.clip_grad)
         self.optimizer.step()
-        if self.averages is not None:
-            self.averages.update()
         return loss.detach()
 
     def _validate(self) -> Validated:
@@ -238,7 +213,7 @@ class Training(EpochTraining):
         config = self._config
         with deterministic(self.device, config.deterministic):
             return embed(
-                self.model if self.averages is None else self.averages.network, view, config.frame,
+                self.model, view, config.frame,
                 batch_size=config.embedding_batch, device=self.device, precision=config.precision,
             )  # fmt: skip
 
@@ -247,7 +222,8 @@ class Training(EpochTraining):
         weights = {"model": self.model.state_dict(), "loss": self.loss.state_dict()}
         best, description = None, None
         if self._is_best(record):
-            best = kept_tensors(weights["model"], weights["loss"]) if self.averages is None else self.averages.tensors
+            of_loss = {f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}
+            best = {**weights["model"], **of_loss}
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {
@@ -255,10 +231,6 @@ class Training(EpochTraining):
             "optimizer": self.optimizer.state_dict(),
             **self._progress,
         }
-        if self.averages is not None:
-            last["averages"] = self.averages.tensors
-        if self._memory is not None:
-            last["memory"] = dict(self._memory.named_buffers())
         self._checkpoints.save(last, best, description)
 
     # The test.

@@ -14,7 +14,6 @@ from search.plan.plan import search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
 from spaces.space import MODEL, TRAINING, steps
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.losses import loss_row, memory_refused
 from trainables.metrics.table import name_conflicts, own_metric
 from trainables.mistakes import raise_if_any, suggestion
 from trainables.models import ModelConfig
@@ -50,33 +49,6 @@ def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str],
     network = config.model.backbone
     if is_own(network) and network.partition(":")[0] not in LIBRARIES:
         yield "model.backbone", network, backbone
-
-
-MEMORY = ("cross_batch_memory", "memory_warmup_epochs")
-"""The settings of the memory, which is for losses of pairs."""
-
-
-def check_memory(found: Findings, config: SearchConfig) -> None:
-    """Check that the losses for which a memory of earlier batches is set compare pairs."""
-    keys = ("losses", "trainable", "training.cross_batch_memory", "training_by_loss", "space")
-    found.add(_memory_mistakes(config), *keys)
-
-
-def _memory_mistakes(config: SearchConfig) -> Iterator[str]:
-    if config.trainable is not None:
-        return
-    rows = {loss.name: loss_row(loss.key) for loss in config.losses}
-    for name, row in rows.items():
-        share = config.training_of(name).cross_batch_memory
-        if share and not row.of_pairs:
-            yield memory_refused(name, share)
-    wished = config.space.get(TRAINING)
-    asked = [name for name in MEMORY if name in wished] if isinstance(wished, Mapping) else []
-    if asked and not any(row.of_pairs for row in rows.values()):
-        yield (
-            f"space.{TRAINING}.{asked[0]}: none of the search's losses ({', '.join(rows)}) compares pairs of images, "
-            "which is what the memory is for; remove it."
-        )
 
 
 def check_compiler(found: Findings, config: SearchConfig) -> None:
@@ -160,7 +132,7 @@ def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
     sections = (TRAINING, f"training_by_loss.{loss}")
 
     def is_reliable(name: str) -> bool:
-        keys = (name, "epochs") if name in ("warmup_epochs", *MEMORY) else (name,)
+        keys = (name, "epochs") if name == "warmup_epochs" else (name,)
         return not any(found.left_out.touched(f"{section}.{key}") for section in sections for key in keys)
 
     return {name: wish for name, wish in wishes.items() if is_reliable(name)}

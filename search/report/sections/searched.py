@@ -149,7 +149,7 @@ def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> Searched
         rungs=pruner.rungs,
         milestones=pruner.milestones,
         trials=tuple(trial for trial in stored.trials(loss) if trial.state != TrialState.WAITING),
-        goal=Goal.of(stored.config["search"], stored.config["selection"]),
+        goal=Goal.of(stored.config["search"]),
     )
 
 

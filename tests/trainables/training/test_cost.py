@@ -70,7 +70,7 @@ def test_the_step_of_a_fine_tuning_is_that_of_its_last_epochs(
         return step(training, images, labels_B)
 
     monkeypatch.setattr(Training, "step", watched)
-    settings = {"warmup_epochs": 1, "ema": 0.9}
+    settings = {"warmup_epochs": 1}
     spec = replace(whole, training=replace(whole.training, **settings), validation_classes=())
     images = Images(train=(12,) * 8, validation=(12,) * 2)
     (found,) = measured_costs([spec], images, threads=1, gpu=False, seconds=0)

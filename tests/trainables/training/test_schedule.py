@@ -68,7 +68,7 @@ def test_rates_by_epochs_are_torch_s_to_the_last_bit(name: str) -> None:
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"decay": "exponential"}, "schedule.decay must be null or one of cosine, linear; it is 'exponential'."),
+    ({"decay": "exponential"}, "schedule.decay must be one of cosine, linear, null; it is 'exponential'."),
     ({"decay": "cosine", "step": 2}, "schedule.decay is cosine, and schedule.step or schedule.milestones change"),
 ]
 

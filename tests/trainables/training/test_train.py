@@ -14,7 +14,6 @@ from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import training_half
 from trainables.inference.model_files import read_network, read_tensors
 from trainables.losses import LOSSES
-from trainables.losses.memory import PairLoss
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
@@ -306,39 +305,3 @@ def test_wrong_settings_come_all_at_once() -> None:
     with pytest.raises(Mistakes) as caught:
         TrainingConfig(epochs=0, lr=-1, sampler="x", warmup_epochs=9)
     assert len(caught.value.sentences) == 4
-
-
-def test_a_training_resumes_with_its_memory(spec: TrialSpec, tmp_path: Path) -> None:
-    """The memory begins after its warm-up, is not in the model's file, and survives the end of the process."""
-    spec = trained(spec, cross_batch_memory=0.7, memory_warmup_epochs=1)
-    spec = replace(spec, loss="triplet", hyperparameters={"mining": "distance_weighted"})
-    whole = Training(replace(spec, directory=str(tmp_path / "whole")), CPU)
-    while not whole.finished:
-        whole.run_epoch()
-    for _ in range(4):
-        one_epoch(spec)
-    resumed = Training(spec, CPU)
-    assert without_times(resumed.records) == without_times(whole.records)
-    assert isinstance(whole.loss, PairLoss)
-    assert isinstance(resumed.loss, PairLoss)
-    assert whole.loss.memory is not None
-    assert resumed.loss.memory is not None
-    assert len(whole.loss.memory.labels_M) == round(0.7 * len(whole.train_view))
-    assert whole.loss.memory.labels_M.min() >= 0
-    for name, buffer in whole.loss.memory.named_buffers():
-        assert torch.equal(buffer, dict(resumed.loss.memory.named_buffers())[name])
-    kept = [record["checkpoint"] for record in resumed.records if record["checkpoint"]]
-    assert not [name for name in read_tensors(Path(spec.directory) / str(kept[-1])) if "memory" in name]
-
-
-def test_a_memory_begins_after_its_warm_up(spec: TrialSpec) -> None:
-    spec = replace(spec, loss="contrastive", hyperparameters={})
-    without = without_times(list(train(replace(spec, directory=f"{spec.directory}-without"))))
-    records = without_times(list(train(trained(spec, cross_batch_memory=1.0, memory_warmup_epochs=2))))
-    assert records[:2] == without[:2]
-    assert all(record["used"]["pairs"] > other["used"]["pairs"] for record, other in zip(records[2:], without[2:]))
-
-
-def test_a_memory_needs_a_loss_of_pairs(spec: TrialSpec) -> None:
-    with pytest.raises(Mistakes, match=r"cross_batch_memory is 0\.5, and mpa does not compare pairs of images"):
-        Training(trained(spec, cross_batch_memory=0.5), CPU)

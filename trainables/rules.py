@@ -1,0 +1,136 @@
+"""Rules of settings, declared once in their types: ``epochs: Annotated[int, Bounds(ge=1)]``.
+
+:func:`rule_mistakes` checks a dataclass; pydantic checks the same rules in a search file; :mod:`search.config.keys`
+prints them.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from numbers import Integral, Real
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from trainables.mistakes import raise_if_any, suggestion
+from trainables.parts import is_own
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """A rule for the values of a type."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The rule in words, after "must be"."""
+
+    @abstractmethod
+    def _holds(self, value: Any) -> bool:
+        """Return True if the rule allows ``value``."""
+
+    def _hint(self, value: Any) -> str:
+        return ""
+
+    def mistakes(self, key: str, value: Any) -> list[str]:
+        """Return a sentence if ``value``, that of ``key``, breaks the rule."""
+        if self._holds(value):
+            return []
+        shown = repr(list(value) if isinstance(value, tuple) else value).removesuffix(".0")
+        each = "each " * isinstance(value, tuple)
+        return [f"{key} {each}must be {self.text}; it is {shown}{self._hint(value)}.".lstrip()]
+
+    def checked(self, value: Any) -> Any:
+        """Return ``value``; raise :class:`Mistakes` if it breaks the rule. The type says whether it may be null."""
+        if value is not None:
+            raise_if_any(self.mistakes("", value))
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the schema by which pydantic, which calls this, checks the rule after the type."""
+        check = {"type": "no-info", "function": self.checked}
+        return {"type": "function-after", "function": check, "schema": handler(source)}
+
+
+@dataclass(frozen=True)
+class Bounds(Rule):
+    """Bounds of a finite number, or of each number in a list, named as in pydantic; a bool is not a number."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    whole: bool = False
+
+    @property
+    def text(self) -> str:
+        """The bounds in words."""
+        bounds = {"at least": self.ge, "more than": self.gt, "at most": self.le, "less than": self.lt}
+        given = [f"{words} {bound}" for words, bound in bounds.items() if bound is not None]
+        return ", ".join(["a whole number"] * self.whole + given) or "a finite number"
+
+    def _holds(self, value: Any) -> bool:
+        if isinstance(value, tuple):
+            return all(map(self._holds, value))
+        is_number = isinstance(value, Integral if self.whole else Real) and not isinstance(value, bool)
+        return (
+            is_number
+            and math.isfinite(value)
+            and (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+        )
+
+
+@dataclass(frozen=True)
+class OneOf(Rule):
+    """The names of a table or list; ``others`` are allowed values in words that are not text.
+
+    With ``own`` an import path is allowed, too.
+    """
+
+    names: Iterable[str]
+    others: tuple[str, ...] = ()
+    own: bool = False
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names, and the other values in words."""
+        return (*self.names, *self.others)
+
+    @property
+    def text(self) -> str:
+        """The choices in words."""
+        own = ", or the import path of your own, such as mylab.parts:Mine" * self.own
+        return f"one of {', '.join(self.choices)}{own}"
+
+    def _holds(self, value: Any) -> bool:
+        return not isinstance(value, str) or value in self.names or (self.own and is_own(value))
+
+    def _hint(self, value: Any) -> str:
+        return suggestion(value, self.names)
+
+
+def rules_of(annotation: Any) -> tuple[Rule, ...]:
+    """Return the rules that a type declares."""
+    found = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return tuple(rule for rule in found if isinstance(rule, Rule))
+
+
+def rule_mistakes(settings: Any, above: str = "") -> list[str]:
+    """Return a sentence for each rule that a field of the dataclass ``settings`` breaks; ``above`` precedes its key."""
+    found = []
+    for name, annotation in _annotations(settings.__class__).items():
+        value = getattr(settings, name)
+        for rule in rules_of(annotation) if value is not None else ():
+            of_type = get_args(annotation)[0]
+            if isinstance(rule, Bounds) and float not in (of_type, *get_args(of_type)):
+                rule = replace(rule, whole=True)
+            found += rule.mistakes(f"{above}{name}", value)
+    return found
+
+
+@cache
+def _annotations(target: Any) -> dict[str, Any]:
+    return get_type_hints(target, include_extras=True)
