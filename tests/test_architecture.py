@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "driver": {
         "doctor", "enqueue", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
-        "start_up", "submission", "synchronise", "verify.records", "verify.verify",
+        "start_up", "submission", "synchronise", "verify.comparison", "verify.retraining", "verify.verify",
     },
     "campaigns": set(),
     "cli": set(),

@@ -125,7 +125,7 @@ def _candidate(search: OpenedSearch) -> _Candidate:
         search=search,
         selection=selection,
         models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
-        results=[*_recorded(plan.folder).values()],
+        results=[*recorded_openings(plan.folder).values()],
     )
 
 
@@ -149,7 +149,7 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
     folder = search.plan.folder
     again = f"or open the test classes again with `holdout test {search.name} --again REASON`."
     openings = Ledger(folder.openings).of_selection(selection.digest)
-    answered = {*_recorded(folder)}
+    answered = {*recorded_openings(folder)}
     pending = [entry for entry in openings if selection.digest not in entry.scores and entry.id not in answered]
     trained = trained_digests(search, selection)
     for opening in pending:
@@ -170,7 +170,7 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
     return None
 
 
-def _recorded(folder: RunFolder) -> dict[str, dict[str, Any]]:
+def recorded_openings(folder: RunFolder) -> dict[str, dict[str, Any]]:
     """Return the records of the openings in ``test.json``, by id."""
     records = read_json(folder.test)["openings"] if folder.test.exists() else []
     return {record["id"]: record for record in records}
@@ -291,7 +291,7 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
 
 def catch_up(folder: RunFolder) -> None:
     """Write what a killed driver left out of the ledgers: lines of one of them, and that a search has its scores."""
-    ledger, recorded = Ledger(folder.openings), _recorded(folder)
+    ledger, recorded = Ledger(folder.openings), recorded_openings(folder)
     if folder.openings.exists() or recorded:
         ledger.catch_up()
     if recorded and folder.selection.exists():

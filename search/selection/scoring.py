@@ -292,6 +292,18 @@ def test_metrics(
     return parts, metrics
 
 
+def kept_metrics(
+    kept: Mapping[str, torch.Tensor], class_names: Sequence[str], dataset: Dataset, names: Sequence[str]
+) -> dict[str, float]:
+    """Return the metrics that follow from the parts of :func:`test_metrics`, which were stored with the ``labels``."""
+    metrics: dict[str, float] = {}
+    for subset, of_subset in by_subset(names).items():
+        of_N = images_of(subset, kept["labels"], class_names, dataset.test_subsets())
+        values = from_parts(gathered_parts(kept, subset, of_N), kept["labels"][of_N], of_subset)
+        metrics |= {subset_name(name, subset): value for name, value in values.items()}
+    return metrics
+
+
 def _scored(
     entry: Mapping[str, Any],
     embeddings_ND: torch.Tensor,
