@@ -170,6 +170,17 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
     return None
 
 
+def scored_as(loss: str, trial: FrozenTrial) -> dict[str, Any]:
+    """Return what identifies the model of a final training of ``loss`` in ``test.json``."""
+    return {
+        "loss": loss,
+        "source_trial": trial.user_attrs["source_trial"],
+        "seed": trial.user_attrs["seed"],
+        "fold": trial.user_attrs.get("fold"),
+        "per_image": f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
+    }
+
+
 def recorded_openings(folder: RunFolder) -> dict[str, dict[str, Any]]:
     """Return the records of the openings in ``test.json``, by id."""
     records = read_json(folder.test)["openings"] if folder.test.exists() else []
@@ -232,16 +243,12 @@ def _score_held(
         logger.warning("%s: %s.", plan.config.name, known)
     scorings: list[AnyScoring] = [
         Scoring(
-            loss=loss,
-            source_trial=trial.user_attrs["source_trial"],
-            seed=trial.user_attrs["seed"],
-            fold=trial.user_attrs.get("fold"),
+            **scored_as(loss, trial),
             spec=spec,
             checkpoint=checkpoint,
             images=images,
             metrics=candidate.selection.test_metrics,
             gallery=test_gallery(plan),
-            per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             gpu=plan.config.resources.gpus_per_trial > 0,
         )
         for loss, trial, spec, checkpoint in candidate.models

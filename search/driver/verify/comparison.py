@@ -32,28 +32,22 @@ def check(what: str, problems: Iterable[str]) -> Check:
 
 
 def differing(
-    what: str, stored: Any, recomputed: Any, same: Callable[[float, float], bool] = operator.eq, at: str = ""
+    what: str, stored: Any, recomputed: Any, same: Callable[[float, Any], bool] = operator.eq
 ) -> Iterator[str]:
-    """Yield a sentence for each place at which two records differ.
-
-    Args:
-        what: the name of the record.
-        stored: the stored record, of JSON types.
-        recomputed: the recomputed one.
-        same: compares two floats.
-        at: the path to both in the record.
-    """
+    """Yield a sentence for each place at which two records differ, with the path to it; ``same`` compares floats."""
     if isinstance(stored, Mapping) and isinstance(recomputed, Mapping):
         for key in dict.fromkeys((*stored, *recomputed)):
             pair = stored.get(key, ABSENT), recomputed.get(key, ABSENT)
-            yield from differing(what, *pair, same, f"{at}.{key}".lstrip("."))
+            yield from differing(_at(what, key), *pair, same)
     elif _is_list(stored) and _is_list(recomputed) and len(stored) == len(recomputed):
         for position, pair in enumerate(zip(stored, recomputed, strict=True)):
-            yield from differing(what, *pair, same, f"{at}.{position}".lstrip("."))
-    elif isinstance(stored, float) and isinstance(recomputed, float) and same(stored, recomputed):
-        return
-    elif stored != recomputed:  # including lists of different lengths
-        yield f"{what} {at}".rstrip() + f": {_shown(stored)} is stored, {_shown(recomputed)} recomputed."
+            yield from differing(_at(what, position), *pair, same)
+    elif stored != recomputed and not (isinstance(stored, float) and same(stored, recomputed)):
+        yield f"{what}: {_shown(stored)} is stored, {_shown(recomputed)} recomputed."
+
+
+def _at(what: str, key: object) -> str:
+    return f"{what}{key}" if what.endswith(" ") else f"{what}.{key}"
 
 
 def _is_list(value: Any) -> bool:
@@ -68,4 +62,4 @@ def _shown(value: Any) -> str:
 def file_problems(path: AnyPath, recomputed: Any) -> Iterator[str]:
     """Compare the JSON file at ``path`` with its ``recomputed`` content."""
     stored = read_json(path) if path.is_file() else ABSENT
-    yield from differing(path.name, stored, json.loads(json.dumps(recomputed)))
+    yield from differing(f"{path} ", stored, json.loads(json.dumps(recomputed)))

@@ -12,7 +12,7 @@ from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
 from search.stages import Stage, study_name
-from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_reports, stored_trials
+from search.study import QueuedStage, StorageCopy, Tally, pruning_sentence, stored_reports, stored_trials
 from search.trials import epochs_of, params_of, record_key, record_keys, whole_training
 from spaces.space import Params, lies_within
 from trainables.data.marks import GALLERY
@@ -27,9 +27,11 @@ Prunings = Mapping[tuple[int, int], str]
 """The reasons for pruning, by trial number and step."""
 
 
-def losses_in(search: OpenedSearch, stage: Stage) -> tuple[str, ...]:
-    """Return the losses that have a study in ``stage``."""
-    return (search.config.noise_loss,) if stage is Stage.NOISE else search.config.loss_names
+def studies_in(search: OpenedSearch) -> list[tuple[Stage, str]]:
+    """Return the stages and losses of all studies that the search may have."""
+    config = search.config
+    noise = [(Stage.NOISE, config.noise_loss)] if Stage.NOISE in config.stages else []
+    return noise + [(stage, loss) for stage in Stage if stage is not Stage.NOISE for loss in config.loss_names]
 
 
 def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:
@@ -37,15 +39,12 @@ def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:
     return OpenedSearch(plan=search.plan, storage=StorageCopy(search.storage.database.engine, without=names))
 
 
-def check_studies(search: OpenedSearch, stage: Stage) -> Iterator[Check]:
-    """Check every study of ``stage``: its attributes, and what follows of each trial from its params and epochs."""
-    for loss in losses_in(search, stage):
+def check_studies(search: OpenedSearch) -> Iterator[Check]:
+    """Check every study: its attributes, and what follows of each trial from its params and epochs."""
+    for stage, loss in studies_in(search):
         name = study_name(search.name, loss, stage)
         trials = stored_trials(search.storage.database.engine, name)
-        ended, pruned = (
-            sum(trial.state in states for trial in trials)
-            for states in ((TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL), (TrialState.PRUNED,))
-        )
+        ended, pruned = sum(trial.state.is_finished() for trial in trials), Tally.of(trials).states[TrialState.PRUNED]
         counts = "" if ended == len(trials) else f" ({ended} ended)"
         prunings = f", {pruned or 'no'} pruning{'s' * (pruned != 1)}" if stage is Stage.SEARCH else ""
         what = f"{name}: {counted(len(trials), 'trial')}{counts}, their seeds, epochs and values{prunings}"
@@ -185,7 +184,8 @@ def _interrupted(search: OpenedSearch, trial: FrozenTrial, step: int) -> bool:
 
 def check_enqueued(search: OpenedSearch, stage: Stage, queue: Callable[[OpenedSearch], QueuedStage]) -> Iterator[Check]:
     """Check that the studies of ``stage`` have the trials that ``queue`` enqueues, if the stage has begun."""
-    stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in losses_in(search, stage)}
+    losses = [loss for of_stage, loss in studies_in(search) if of_stage is stage]
+    stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in losses}
     for queued in queue(without(search, stored)).studies if any(stored.values()) else ():
         name, wanted = queued.study.name, queued.study.trials()
         what = f"{name}: {counted(len(wanted), 'trial')}, as they follow from the stage before"

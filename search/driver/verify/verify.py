@@ -14,7 +14,7 @@ from search.driver.stages import confirm_stage, final_stage, noise_stage, select
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.digests import check_digests, check_ledger, file_digest, stored_selection
 from search.driver.verify.scores import check_scores, decoded_anew
-from search.driver.verify.studies import check_enqueued, check_studies, losses_in
+from search.driver.verify.studies import check_enqueued, check_studies, studies_in
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan, training_of
 from search.plan.runs import RunFolder, campaign_of, stored_config
@@ -28,20 +28,8 @@ from search.study import StorageCopy
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, STORAGE, check_addresses, check_code, own_code, trusts_code
 from trainables.files import as_path, is_draft, read_json
-from trainables.inference.model_files import (
-    CARD,
-    DESCRIPTION,
-    LOSS,
-    description_of,
-    frozen_backbone,
-    is_whole,
-    parsed_tensors,
-    write_model,
-)
+from trainables.inference import model_files
 from trainables.mistakes import Mistakes, counted
-
-LASTING = ("best", "confirmed", "final", "test")
-"""Keys of a loss in the summary that never become empty again."""
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
@@ -94,7 +82,7 @@ def stored_copy(plan: Plan) -> OpenedSearch | None:
 
 def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
     yield from check_digests(folder)
-    if (selection := stored_selection(folder)) is not None:
+    if selection := stored_selection(folder):
         yield from check_ledger(folder, selection)
 
 
@@ -108,53 +96,38 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     what = f"split.json: the split {plan.split.digest[:12]}, from its rule and the training images"
     yield check(what, file_problems(folder.split, plan.split.to_json()))
     yield check(f"{folder.trained_on_opened.name}: the openings in the ledger", _opened_problems(folder, training))
-    if (search := stored_copy(plan)) is None:
-        later = [path.name for path in (folder.selection, folder.test, folder.summary) if path.exists()]
-        yield Check(
-            "the studies",
-            f"The studies are missing, but there is {' and '.join(later)}." if later else None,
-            is_there=False,
-        )
+    search = stored_copy(plan)
+    later = [path.name for path in (folder.selection, folder.test, folder.summary) if path.exists()]
+    if search is None:
+        problem = f"The studies are missing, but there is {' and '.join(later)}." if later else None
+        yield Check("the studies", problem, is_there=False)
         return
-    for stage in Stage:
-        if stage is not Stage.NOISE or Stage.NOISE in plan.config.stages:
-            yield from check_studies(search, stage)
+    yield from check_studies(search)
     yield from check_enqueued(search, Stage.NOISE, noise_stage)
     if search.is_done(Stage.SEARCH):
         yield from check_enqueued(search, Stage.SELECT, confirm_stage)
-    yield from _check_choice(search, training)
+    if selection := stored_selection(folder):
+        what = "selection.json: finalists and choice, by the rule from the studies"
+        yield check(what, _choice_problems(search, selection))
+        yield from check_enqueued(search, Stage.TEST, lambda copy: final_stage(copy, selection))
+        yield from check_ledger(folder, selection)
+        for record in recorded_openings(folder).values():
+            yield from check_scores(search, selection, record, training)
+        for loss in filter(lambda name: folder.model(name).is_dir(), selection.models):
+            yield check(f"models/{loss}: the exported model", _model_problems(folder, selection, loss))
+    elif any(search.trials(loss, Stage.TEST) for loss in search.config.loss_names):
+        yield Check("", f"selection.json: nothing is stored, but {search.name} has final trainings.")
     yield from _check_files(search)
     yield from check_digests(folder)
-    yield from _check_summary(search)
+    yield _summary_check(search)
 
 
 def _opened_problems(folder: RunFolder, training: ImageSet) -> Iterator[str]:
     """Compare the warning about training images of an opened test set with the openings that it counted."""
     path, ledger = folder.trained_on_opened, Ledger(folder.openings)
-    counted_then = read_json(path)["openings"] if path.exists() else []
-    openings = [entry for entry in ledger.openings() if entry.id in counted_then]
-    told = opened_among_training(ledger, training, openings)
-    yield from file_problems(path, {"told": told, "openings": counted_then})
-
-
-def _check_choice(search: OpenedSearch, training: ImageSet) -> Iterator[Check]:
-    """Check the choice, and what follows from it: the final trainings, the scores and the written models."""
-    folder = search.plan.folder
-    if (selection := stored_selection(folder)) is None:
-        trained = any(search.trials(loss, Stage.TEST) for loss in search.config.loss_names)
-        problem = f"selection.json: nothing is stored, but {search.name} has final trainings." if trained else None
-        yield Check("selection.json: the choice", problem, is_there=False)
-        return
-    yield check(
-        "selection.json: finalists and choice, by the rule from the studies", _choice_problems(search, selection)
-    )
-    yield from check_enqueued(search, Stage.TEST, lambda copy: final_stage(copy, selection))
-    yield from check_ledger(folder, selection)
-    for record in recorded_openings(folder).values():
-        yield from check_scores(search, selection, record, training)
-    for loss in selection.models:
-        if folder.model(loss).is_dir():
-            yield check(f"models/{loss}: the exported model", _model_problems(folder, selection, loss))
+    known = read_json(path)["openings"] if path.exists() else []
+    told = opened_among_training(ledger, training, [entry for entry in ledger.openings() if entry.id in known])
+    yield from file_problems(path, {"told": told, "openings": known})
 
 
 def _choice_problems(search: OpenedSearch, stored: Selection) -> Iterator[str]:
@@ -171,41 +144,34 @@ def _choice_problems(search: OpenedSearch, stored: Selection) -> Iterator[str]:
 
 
 def _model_problems(folder: RunFolder, selection: Selection, loss: str) -> Iterator[str]:
-    """Compare the files of a written model, except its card, with those of the chosen model's checkpoint."""
+    """Compare the files of a written model, except its card, with those that its checkpoint gives."""
     with closing(StoredSearch(folder)) as stored, tempfile.TemporaryDirectory(prefix="holdout-verify-") as place:
-        model = chosen_model(stored, selection, loss)
-        if model is None:
+        if (model := chosen_model(stored, selection, loss)) is None:
             yield f"models/{loss}: the model exists, but no final training does."
             return
-        write_model(Path(place), model.weights, model.spec, "")
-        yield from (
-            f"models/{loss} {text}"
-            for text in file_problems(folder.model(loss) / DESCRIPTION, read_json(Path(place) / DESCRIPTION))
-        )
-        yield from differing(f"models/{loss}", *map(_digests, (folder.model(loss), Path(place))))
+        model_files.write_model(Path(place), model.weights, model.spec, "")
+        written, anew = folder.model(loss), Path(place)
+        yield from file_problems(written / model_files.DESCRIPTION, read_json(anew / model_files.DESCRIPTION))
+        yield from differing(f"{written}/ ", _digests(written), _digests(anew))
 
 
 def _digests(folder: Path) -> dict[str, str | None]:
-    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
-    return {
-        name: file_digest(path)
-        for name, path in files.items()
-        if name not in (CARD, DESCRIPTION) and not is_draft(path)
-    }
+    left_out = {folder / model_files.CARD, folder / model_files.DESCRIPTION}
+    files = (path for path in folder.rglob("*") if not (path.is_dir() or path in left_out or is_draft(path)))
+    return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
 
 
 def _check_files(search: OpenedSearch) -> Iterator[Check]:
-    """Check each ``trial.json`` of the finished trials, and their best models by the digests that they carry."""
-    for stage in Stage:
-        for loss in losses_in(search, stage):
-            trials = [
-                trial
-                for trial in search.trials(loss, stage)
-                if trial.state.is_finished() and COPIED_FROM not in trial.user_attrs and epochs_of(trial)
-            ]
-            if trials:
-                what = f"{study_name(search.name, loss, stage)}: the files of {counted(len(trials), 'trial')}"
-                yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
+    """Check each ``trial.json`` of the finished trials, and that the best models are theirs and whole."""
+    for stage, loss in studies_in(search):
+        trials = [
+            trial
+            for trial in search.trials(loss, stage)
+            if trial.state.is_finished() and COPIED_FROM not in trial.user_attrs and epochs_of(trial)
+        ]
+        if trials:
+            what = f"{study_name(search.name, loss, stage)}: the files of {counted(len(trials), 'trial')}"
+            yield check(what, chain.from_iterable(_file_problems(search, loss, stage, trial) for trial in trials))
 
 
 def _file_problems(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
@@ -217,41 +183,30 @@ def _file_problems(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenT
     removable = stage is Stage.SEARCH and search.config.checkpoints.max_gb is not None
     for of_fold in by_fold(epochs_of(trial)):
         training = spec.of_fold(of_fold[0]["fold"]) if spec.folds else spec
-        frozen = frozen_backbone(backbone_digest(training.model) if training.model.is_frozen else None)
-        origin = {**origin_of(training), **frozen}
-        path = as_path(training.directory) / "trial.json"
-        yield from (f"{path.parent}: {text}" for text in file_problems(path, origin))
-        kept = [record for record in of_fold if record["checkpoint"]]
-        best = as_path(spec.directory) / str(kept[-1]["checkpoint"]) if kept else None
-        if best is None or (removable and not best.is_file()):
-            continue
-        if not best.is_file():
-            yield f"{best}: the model is missing."
-        elif not is_whole(content := best.read_bytes()):
-            yield f"{best}: the model is damaged (its digest does not match)."
-        else:
-            described = description_of(content)["origin"]
-            yield from differing(f"{best}: origin", described, {**origin, "epoch": kept[-1]["epoch"]})
-            if "distinct_proxies" in kept[-1]:
-                proxies_CKD = parsed_tensors(content, best)[0][f"{LOSS}proxies"]
-                stored = kept[-1]["distinct_proxies"]
-                yield from differing(f"{best}: the number of distinct proxies", stored, distinct_proxies(proxies_CKD))
+        digest = backbone_digest(training.model) if training.model.is_frozen else None
+        origin = {**origin_of(training), **model_files.frozen_backbone(digest)}
+        yield from file_problems(as_path(training.directory) / "trial.json", origin)
+        for record in [record for record in of_fold if record["checkpoint"]][-1:]:
+            best = as_path(spec.directory) / str(record["checkpoint"])
+            content = best.read_bytes() if best.is_file() else None
+            if content is None:
+                if not removable:
+                    yield f"{best}: the model is missing."
+            elif not model_files.is_whole(content):
+                yield f"{best}: the model is damaged (its digest does not match)."
+            else:
+                described = model_files.description_of(content)["origin"]
+                yield from differing(f"{best}: origin", described, {**origin, "epoch": record["epoch"]})
+                if "distinct_proxies" in record:
+                    proxies_CKD = model_files.parsed_tensors(content, best)[0][f"{model_files.LOSS}proxies"]
+                    what, found = f"{best}: the number of distinct proxies", distinct_proxies(proxies_CKD)
+                    yield from differing(what, record["distinct_proxies"], found)
 
 
-def _check_summary(search: OpenedSearch) -> Iterator[Check]:
-    """Check ``summary.json`` by deriving it again; during a stage, check only that no result was lost."""
-    path, anew = search.plan.folder.summary, summarise(search).model_dump(mode="json")
-    trials = (trial for stage in Stage for loss in losses_in(search, stage) for trial in search.trials(loss, stage))
-    if all(map(search.is_done, search.config.stages)) and all(trial.state.is_finished() for trial in trials):
-        what = "summary.json: counts, values, intervals, curves, diagnostics and times"
-        yield check(what, file_problems(path, anew))
-        return
-    before = read_json(path)["losses"] if path.exists() else {}
-    lost = (
-        sentence
-        for loss, entry in before.items()
-        for key in LASTING
-        if entry[key] is not None and anew["losses"][loss][key] is None
-        for sentence in differing(f"summary.json losses.{loss}.{key}", entry[key], None)
-    )
-    yield check("summary.json (updated at the end of the current stage)", lost)._replace(is_there=False)
+def _summary_check(search: OpenedSearch) -> Check:
+    """Check ``summary.json`` by deriving it again, unless it is written after the current stage."""
+    trials = (trial for stage, loss in studies_in(search) for trial in search.trials(loss, stage))
+    if not (all(map(search.is_done, search.config.stages)) and all(trial.state.is_finished() for trial in trials)):
+        return Check("summary.json (updated at the end of the current stage)", is_there=False)
+    anew = summarise(search).model_dump(mode="json")
+    return check("summary.json: counts, values, intervals and times", file_problems(search.plan.folder.summary, anew))
