@@ -41,7 +41,7 @@ def _checks(folder: CampaignFolder) -> Iterator[Check]:
         stored = trusted_config(run, addresses=())
         yield check(
             f"{run.name}: its file, from campaign.yaml",
-            differing(f"{run.name} search.yaml", settled(stored), settled(member.config)),
+            differing(f"{run.name} search.yaml ", settled(stored), settled(member.config)),
         )
         yield from verify(run)
     yield _result_check(folder, campaign)
@@ -64,4 +64,4 @@ def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[Ope
     stored, recomputed = read_json(folder.result), anew.model_dump(mode="json")
     for result in (stored, recomputed):
         result[GROWS] = sorted(result[GROWS])
-    yield from differing("campaign.json", stored, recomputed)
+    yield from differing("campaign.json ", stored, recomputed)

@@ -31,9 +31,7 @@ def check(what: str, problems: Iterable[str]) -> Check:
     return Check(what, next(iter(problems), None))
 
 
-def differing(
-    what: str, stored: Any, recomputed: Any, same: Callable[[float, Any], bool] = operator.eq
-) -> Iterator[str]:
+def differing(what: str, stored: Any, recomputed: Any, same: Callable[[Any, Any], bool] = operator.eq) -> Iterator[str]:
     """Yield a sentence for each place at which two records differ, with the path to it; ``same`` compares floats."""
     if isinstance(stored, Mapping) and isinstance(recomputed, Mapping):
         for key in dict.fromkeys((*stored, *recomputed)):
@@ -42,8 +40,8 @@ def differing(
     elif _is_list(stored) and _is_list(recomputed) and len(stored) == len(recomputed):
         for position, pair in enumerate(zip(stored, recomputed, strict=True)):
             yield from differing(_at(what, position), *pair, same)
-    elif stored != recomputed and not (isinstance(stored, float) and same(stored, recomputed)):
-        yield f"{what}: {_shown(stored)} is stored, {_shown(recomputed)} recomputed."
+    elif not (same if isinstance(stored, float) and isinstance(recomputed, float) else operator.eq)(stored, recomputed):
+        yield f"{what.rstrip()}: {_shown(stored)} is stored, {_shown(recomputed)} recomputed."
 
 
 def _at(what: str, key: object) -> str:

@@ -67,7 +67,7 @@ def file_digest(path: "AnyPath | None") -> str | None:
 def _baselines(folder: RunFolder, selection: Selection | None) -> Iterator[Entry]:
     found = Baselines.load(folder.baselines)
     if selection and selection.baselines:
-        yield str(folder.baselines), selection.baselines, found and found.digest
+        yield str(folder.baselines), selection.baselines, found.digest if found else None
     if found:
         yield str(folder.whitened), found.whitening_sha256, file_digest(folder.whitened)
 

@@ -86,9 +86,13 @@ def _epoch_problems(
                 if EMBED_MS in record["metrics"]:  # a time, which no training repeats
                     record["metrics"][EMBED_MS] = stored["metrics"].get(EMBED_MS, math.nan)
                 fold = f" fold {record['fold']}" if "fold" in record else ""
-                pair = ({key: of.get(key) for key in COMPARED} for of in (stored, record))
-                within = lambda first, second: abs(first - second) <= tolerance  # noqa: E731
-                yield from differing(f"{what}{fold} epoch {record['epoch']} retrained, ", *pair, within)
+                before, again = ({key: of.get(key) for key in COMPARED} for of in (stored, record))
+                yield from differing(
+                    f"{what}{fold} epoch {record['epoch']} retrained, ",
+                    before,
+                    again,
+                    lambda first, second: abs(first - second) <= tolerance,
+                )
         finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()
             training.end()

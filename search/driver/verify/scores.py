@@ -55,7 +55,10 @@ def check_scores(
         overlap = int(found.known_images(training).sum())
         anew = dict(zip(stored, (found.digest, found.digest, overlap), strict=True))
         yield check(f"{what}: its images, and how many of them trained", differing(f"{what} ", stored, anew))
-        yield check(f"{what}: what was scored", _scored_problems(what, search, selection, record))
+        yield check(
+            f"{what}: the trainings and the networks without training that were scored",
+            _scored_problems(what, search, selection, record),
+        )
         problems = _metric_problems(what, plan, selection, record, Store.open(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
 

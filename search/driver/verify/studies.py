@@ -159,13 +159,13 @@ def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]
             rule.add(trial)
     due: dict[tuple[int, int], str] = {}
     for number, step, value in stored_reports(search.storage.database.engine, name):
-        if (trial := by_number.get(number)) is None:
+        if number not in by_number:
             continue
         reason = rule.reason(number, step, value)
         if reason and number and step < plan.steps:
             due[number, step] = pruning_sentence(plan.trial_value(Stage.SEARCH), step, value, reason)
-        if step == max(trial.intermediate_values):
-            rule.end(trial)
+        if step == max(by_number[number].intermediate_values):
+            rule.end(by_number[number])
     return due
 
 

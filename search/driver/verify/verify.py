@@ -22,7 +22,7 @@ from search.plan.search import COPIED_FROM, OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.models import chosen_model
 from search.report.summary import summarise
-from search.selection import ImageSet, Ledger, Selection, images_in
+from search.selection import ImageSet, Ledger, Selection, frozen_baselines, images_in
 from search.stages import Stage, study_name
 from search.study import StorageCopy
 from search.trials import by_fold, epochs_of
@@ -113,12 +113,13 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield from check_ledger(folder, selection)
         for record in recorded_openings(folder).values():
             yield from check_scores(search, selection, record, training)
-        for loss in filter(lambda name: folder.model(name).is_dir(), selection.models):
-            yield check(f"models/{loss}: the exported model", _model_problems(folder, selection, loss))
     elif any(search.trials(loss, Stage.TEST) for loss in search.config.loss_names):
         yield Check("", f"selection.json: nothing is stored, but {search.name} has final trainings.")
     yield from _check_files(search)
     yield from check_digests(folder)
+    for loss in selection.models if selection else ():
+        if folder.model(loss).is_dir():
+            yield check(f"models/{loss}: the exported model", _model_problems(folder, selection, loss))
     yield _summary_check(search)
 
 
@@ -132,6 +133,7 @@ def _opened_problems(folder: RunFolder, training: ImageSet) -> Iterator[str]:
 
 def _choice_problems(search: OpenedSearch, stored: Selection) -> Iterator[str]:
     folder = search.plan.folder
+    frozen_baselines(folder.baselines, folder.whitened, stored.baselines)  # raises if they changed
     for loss in search.config.loss_names:
         budget, trials = search.plan.budget(loss), search.trials(loss, Stage.SEARCH)
         if not budget.done(trials):

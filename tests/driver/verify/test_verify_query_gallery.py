@@ -166,7 +166,7 @@ def another_neighbour(arrays: dict[str, Any]) -> None:
 def test_scores_of_other_queries_are_found(runs: Path, tmp_path: Path) -> None:
     copied = Copied(runs, tmp_path / "runs")
     copied.arrays(another_neighbour, copied.rankings[0])
-    assert "another image that is not in its gallery" in refusal(copied.runs)
+    assert ".npz was changed: its digest is" in refusal(copied.runs)
     copied.arrays(lambda arrays: arrays["map_at_r"].__setitem__(0, np.nan))
     assert "map_at_r queries" in refusal(copied.runs)
 
