@@ -43,7 +43,8 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
             "test/": chain.from_iterable(_files(folder, entry) for entry in records.values()),
         }
         for what, entries in manifest.items():
-            yield check(f"{what}: their digests", _changed(entries))
+            if first := next(entries, None):
+                yield check(f"{what}: their digests", _changed(chain([first], entries)))
 
 
 def stored_selection(folder: RunFolder) -> Selection | None:

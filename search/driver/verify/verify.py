@@ -117,9 +117,8 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield Check("", f"selection.json: nothing is stored, but {search.name} has final trainings.")
     yield from _check_files(search)
     yield from check_digests(folder)
-    for loss in selection.models if selection else ():
-        if folder.model(loss).is_dir():
-            yield check(f"models/{loss}: the exported model", _model_problems(folder, selection, loss))
+    if selection:
+        yield from _check_models(folder, selection)
     yield _summary_check(search)
 
 
@@ -143,6 +142,12 @@ def _choice_problems(search: OpenedSearch, stored: Selection) -> Iterator[str]:
     of_campaign = campaign_of(folder.runs, folder.name) is not None
     anew = replace(selection_of(search, stored.family if of_campaign else None), id=stored.id)
     yield from file_problems(folder.selection, anew.to_json())
+
+
+def _check_models(folder: RunFolder, selection: Selection) -> Iterator[Check]:
+    for loss in selection.models:
+        if folder.model(loss).is_dir():
+            yield check(f"models/{loss}: the exported model", _model_problems(folder, selection, loss))
 
 
 def _model_problems(folder: RunFolder, selection: Selection, loss: str) -> Iterator[str]:
