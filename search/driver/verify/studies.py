@@ -12,7 +12,7 @@ from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
 from search.stages import Stage, study_name
-from search.study import QueuedStage, StorageCopy, Tally, pruning_sentence, stored_reports, stored_trials
+from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_reports, stored_trials
 from search.trials import epochs_of, params_of, record_key, record_keys, whole_training
 from spaces.space import Params, lies_within
 from trainables.data.marks import GALLERY
@@ -44,10 +44,8 @@ def check_studies(search: OpenedSearch) -> Iterator[Check]:
     for stage, loss in studies_in(search):
         name = study_name(search.name, loss, stage)
         trials = stored_trials(search.storage.database.engine, name)
-        ended, pruned = sum(trial.state.is_finished() for trial in trials), Tally.of(trials).states[TrialState.PRUNED]
-        counts = "" if ended == len(trials) else f" ({ended} ended)"
-        prunings = f", {pruned or 'no'} pruning{'s' * (pruned != 1)}" if stage is Stage.SEARCH else ""
-        what = f"{name}: {counted(len(trials), 'trial')}{counts}, their seeds, epochs and values{prunings}"
+        prunings = " and prunings" if stage is Stage.SEARCH else ""
+        what = f"{name}: {counted(len(trials), 'trial')}, seeds, epochs, values{prunings}"
         yield check(what, _study_problems(search, loss, stage, trials)) if trials else Check(name, is_there=False)
 
 
