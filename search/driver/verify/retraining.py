@@ -55,9 +55,9 @@ def check_retrained(search: StoredSearch, study: str, trial: FrozenTrial) -> Ite
     plan, spec = _training(search, study, trial)
     tolerance = 0.0 if spec.trainable is None else trainable_class(spec.trainable).tolerance
     same = f"the same within {tolerance:g}" if tolerance else "bit for bit the same"
-    what, threads = f"{search.name}/{study} trial {trial.number}", max(1, int(plan.config.resources.cpus_per_trial))
-    problems = _epoch_problems(what, epochs_of(trial), spec, threads, tolerance)
-    yield check(f"{what}: {len(epochs_of(trial))} epochs retrained, {same}", problems)
+    what, records = f"{search.name}/{study} trial {trial.number}", epochs_of(trial)
+    problems = _epoch_problems(what, records, spec, max(1, int(plan.config.resources.cpus_per_trial)), tolerance)
+    yield check(f"{what}: {len(records)} epochs retrained, {same}", problems)
 
 
 def _training(search: StoredSearch, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:

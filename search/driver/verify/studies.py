@@ -200,11 +200,10 @@ def _enqueued_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequenc
         params = trial.system_attrs["fixed_params"]
         yield from differing(f"{name} trials with {trial.user_attrs}, their number", len(found), 1)
         for entry in found:
-            trained = params if entry.state == TrialState.WAITING else entry.params
-            yield from differing(f"{name} trial {entry.number}: params", trained, params)
-            yield from differing(
-                f"{name} trial {entry.number}: enqueued", entry.system_attrs.get("fixed_params"), params
+            stored_params = (
+                entry.system_attrs.get("fixed_params") if entry.state == TrialState.WAITING else entry.params
             )
+            yield from differing(f"{name} trial {entry.number}: params", stored_params, params)
     seeds = sorted({trial.user_attrs["seed"] for trial in wanted})
     for entry in stored:
         if (seed := entry.user_attrs["seed"]) not in seeds:

@@ -313,7 +313,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
             "UPDATE trial_system_attributes SET value_json = '{}' WHERE trial_id = ? AND key = 'fixed_params'",
             c.trial("pnp@confirm", 1),
         ),
-        "pnp@confirm trial 1: enqueued",
+        "selection.json studies",
     ),
     "a final training's seed": (
         lambda c: c.attribute("pnp@final", 0, "seed", lambda seed: seed + 1),
