@@ -257,18 +257,18 @@ def _score_held(
     scored, baselines = results[: len(scorings)], [*chain.from_iterable(results[len(scorings) :])]
     from search.selection import NAME, thumbnails_of
 
-    pictures = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
-    folder = plan.folder.path / "test" / opening.id
-    written = [*(files for _, files in (*scored, *baselines)), pictures]
-    for name, content in chain.from_iterable(files.items() for files in written):
-        write_whole(folder / name, methodcaller("write", content))
+    written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
+    for _, files in (*scored, *baselines):
+        written |= files
+    for name, content in written.items():
+        write_whole(plan.folder.path / "test" / opening.id / name, methodcaller("write", content))
     record = {
         **opening.entry,
         "finished": time.time(),
         "overlap": overlap,
         "scores": [scores for scores, _ in scored],
         **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
-        "thumbnails_sha256": hashlib.sha256(pictures[NAME]).hexdigest(),
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in written.items()},
     }
     record["digest"] = scores_digest(record)
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})

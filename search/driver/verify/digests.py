@@ -90,16 +90,8 @@ def _models(stored: StoredSearch, record: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _files(folder: RunFolder, record: Mapping[str, Any]) -> Iterator[Entry]:
-    from search.selection import EMBEDDINGS, FOLDER, NAME
-
     place, there = folder.path / "test" / record["id"], {*(folder.path / "test").rglob("*")}
-    digests = {NAME: record["thumbnails_sha256"]}
-    for model in (*record["scores"], *record.get("baselines", ())):
-        name = model["per_image"]
-        digests |= {name: model["sha256"], f"{FOLDER}/{name}": model["retrieval_sha256"]}
-        digests |= {f"{EMBEDDINGS}/{name}": model[key] for key in ("embeddings_sha256",) if key in model}
-    for name, digest in digests.items():
-        path = place / name
+    for path, digest in ((place / name, digest) for name, digest in record["files"].items()):
         yield f"The file {path}", digest, file_digest(path if path in there else None)  # a name may lead elsewhere
 
 

@@ -115,7 +115,7 @@ def _metric_problems(
         yield from differing(f"{what} {name} ", stored, anew)
         found = kept_metrics(kept, view.class_names, dataset, names)
         yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, found, CLOSE)
-        if "embeddings_sha256" in model:
+        if f"{EMBEDDINGS}/{name}" in record["files"]:
             embeddings_ND = torch.from_numpy(read_arrays(folder / EMBEDDINGS / name, "embeddings")["embeddings"])
             given = view.labels_N, view.class_names, dataset, names, superclasses_N, protocol
             _, found = test_metrics(embeddings_ND, *given)
