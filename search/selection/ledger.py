@@ -230,8 +230,8 @@ class Ledger:
     def _users(self) -> LedgerFile:
         return LedgerFile(state_folder() / NAME)
 
-    def lacking(self, openings: Collection[str]) -> Iterator[tuple[Path, str]]:
-        """Yield each file that lacks a line on ``openings`` which the other has, with a sentence.
+    def lacking(self, openings: Collection[str]) -> dict[Path, int]:
+        """Return how many lines on ``openings`` each of the two files lacks that the other has.
 
         The user's file may have no line on an opening by another user or on another machine.
         """
@@ -239,13 +239,10 @@ class Ledger:
         files = [(self._file.path, own, users, {*openings})]
         if users:
             files.append((self._users().path, users, own, {*openings} & {*map(_opening_of, users.values())}))
-        for path, entries, others, about in files:
-            if count := sum(_opening_of(entry) in about for digest, entry in others.items() if digest not in entries):
-                yield (
-                    path,
-                    f"The ledger of test openings, {path}, lacks {counted(count, 'line')} that the other ledger has; "
-                    "`holdout run` with the search's file copies what is missing",
-                )
+        return {
+            path: sum(_opening_of(entry) in about for digest, entry in others.items() if digest not in entries)
+            for path, entries, others, about in files
+        }
 
     def broken_links(self) -> Iterator[str]:
         """Yield a sentence for each line of the two files that was changed, removed or moved."""

@@ -99,11 +99,15 @@ def check_ledger(folder: RunFolder, selection: Selection) -> Iterator[Check]:
     """Check the lines of the ledger, and that it and ``test.json`` have the same openings of this selection."""
     ledger, records = Ledger(folder.openings), recorded_openings(folder)
     openings = ledger.of_selection(selection.digest)
-    lacking = dict(ledger.lacking([opening.id for opening in openings]))
-    own = [f"{text}." for path, text in lacking.items() if path == folder.openings]
-    yield check("the ledger: no line was changed, removed or moved", chain(ledger.broken_links(), own))
-    for text in lacking.values():  # the user's, which may be of another machine
-        yield Check(text, is_there=False)
+    own, *users = [
+        (f"{path}: {counted(count, 'line')} that the other ledger has", count)
+        for path, count in ledger.lacking([opening.id for opening in openings]).items()
+    ]
+    lost = [f"{own[0]} cannot be found there; `holdout run` with the search's file copies it."] if own[1] else []
+    yield check("the ledger: no line was changed, removed or moved", chain(ledger.broken_links(), lost))
+    for text, count in users:  # the user may have used another machine meanwhile
+        if count:
+            yield Check(text, is_there=False)
     if not openings and not records:
         yield Check("the scores (the test is sealed)", is_there=False)
         return

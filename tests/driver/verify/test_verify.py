@@ -487,7 +487,7 @@ def test_the_ledger_that_lacks_a_line_is_named(copied: Copied, state: Path, of_u
     shorter = users if of_user else own
     shorter.write_text("".join(shorter.read_text().splitlines(keepends=True)[:-1]))
     said = verified(copied.runs, code=0 if of_user else 1)  # the user may have used another machine meanwhile
-    assert f"{shorter},lacks1linethattheotherledgerhas" in "".join(said.split())
+    assert f"{shorter}:1linethattheotherledgerhas" in "".join(said.split())
 
 
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
