@@ -142,8 +142,8 @@ def other_part(rows: list[dict[str, str]]) -> None:
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    (other_part, "split.json marks parts"),
-    (lambda rows: rows[-1].update(camera="7"), "split.json marks cameras"),
+    (other_part, "split.json marks.parts"),
+    (lambda rows: rows[-1].update(camera="7"), "split.json marks.cameras"),
     (lambda rows: rows[0].update(group="alone"), "split.json"),
 ])  # fmt: skip
 def test_another_part_camera_or_group_is_found(
