@@ -115,8 +115,8 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
             yield from check_scores(search, selection, record, training)
     elif any(search.trials(loss, Stage.TEST) for loss in search.config.loss_names):
         yield Check("", f"selection.json: nothing is stored, but {search.name} has final trainings.")
-    yield from _check_files(search)
     yield from check_digests(folder)
+    yield from _check_files(search)
     if selection:
         yield from _check_models(folder, selection)
     yield _summary_check(search)

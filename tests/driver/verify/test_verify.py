@@ -447,8 +447,8 @@ FILES: dict[str, tuple[Change, str]] = {
         "thumbnails.npz was changed",
     ),
     "missing thumbnails": (lambda c: c.thumbnails.unlink(), "thumbnails.npz is missing"),
-    "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "the model is damaged"),
-    "swapped models": (lambda c: c.swap(*c.models[:2]), "best.safetensors: origin"),
+    "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "The scored model"),
+    "swapped models": (lambda c: c.swap(*c.models[:2]), "The scored model"),
     "a missing model": (lambda c: c.models[0].unlink(), "is missing"),
     "a mean": (
         lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["confirmed"].update(mean=0.99)),
