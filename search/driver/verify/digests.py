@@ -29,9 +29,6 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
     selection, records = stored_selection(folder), recorded_openings(folder)
     digest = selection and f"its digest {selection.digest[:12]}"
     yield Check(f"selection.json: {digest or 'the choice'}", is_there=selection is not None)
-    if selection:
-        copy = differing(folder.trained_on_opened.name, folder.trained_on_opened_told(), selection.trained_on_opened)
-        yield check(f"{folder.trained_on_opened.name}: its copy in selection.json", copy)
     with closing(StoredSearch(folder)) as stored:
         manifest = {
             "baselines.json, whitened.safetensors": _baselines(folder, selection),
@@ -45,6 +42,14 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
         for what, entries in manifest.items():
             if first := next(entries, None):
                 yield check(f"{what}: their digests", _changed(chain([first], entries)))
+
+
+def check_warning(folder: RunFolder) -> Iterator[Check]:
+    """Check that the warning about training images of an opened test set is the one in the frozen selection."""
+    if selection := stored_selection(folder):
+        name = folder.trained_on_opened.name
+        copy = differing(name, folder.trained_on_opened_told(), selection.trained_on_opened)
+        yield check(f"{name}: its copy in selection.json", copy)
 
 
 def stored_selection(folder: RunFolder) -> Selection | None:

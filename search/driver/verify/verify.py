@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 from search.driver.sealed_test import opened_among_training, recorded_openings
 from search.driver.stages import confirm_stage, final_stage, noise_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
-from search.driver.verify.digests import check_digests, check_ledger, file_digest, stored_selection
+from search.driver.verify.digests import check_digests, check_ledger, check_warning, file_digest, stored_selection
 from search.driver.verify.scores import check_scores, decoded_anew
 from search.driver.verify.studies import check_enqueued, check_studies, studies_in
 from search.plan.make_plan import plan_from_rules
@@ -81,6 +81,7 @@ def stored_copy(plan: Plan) -> OpenedSearch | None:
 
 
 def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
+    yield from check_warning(folder)
     yield from check_digests(folder)
     if selection := stored_selection(folder):
         yield from check_ledger(folder, selection)
@@ -96,6 +97,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     what = f"split.json: the split {plan.split.digest[:12]}, from its rule and the training images"
     yield check(what, file_problems(folder.split, plan.split.to_json()))
     yield check(f"{folder.trained_on_opened.name}: the openings in the ledger", _opened_problems(folder, training))
+    yield from check_warning(folder)
     search = stored_copy(plan)
     later = [path.name for path in (folder.selection, folder.test, folder.summary) if path.exists()]
     if search is None:
