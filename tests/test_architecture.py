@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "tracking": set(),
     "selection": set(),
     "plan": {
-        "checks.data", "checks.parts", "disk_usage", "make_plan", "ownership", "plan", "runs", "search", "stored",
+        "checks.parts", "disk_usage", "make_plan", "ownership", "plan", "runs", "search", "stored",
         "work",
     },
     "engines": {"base", "capacity", "ray_session"},
@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "driver": {
         "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
-        "start_up", "submission", "synchronise", "verify.records", "verify.verify",
+        "start_up", "submission", "synchronise", "verify.comparison", "verify.retraining", "verify.verify",
     },
     "campaigns": set(),
     "cli": set(),

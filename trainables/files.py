@@ -161,6 +161,11 @@ def write_json(path: AnyPath, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def is_draft(path: Path) -> bool:
+    """Return True for the partial file of a writer, which may have been killed."""
+    return path.name.startswith(".") and path.name.endswith(_DRAFT)
+
+
 def draft_of(folder: Path) -> Path:
     """Return the path at which this process writes ``folder``, before it is moved there."""
     return folder.with_name(f".{_digest_of_name(folder)}.{os.getpid()}-0{_DRAFT}")

@@ -1,17 +1,19 @@
 """Checks of a campaign's stored result against its records."""
 
-import json
 from collections.abc import Iterator, Sequence
 
 from search.campaigns.prepare import stored_campaign
 from search.campaigns.result import campaign_result
 from search.config.campaign import Campaign
 from search.config.search_config import settled
-from search.driver.verify.records import Check, Records, as_json, check, differing, plan_from_rules, records_of
-from search.driver.verify.verify import code_named, guarded, verify
+from search.driver.verify.comparison import Check, check, differing
+from search.driver.verify.verify import code_named, guarded, stored_copy, verify
+from search.plan.make_plan import plan_from_rules
 from search.plan.runs import CampaignFolder, RunFolder, trusted_config
+from search.plan.search import OpenedSearch
 from search.report.summary import summarise
 from search.trust import check_code
+from trainables.files import read_json
 
 GROWS = "openings"
 """The part of the result about the ledger, which later openings extend."""
@@ -39,7 +41,7 @@ def _checks(folder: CampaignFolder) -> Iterator[Check]:
         stored = trusted_config(run, addresses=())
         yield check(
             f"{run.name}: its file, from campaign.yaml",
-            differing(f"{run.name} search.yaml", settled(stored), settled(member.config)),
+            differing(f"{run.name} search.yaml ", settled(stored), settled(member.config)),
         )
         yield from verify(run)
     yield _result_check(folder, campaign)
@@ -47,23 +49,19 @@ def _checks(folder: CampaignFolder) -> Iterator[Check]:
 
 def _result_check(folder: CampaignFolder, campaign: Campaign) -> Check:
     runs = [RunFolder(folder.runs, member.config.name) for member in campaign.members]
-    members = [records_of(plan_from_rules(run)) for run in runs if run.config.exists()]
-    ready = [records for records in members if records is not None and _is_done(records)]
+    searches = [stored_copy(plan_from_rules(run)) for run in runs if run.config.exists()]
+    ready = [search for search in searches if search and all(map(search.is_done, search.config.stages))]
     if len(ready) < len(runs):
         return Check("campaign.json: some searches are not done", is_there=False)
     return check("campaign.json: table, tournaments, pairs and curves", _problems(folder, campaign, ready))
 
 
-def _is_done(records: Records) -> bool:
-    return all(map(records.search.is_done, records.plan.config.stages))
-
-
-def _problems(folder: CampaignFolder, campaign: Campaign, members: Sequence[Records]) -> Iterator[str]:
+def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[OpenedSearch]) -> Iterator[str]:
     if not folder.result.exists():
         yield f"campaign.json is missing, and all searches of {campaign.name} are done."
         return
-    anew = campaign_result(campaign, [(records.search, summarise(records.search)) for records in members])
-    stored, recomputed = json.loads(folder.result.read_text()), as_json(anew.model_dump(mode="json"))
+    anew = campaign_result(campaign, [(search, summarise(search)) for search in searches])
+    stored, recomputed = read_json(folder.result), anew.model_dump(mode="json")
     for result in (stored, recomputed):
         result[GROWS] = sorted(result[GROWS])
-    yield from differing("campaign.json", stored, recomputed)
+    yield from differing("campaign.json ", stored, recomputed)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from search.driver.doctor import CheckResult
-    from search.driver.verify.records import Check
+    from search.driver.verify.comparison import Check
     from search.plan.runs import CampaignFolder, RunFolder
     from search.plan.stored import StoredSearch
     from search.report.document import Report
@@ -207,16 +207,18 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
             _refuse_running(RunFolder(runs, search))
         yield from verify_campaign(folder)
         return
-    from search.driver.verify.verify import Retraining, verify as verify_search
+    from search.driver.verify.retraining import check_retrained, trial_to_retrain
+    from search.driver.verify.verify import verify as verify_search
 
     run = existing_run(runs, name)
     _refuse_running(run)
-    again = Retraining.of(StoredSearch(run), retrain) if retrain else None
+    stored = StoredSearch(run)
+    again = trial_to_retrain(stored, retrain) if retrain else None
     check = None
     for check in verify_search(run):
         yield check
     if again and not (check and check.problem):
-        yield from again.check()
+        yield from check_retrained(stored, *again)
 
 
 def _refuse_running(run: "RunFolder") -> None:

@@ -125,7 +125,7 @@ def _candidate(search: OpenedSearch) -> _Candidate:
         search=search,
         selection=selection,
         models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
-        results=[*_recorded(plan.folder).values()],
+        results=[*recorded_openings(plan.folder).values()],
     )
 
 
@@ -149,7 +149,7 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
     folder = search.plan.folder
     again = f"or open the test classes again with `holdout test {search.name} --again REASON`."
     openings = Ledger(folder.openings).of_selection(selection.digest)
-    answered = {*_recorded(folder)}
+    answered = {*recorded_openings(folder)}
     pending = [entry for entry in openings if selection.digest not in entry.scores and entry.id not in answered]
     trained = trained_digests(search, selection)
     for opening in pending:
@@ -170,7 +170,18 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
     return None
 
 
-def _recorded(folder: RunFolder) -> dict[str, dict[str, Any]]:
+def scored_as(loss: str, trial: FrozenTrial) -> dict[str, Any]:
+    """Return what identifies the model of a final training of ``loss`` in ``test.json``."""
+    return {
+        "loss": loss,
+        "source_trial": trial.user_attrs["source_trial"],
+        "seed": trial.user_attrs["seed"],
+        "fold": trial.user_attrs.get("fold"),
+        "per_image": f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
+    }
+
+
+def recorded_openings(folder: RunFolder) -> dict[str, dict[str, Any]]:
     """Return the records of the openings in ``test.json``, by id."""
     records = read_json(folder.test)["openings"] if folder.test.exists() else []
     return {record["id"]: record for record in records}
@@ -232,16 +243,12 @@ def _score_held(
         logger.warning("%s: %s.", plan.config.name, known)
     scorings: list[AnyScoring] = [
         Scoring(
-            loss=loss,
-            source_trial=trial.user_attrs["source_trial"],
-            seed=trial.user_attrs["seed"],
-            fold=trial.user_attrs.get("fold"),
+            **scored_as(loss, trial),
             spec=spec,
             checkpoint=checkpoint,
             images=images,
             metrics=candidate.selection.test_metrics,
             gallery=test_gallery(plan),
-            per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             gpu=plan.config.resources.gpus_per_trial > 0,
         )
         for loss, trial, spec, checkpoint in candidate.models
@@ -250,18 +257,18 @@ def _score_held(
     scored, baselines = results[: len(scorings)], [*chain.from_iterable(results[len(scorings) :])]
     from search.selection import NAME, thumbnails_of
 
-    pictures = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
-    folder = plan.folder.path / "test" / opening.id
-    written = [*(files for _, files in (*scored, *baselines)), pictures]
-    for name, content in chain.from_iterable(files.items() for files in written):
-        write_whole(folder / name, methodcaller("write", content))
+    written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
+    for _, files in (*scored, *baselines):
+        written |= files
+    for name, content in written.items():
+        write_whole(plan.folder.path / "test" / opening.id / name, methodcaller("write", content))
     record = {
         **opening.entry,
         "finished": time.time(),
         "overlap": overlap,
         "scores": [scores for scores, _ in scored],
         **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
-        "thumbnails_sha256": hashlib.sha256(pictures[NAME]).hexdigest(),
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in written.items()},
     }
     record["digest"] = scores_digest(record)
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})
@@ -291,7 +298,7 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
 
 def catch_up(folder: RunFolder) -> None:
     """Write what a killed driver left out of the ledgers: lines of one of them, and that a search has its scores."""
-    ledger, recorded = Ledger(folder.openings), _recorded(folder)
+    ledger, recorded = Ledger(folder.openings), recorded_openings(folder)
     if folder.openings.exists() or recorded:
         ledger.catch_up()
     if recorded and folder.selection.exists():

@@ -27,7 +27,8 @@ from search.plan.checks.services import check_addresses, check_machine, check_ru
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
-from search.trust import check_code, own_code, remember
+from search.trust import CHECKPOINTS, STORAGE, check_code, own_code, remember
+from spaces.search_space import SearchSpace
 from trainables.data.split import ClassSplit
 from trainables.mistakes import Mistakes
 
@@ -60,6 +61,37 @@ def reopened(runs: Path, name: str) -> Plan:
     """
     folder = existing_run(runs, name)
     return _with_split_of(folder, make_plan(trusted_config(folder), runs, resumed=True))
+
+
+def plan_from_rules(folder: RunFolder) -> Plan:
+    """Return the plan that follows from a search's file and its data set, without checking this machine's resources.
+
+    Raises:
+        Mistakes: the file or the data set cannot be read, or names a place or code that is not allowed.
+    """
+    config, found = trusted_config(folder, addresses=(STORAGE, CHECKPOINTS)), Findings()
+    data, further_splits = split_of(found, config), check_further_splits(found, config)
+    spaces = check_spaces(found, config, accepted=True)
+    found.raise_if_any()
+    assert data is not None, "no mistake was found, but there is no split"
+    return _plan(config, folder, data.split, spaces, further_splits)
+
+
+def _plan(
+    config: SearchConfig,
+    folder: RunFolder,
+    split: ClassSplit,
+    spaces: Mapping[str, SearchSpace],
+    further_splits: tuple[ClassSplit, ...],
+) -> Plan:
+    return Plan(
+        config=config,
+        folder=folder,
+        split=split,
+        spaces=spaces,
+        further_splits=further_splits,
+        predecessor=folder.predecessor_name(),
+    )
 
 
 def make_plan(
@@ -104,15 +136,7 @@ def make_plan(
         check_images_readable(found, config, data)
     plan = None
     if data is not None and not found.sentences:
-        folder = RunFolder(runs, config.name)
-        plan = Plan(
-            config=config,
-            folder=folder,
-            split=data.split,
-            spaces=spaces,
-            further_splits=further_splits,
-            predecessor=folder.predecessor_name(),
-        )
+        plan = _plan(config, RunFolder(runs, config.name), data.split, spaces, further_splits)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces)  # last, since it imports torch

@@ -170,7 +170,7 @@ class RunFolder:
         return Path(self._lock.lock_file), self._holder
 
     def driver(self) -> str | None:
-        """Return a description of the process that runs the search; None if there is none."""
+        """Return a description of the process that runs the search; None without one, and in a read-only folder."""
         try:
             with self._lock:
                 return None
@@ -178,6 +178,10 @@ class RunFolder:
             with suppress(FileNotFoundError):  # just started, or just ended
                 return self._holder.read_text(errors="replace").strip()
             return "another process"
+        except OSError:  # nothing can run a search that cannot be written
+            if os.access(self.path, os.W_OK):
+                raise
+            return None
 
     def was_killed(self) -> bool:
         """Return whether the last process that ran the search was killed; one that runs it now counts as well."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from optuna.trial import FrozenTrial
 
 from search import __version__
 from search.plan.plan import best_checkpoint
@@ -226,9 +227,7 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
     if trial is None:
         return None
     study = short_study_name(loss, Stage.TEST)
-    fold = trial.user_attrs.get("fold")
-    directory = stored.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else "")
-    address = best_checkpoint(trial, directory)
+    address = checkpoint_of(stored, study, trial)
     weights, description = network_file(as_path(address))
     found = model_spec(description, address)
     if isinstance(found, EmbedderSpec) and FROZEN in found.origin:
@@ -240,6 +239,12 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
         spec=replace(found, origin={**found.origin, "dataset": _images(stored), "selection": selection.digest}),
         scored=_scored(stored, f"{study}-{trial.number}.npz"),
     )
+
+
+def checkpoint_of(stored: StoredSearch, study: str, trial: FrozenTrial) -> str:
+    """Return the path or URL of the best model of a final training, as :func:`best_checkpoint` does."""
+    fold = trial.user_attrs.get("fold")
+    return best_checkpoint(trial, stored.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else ""))
 
 
 def _baseline_model(stored: StoredSearch, selection: Selection, name: str) -> ChosenModel | None:

@@ -38,11 +38,9 @@ from .retrieval_file import (
 )
 from .scoring import (
     EMBEDDINGS as EMBEDDINGS,
-    by_subset as by_subset,
-    gathered_parts as gathered_parts,
     images_of as images_of,
+    kept_metrics as kept_metrics,
     score as score,
-    subset_name as subset_name,
     test_metrics as test_metrics,
 )
 from .selection import (

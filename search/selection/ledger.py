@@ -8,7 +8,7 @@ import logging
 import operator
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, reduce
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from search.selection.ledger_file import Entry, LedgerFile, name_of
 from search.trust import state_folder
 from trainables.files import reading
-from trainables.mistakes import Failure, Mistakes
+from trainables.mistakes import Failure, Mistakes, counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,14 +84,10 @@ def count_openings(openings: Iterable[Opening]) -> str:
     scored = {digest: entry.configurations.get(name, 0) for entry in found for name, digest in entry.selections.items()}
     return ", ".join(
         (
-            f"{_counted(len(found), 'opening')} by {_counted(len(scored), 'search', 'es')}",
-            f"{_counted(sum(scored.values()), 'configuration')} scored",
+            f"{counted(len(found), 'opening')} by {counted(len(scored), 'search', 'searches')}",
+            f"{counted(sum(scored.values()), 'configuration')} scored",
         )
     )
-
-
-def _counted(count: int, what: str, plural: str = "s") -> str:
-    return f"{count} {what}{plural * (count != 1)}"
 
 
 NAME = "test_openings.jsonl"
@@ -234,14 +230,19 @@ class Ledger:
     def _users(self) -> LedgerFile:
         return LedgerFile(state_folder() / NAME)
 
-    def entries(self) -> dict[str, Entry]:
-        """Return the entries of the file in the runs folder, by digest."""
-        return self._file.entries()
+    def lacking(self, openings: Collection[str]) -> dict[Path, int]:
+        """Return how many lines on ``openings`` each of the two files lacks that the other has.
 
-    def all_entries(self) -> dict[str, Entry]:
-        """Return the entries of both files, by digest."""
+        The user's file may have no line on an opening by another user or on another machine.
+        """
         own, users = self._entries()
-        return {**own, **users}
+        files = [(self._file.path, own, users, {*openings})]
+        if users:
+            files.append((self._users().path, users, own, {*openings} & {*map(_opening_of, users.values())}))
+        return {
+            path: sum(_opening_of(entry) in about for digest, entry in others.items() if digest not in entries)
+            for path, entries, others, about in files
+        }
 
     def broken_links(self) -> Iterator[str]:
         """Yield a sentence for each line of the two files that was changed, removed or moved."""
@@ -318,6 +319,11 @@ class Ledger:
                     self._file.path,
                 )
             self._file.append([*_missing(theirs, own), *new], content_of)
+
+
+def _opening_of(entry: Entry) -> Any:
+    """Return the id of the opening that an entry is about."""
+    return entry.get("read") or entry.get("scored") or entry.get("id")
 
 
 def _now() -> str:

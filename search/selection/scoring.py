@@ -223,9 +223,9 @@ Scored = tuple[dict[str, Any], dict[str, bytes]]
 def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
     """Score a model, or the baselines; return the scores of each, and its files by name.
 
-    The files are the per-image results and the ranking, a :class:`~search.selection.retrieval_file.RetrievalFile`; the
-    scores contain the names and digests of both. They are returned because a worker may not have access to the runs
-    folder. Embeddings are computed in float32, independently of the precision of the training.
+    The files are the per-image results and the ranking, a :class:`~search.selection.retrieval_file.RetrievalFile`. They
+    are returned because a worker may not have access to the runs folder. Embeddings are computed in float32,
+    independently of the precision of the training.
     """
     # Not `torch.cuda.is_available()`: a Ray task without a GPU sees them all.
     if isinstance(scoring, BaselineScoring):
@@ -246,8 +246,7 @@ def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
         return scores, files
     content = io.BytesIO()
     np.savez_compressed(content, embeddings=embeddings_ND.cpu().numpy())
-    files[f"{EMBEDDINGS}/{scoring.per_image}"] = content.getvalue()
-    return {**scores, "embeddings_sha256": hashlib.sha256(content.getvalue()).hexdigest()}, files
+    return scores, {**files, f"{EMBEDDINGS}/{scoring.per_image}": content.getvalue()}
 
 
 def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
@@ -292,6 +291,18 @@ def test_metrics(
     return parts, metrics
 
 
+def kept_metrics(
+    kept: Mapping[str, torch.Tensor], class_names: Sequence[str], dataset: Dataset, names: Sequence[str]
+) -> dict[str, float]:
+    """Return the metrics that follow from the parts of :func:`test_metrics`, which were stored with the ``labels``."""
+    metrics: dict[str, float] = {}
+    for subset, of_subset in by_subset(names).items():
+        of_N = images_of(subset, kept["labels"], class_names, dataset.test_subsets())
+        values = from_parts(gathered_parts(kept, subset, of_N), kept["labels"][of_N], of_subset)
+        metrics |= {subset_name(name, subset): value for name, value in values.items()}
+    return metrics
+
+
 def _scored(
     entry: Mapping[str, Any],
     embeddings_ND: torch.Tensor,
@@ -310,7 +321,6 @@ def _scored(
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names, protocol)
     files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
-    digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
     scores = {
         **entry,
         "metrics": {name: metrics[name] for name in map(metric_name, names)},
@@ -319,7 +329,5 @@ def _scored(
         )
         if scoring.gallery
         else None,
-        "sha256": digests[0],
-        "retrieval_sha256": digests[1],
     }
     return scores, files

@@ -73,18 +73,18 @@ def _chosen(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda c: c.json("campaign.json", _cell), "campaign.json cells 0 mean"),
+        (lambda c: c.json("campaign.json", _cell), "campaign.json cells.0.mean"),
         (
             lambda c: c.json("campaign.json", lambda found: found["pairs"][0].update(p=0.0001)),
-            "campaign.json pairs 0 p",
+            "campaign.json pairs.0.p",
         ),
-        (lambda c: c.json("campaign.json", _chosen), "campaign.json chosen lot-folds"),
+        (lambda c: c.json("campaign.json", _chosen), "campaign.json chosen.lot-folds"),
         (lambda c: c.json("campaign.json", lambda found: found["epochs"].update(search=1)), "campaign.json epochs"),
         (lambda c: c.json("campaign.json", lambda found: found["openings"].clear()), "campaign.json openings"),
         (lambda c: (c.path / "campaign.json").unlink(), "campaign.json is missing, and all searches of lot are done"),
         (lambda c: c.text("campaign.yaml", "trials: 2", "trials: 3"), ""),
         (lambda c: c.text("campaign.yaml", "embedding_dim: 8", "embedding_dim: 9"), "lot-fixed search.yaml"),
-        (lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split folds"),
+        (lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split.folds"),
     ],
     ids=["cell", "pair", "choice", "epochs", "openings", "result", "trials", "network", "folds"],
 )

@@ -260,7 +260,7 @@ def test_digests_are_checked_without_the_code_and_the_rest_with_it(
     sys.modules.pop("kind_module")
     done = holdout_here(*verify, code=2)
     assert "ok  the studies: their digests" in done.stdout
-    assert "its digest" in done.stdout.splitlines()[-1]
+    assert "the ledger" in done.stdout.splitlines()[-1]
     assert "summary.json" not in done.stdout
     assert "names code that would be imported and run (kind_module:Kind)" in plain(done.stderr)
     assert "kind_module" not in sys.modules
@@ -269,7 +269,7 @@ def test_digests_are_checked_without_the_code_and_the_rest_with_it(
     with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
         database.execute("UPDATE trial_values SET value = value + 0.01")
     changed = holdout_here(*verify, code=1)
-    assert "small/kind@confirm digest" in plain(changed.stderr) or "small/kind digest" in plain(changed.stderr)
+    assert "The study small/kind was changed: its digest is" in plain(changed.stderr)
     with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
         database.execute("UPDATE trial_values SET value = value - 0.01")
     ledger = runs / "test_openings.jsonl"

@@ -54,7 +54,8 @@ def results(runs: Path, database: Path | None = None) -> dict[str, Any]:
     folder = runs / NAME
     where = database.parent.parent if database else runs
     (opening,) = json.loads((folder / "test.json").read_text())["openings"]
-    scores = [{key: score[key] for key in ("metrics", "sha256", "seed", "source_trial")} for score in opening["scores"]]
+    files, keys = opening["files"], ("metrics", "seed", "source_trial")
+    scores = [{"sha256": files[score["per_image"]], **{key: score[key] for key in keys}} for score in opening["scores"]]
     return {
         "trials": {
             study: [

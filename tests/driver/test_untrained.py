@@ -305,6 +305,7 @@ def _scored(record: Any) -> Any:
         ),
         (lambda copied: (copied.path / "baselines.json").unlink(), "baselines.json is missing"),
         (lambda copied: (copied.path / "whitened.safetensors").write_bytes(b"other"), "whitened.safetensors was"),
+        (lambda copied: (copied.path / "whitened.safetensors").write_bytes(b""), "whitened.safetensors is missing"),
         (
             lambda copied: copied.json("test.json", lambda it: _scored(it)["metrics"].update(map_at_r=0.99)),
             "untrained@baseline.npz map_at_r: 0.99 is stored",
@@ -322,7 +323,7 @@ def _scored(record: Any) -> Any:
         ),
         (
             lambda copied: copied.json("summary.json", lambda it: it["untrained"]["validation"].update(map_at_r=0.99)),
-            "summary.json untrained validation map_at_r: 0.99 is stored",
+            "summary.json untrained.validation.map_at_r: 0.99 is stored",
         ),
     ],
 )

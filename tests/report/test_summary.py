@@ -162,7 +162,6 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
             "metrics": {"recall_at_1": 0.5 + trial.number / 100, "map_at_r": 0.3},
             "in_small_galleries": 0.4,
             "per_image": "gone.npz",
-            "sha256": "",
         }
         for trial in search.trials("pnp", Stage.TEST)
     ]

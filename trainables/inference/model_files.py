@@ -90,7 +90,7 @@ def parsed_tensors(content: bytes, path: AnyPath) -> "tuple[dict[str, Tensor], A
     from safetensors.torch import load
 
     with _readable(path):
-        return load(content), _description_of(content)
+        return load(content), description_of(content)
 
 
 def read_network(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
@@ -105,7 +105,7 @@ def network_file(path: AnyPath) -> tuple[bytes, Any]:
 
     content = path.read_bytes()
     with _readable(path):
-        return save(_of_network(load(content)), {"format": "pt"}), _description_of(content)
+        return save(_of_network(load(content)), {"format": "pt"}), description_of(content)
 
 
 def _of_network(tensors: Mapping[str, Array]) -> dict[str, Array]:
@@ -122,7 +122,7 @@ def _readable(path: AnyPath) -> Iterator[None]:
         raise Mistakes(f"{path} is not a valid safetensors file ({error}); restore the file.") from error
 
 
-def _description_of(content: bytes) -> Any:
+def description_of(content: bytes) -> Any:
     """Return the description in a tensor file's header."""
     head, _ = _parts(content)
     text = head.get("__metadata__", {}).get(_KEY)

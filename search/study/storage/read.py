@@ -1,6 +1,5 @@
 """Read-only access to studies that another process may be writing."""
 
-import copy
 import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -129,13 +128,6 @@ class StorageCopy(DriverStorage):
     def load(self, name: str) -> bool:
         """Read the study ``name``; hidden ones do not exist before they are created."""
         return (name in self._study_name_to_id) if name in self._without else super().load(name)
-
-    def answer(self, name: str, number: int, ended: FrozenTrial) -> None:
-        """Replace trial ``number`` of the study ``name`` by a copy of ``ended``."""
-        trial_id = self.get_trial_id_from_study_id_trial_number(self._study_name_to_id[name], number)
-        answered = copy.copy(ended)
-        answered._trial_id, answered.number = trial_id, number
-        self._set_trial(trial_id, answered)
 
     def _write(self, changes: tables.Changes) -> None:
         """Write nothing."""

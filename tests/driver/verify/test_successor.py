@@ -30,6 +30,6 @@ def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path) -> None:
     assert json.loads(record.read_text()) == {"search": "alike"}
     record.write_text('{"search": "other"}')
     done = holdout_here("verify", "alike-2", "--runs", runs, code=1)
-    assert 'alike-2/pnp trial 0 copied_from: "alike" is stored, but "other" is recomputed.' in plain(
+    assert 'alike-2/pnp trial 0: copied from: "alike" is stored, "other" recomputed.' in plain(
         done.stdout + done.stderr
     )

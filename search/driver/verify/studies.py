@@ -1,0 +1,210 @@
+"""Studies recomputed: what follows from the plan and the epochs of each trial, and the trials that a stage enqueues."""
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.config.tables import PRUNERS
+from search.driver.verify.comparison import Check, check, differing
+from search.plan.plan import training_of
+from search.plan.search import COPIED_FROM, OpenedSearch
+from search.stages import Stage, study_name
+from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_reports, stored_trials
+from search.trials import epochs_of, params_of, record_key, record_keys, whole_training
+from spaces.space import Params, lies_within
+from trainables.data.marks import GALLERY
+from trainables.metrics import metric_name
+from trainables.metrics.table import is_retrieval
+from trainables.mistakes import counted
+from trainables.spec import TrialSpec, derived_seed
+
+Pair = tuple[str, Any, Any]
+"""The name of a part of a trial, with its stored and its recomputed value."""
+Prunings = Mapping[tuple[int, int], str]
+"""The reasons for pruning, by trial number and step."""
+
+
+def studies_in(search: OpenedSearch) -> list[tuple[Stage, str]]:
+    """Return the stages and losses of all studies that the search may have."""
+    config = search.config
+    noise = [(Stage.NOISE, config.noise_loss)] if Stage.NOISE in config.stages else []
+    return noise + [(stage, loss) for stage in Stage if stage is not Stage.NOISE for loss in config.loss_names]
+
+
+def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:
+    """Return a copy of the search as it was before the studies ``names`` were created."""
+    return OpenedSearch(plan=search.plan, storage=StorageCopy(search.storage.database.engine, without=names))
+
+
+def check_studies(search: OpenedSearch) -> Iterator[Check]:
+    """Check every study: its attributes, and what follows of each trial from its params and epochs."""
+    for stage, loss in studies_in(search):
+        name = study_name(search.name, loss, stage)
+        trials = stored_trials(search.storage.database.engine, name)
+        prunings = " and prunings" if stage is Stage.SEARCH else ""
+        what = f"{name}: {counted(len(trials), 'trial')}, seeds, epochs, values{prunings}"
+        yield check(what, _study_problems(search, loss, stage, trials)) if trials else Check(name, is_there=False)
+
+
+def _study_problems(search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> Iterator[str]:
+    name, budget = study_name(search.name, loss, stage), search.plan.budget(loss)
+    yield from differing(f"{name} trials", [trial.number for trial in trials], list(range(len(trials))))
+    stored = search.storage.attributes_of(name)
+    anew = without(search, [name]).study(loss, stage).attributes()
+    if not budget.done(trials):  # more trials may have been requested since the last run
+        anew = {key: value for key, value in anew.items() if not key.startswith("planned_")}
+    if "ended_early" in stored:
+        anew["ended_early"] = budget.early_end(trials)
+    yield from differing(name, {key: stored.get(key) for key in anew}, anew)
+    begun = [trial for trial in trials if trial.state != TrialState.WAITING]
+    due = _due_prunings(search, loss, begun) if stage is Stage.SEARCH else {}
+    first_with: dict[Params, int] = {}
+    for trial in begun:
+        first = first_with.setdefault(params_of(trial), trial.number)
+        for part, *pair in _parts(search, loss, stage, trial, None if first == trial.number else first, due):
+            yield from differing(f"{name} trial {trial.number}: {part}", *pair)
+
+
+def _parts(
+    search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial, first: int | None, due: Prunings
+) -> Iterator[Pair]:
+    """Yield all parts of a trial that follow from others; ``first`` is the first trial with the same params."""
+    plan, attributes, space = search.plan, trial.user_attrs, search.plan.spaces[loss]
+    copied = attributes.get(COPIED_FROM)
+    yield "params", trial.params, dict(space.default if attributes.get("default") else space.complete(trial.params))
+    for name, drawn in trial.distributions.items():
+        if not lies_within(drawn, whole := space.parameters[name].distribution):  # it may have become wider
+            yield f"the range of {name}", str(drawn), str(whole)
+        if not drawn._contains(drawn.to_internal_repr(trial.params[name])):
+            yield name, trial.params[name], f"a value of {drawn}"
+    if copied:  # copied trials keep the numbers and seeds of their search
+        yield "copied from", copied["search"], plan.predecessor
+    else:
+        yield "replicate_of", attributes.get("replicate_of"), first
+        if stage is Stage.SEARCH:
+            yield "seed", attributes["seed"], derived_seed(plan.config.search.seed, loss, trial.number)
+    spec = training_of(plan, loss, stage, trial)
+    yield from _epochs(trial, spec)
+    records, value_of = epochs_of(trial), plan.trial_value(stage)
+    reached = [value_of(records[:count]) for count in range(1, len(records) + 1)]
+    values = dict(step for step in reached if step is not None)
+    last = max(values, default=0)
+    yield "values", trial.intermediate_values, values
+    if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+        yield "value", trial.value, values[last]
+    failure = attributes.get("failure") if trial.state == TrialState.FAIL else None
+    yield "failure", attributes.get("failure"), failure
+    outcome = {
+        TrialState.COMPLETE: whole_training(spec.epochs),
+        TrialState.FAIL: failure and f"{failure['cause']}: {failure['reason']}",
+        TrialState.PRUNED: attributes.get("outcome") if copied else due.get((trial.number, last)),
+    }
+    yield "outcome", attributes.get("outcome"), outcome.get(trial.state)
+    for (number, step), sentence in due.items():
+        ends_there = step == last and trial.state in (TrialState.PRUNED, TrialState.RUNNING)
+        if number == trial.number and not ends_there and not _interrupted(search, trial, step):
+            yield "outcome", attributes.get("outcome"), sentence
+
+
+def _epochs(trial: FrozenTrial, spec: TrialSpec) -> Iterator[Pair]:
+    """Yield the folds, metrics, checkpoints and classes of the epochs.
+
+    Exactly the best epochs so far have a checkpoint and values by class, whose mean by query is the objective.
+    """
+    records, objective = epochs_of(trial), metric_name(spec.objective)
+    folds = range(1, len(spec.folds) + 1) if spec.folds else (None,)
+    order = [(fold, epoch) for fold in folds for epoch in range(1, spec.training.epochs + 1)]
+    order = order if trial.state == TrialState.COMPLETE else order[: len(records)]
+    yield "epochs", [(record.get("fold"), record["epoch"]) for record in records], order
+    yield "keys of the epochs", record_keys(trial), [record_key(record) for record in records]
+    measured = (*map(metric_name, spec.metrics), *spec.costs) if spec.validation_classes or spec.folds else ()
+    best = -math.inf
+    for record in records:
+        fold, epoch = record.get("fold"), record["epoch"]
+        value, best = record["metrics"].get(objective, float(epoch)), -math.inf if epoch == 1 else best
+        found, is_best, best = record.get("classes"), value > best, max(value, best)
+        queries = _queries(spec.of_fold(fold) if fold else spec) if found and is_retrieval(objective) else None
+        stored = sorted(record["metrics"]), record["checkpoint"] is not None, found is not None
+        yield (
+            f"epoch {epoch}: metrics, checkpoint, classes",
+            stored,
+            (sorted(measured), is_best, is_best and spec.by_class),
+        )
+        if found and queries is not None:
+            yield f"epoch {epoch}: classes", [*found], [*queries]
+            mean = statistics.fmean(found.values(), queries.values())
+            if not math.isclose(mean, value, rel_tol=1e-9, abs_tol=1e-12):
+                yield f"epoch {epoch}: mean of the classes by query", mean, value
+
+
+def _queries(spec: TrialSpec) -> dict[str, int]:
+    """Return the number of queries of each validation class that has any."""
+    classes, parts = spec.images.dataset.classes(), spec.images.dataset.parts()
+    counts = {name: sum(parts.get(key) != GALLERY for key in classes[name]) for name in spec.validation_classes}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]) -> Prunings:
+    """Return the prunings that follow from all reports in their order; trial 0 is never pruned."""
+    plan, name = search.plan, study_name(search.name, loss, Stage.SEARCH)
+    rule = PRUNERS[plan.config.search.pruner](steps=plan.steps, unit=plan.unit).rule(name)
+    by_number = {trial.number: trial for trial in trials if COPIED_FROM not in trial.user_attrs}
+    for trial in trials:
+        if trial.number not in by_number:  # copied before the first report
+            rule.add(trial)
+    due: dict[tuple[int, int], str] = {}
+    for number, step, value in stored_reports(search.storage.database.engine, name):
+        if number not in by_number:
+            continue
+        reason = rule.reason(number, step, value)
+        if reason and number and step < plan.steps:
+            due[number, step] = pruning_sentence(plan.trial_value(Stage.SEARCH), step, value, reason)
+        if step == max(by_number[number].intermediate_values):
+            rule.end(by_number[number])
+    return due
+
+
+def _interrupted(search: OpenedSearch, trial: FrozenTrial, step: int) -> bool:
+    """Return True if a session began between the report of ``step`` and the end of ``trial``.
+
+    A driver that dies between a report and its decision does not prune the trial.
+    """
+    epochs = search.config.training.epochs if search.plan.split.folds else 1
+    reported, ended = max(record["end"] for record in epochs_of(trial)[: step * epochs]), trial.datetime_complete
+    return any(reported < began and (ended is None or began < ended.timestamp()) for began in search.sessions)
+
+
+# The trials of a stage.
+
+
+def check_enqueued(search: OpenedSearch, stage: Stage, queue: Callable[[OpenedSearch], QueuedStage]) -> Iterator[Check]:
+    """Check that the studies of ``stage`` have the trials that ``queue`` enqueues, if the stage has begun."""
+    losses = [loss for of_stage, loss in studies_in(search) if of_stage is stage]
+    stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in losses}
+    for queued in queue(without(search, stored)).studies if any(stored.values()) else ():
+        name, wanted = queued.study.name, queued.study.trials()
+        what = f"{name}: {counted(len(wanted), 'trial')}, as they follow from the stage before"
+        yield check(what, _enqueued_problems(name, stored[name], wanted))
+
+
+def _enqueued_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequence[FrozenTrial]) -> Iterator[str]:
+    """Yield the wanted trials that are not stored exactly once, or with other params, and unexpected seeds.
+
+    Other stored trials are accepted: trials added to the search since may have changed the finalists.
+    """
+    for trial in wanted:
+        found = [entry for entry in stored if trial.user_attrs.items() <= entry.user_attrs.items()]
+        params = trial.system_attrs["fixed_params"]
+        yield from differing(f"{name} trials with {trial.user_attrs}, their number", len(found), 1)
+        for entry in found:
+            stored_params = (
+                entry.system_attrs.get("fixed_params") if entry.state == TrialState.WAITING else entry.params
+            )
+            yield from differing(f"{name} trial {entry.number}: params", stored_params, params)
+    seeds = sorted({trial.user_attrs["seed"] for trial in wanted})
+    for entry in stored:
+        if (seed := entry.user_attrs["seed"]) not in seeds:
+            yield from differing(f"{name} trial {entry.number}: seed", seed, f"one of {seeds}")
