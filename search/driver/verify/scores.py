@@ -358,7 +358,7 @@ def _sample_problems(
 def _ranking_problems(
     what: str, retrieval: Any, per_image: Mapping[str, Any], protocol: "RetrievalProtocol"
 ) -> Iterator[str]:
-    """Compare each query's metrics with those of its stored neighbours."""
+    """Compare each query's metrics with those of its stored neighbours, unless these tie."""
     import torch
 
     from trainables.metrics.retrieval import SCORES, Ranking
@@ -372,9 +372,9 @@ def _ranking_problems(
     if not ranks:
         return  # a single test image has no neighbours
     positives_Q = protocol.counts(torch.from_numpy(labels_N))[0].numpy()[queries_Q]
-    ranking = Ranking(
-        relevant_QK=torch.from_numpy(labels_N[neighbours_QK] == labels_N[queries_Q][:, None]),
-        positives_Q=torch.from_numpy(positives_Q.clip(max=ranks)),  # queries with more positives are not compared
+    ranking = Ranking.of(
+        torch.from_numpy(labels_N[neighbours_QK] == labels_N[queries_Q][:, None]),
+        torch.from_numpy(positives_Q.clip(max=ranks)),  # queries with more positives are not compared
     )
     for name in filter(is_retrieval, per_image):
         if name in AT_R:
@@ -384,7 +384,8 @@ def _ranking_problems(
         else:
             continue  # needs more neighbours than are stored
         stored_Q, found_Q = per_image[name][queries_Q], SCORES[row](ranking, k).numpy()
-        for query in np.flatnonzero(known_Q & ~np.isclose(stored_Q, found_Q, rtol=0, atol=CLOSE))[:1]:
+        differs_Q = known_Q & ~retrieval.tied_QK[:, :k].any(1) & ~np.isclose(stored_Q, found_Q, rtol=0, atol=CLOSE)
+        for query in np.flatnonzero(differs_Q)[:1]:
             yield from differing(f"{what} {name} of image {queries_Q[query]}", stored_Q[query], found_Q[query])
 
 
