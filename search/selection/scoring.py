@@ -40,6 +40,7 @@ from trainables.metrics.table import is_retrieval, split_subset
 from trainables.training.cross_validation import training_class
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
 from trainables.training.untrained import whitened
+from trainables.unit import unit
 
 # Neighbours, curves and a few embeddings.
 
@@ -61,7 +62,7 @@ def retrieval_of(
     ranked_Q = sampled_queries(keys, MOST_RANKED, queries_N)
     sample_S = map_images(keys, labels_N.cpu().numpy(), class_names)
     neighbours_QK = gallery.neighbours(_on(queries_Q, embeddings_ND), RANKS)
-    unit_ND = torch.nn.functional.normalize(embeddings_ND.float())
+    unit_ND = unit(embeddings_ND.float())
     same_B, other_B = _pairs(unit_ND, gallery, _on(ranked_Q, embeddings_ND))
     return RetrievalFile(
         queries_Q=queries_Q,

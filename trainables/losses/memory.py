@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from trainables.losses.base import Loss, Used, same_and_different, unit
+from trainables.losses.base import Loss, Used, same_and_different
 from trainables.losses.mining import PositivePairs, positive_pairs
+from trainables.unit import unit
 
 EMPTY = -1
 """The label of a place in the memory without an embedding."""

@@ -18,6 +18,7 @@ from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.retrieval import Hits, Ranking, tie_groups
 from trainables.metrics.table import superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
+from trainables.unit import unit, without_direction
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
     """Return the embeddings detached, and the labels on their device.
 
     Raises:
-        Mistakes: no embeddings, not finite, or labels of another number.
+        Mistakes: no embeddings, zero or not finite ones, or labels of another number.
     """
     mistakes = []
     if embeddings_ND.ndim != 2 or 0 in embeddings_ND.shape:
@@ -34,9 +35,8 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
             f"Embeddings must be N rows of D numbers, not of shape {tuple(embeddings_ND.shape)}:"
             " give at least one image."
         )
-    elif not embeddings_ND.isfinite().all():
-        rows = int((~embeddings_ND.isfinite()).any(1).sum())
-        mistakes.append(f"{rows} of {len(embeddings_ND)} embeddings are not finite: the training diverged.")
+    elif bad := without_direction(embeddings_ND):
+        mistakes.append(f"{bad}, so they have no direction to compare: the training diverged, or remove these items.")
     if labels_N.shape != embeddings_ND.shape[:1]:
         mistakes.append(
             f"Labels must be one per embedding; they have shape {tuple(labels_N.shape)} and the embeddings"
@@ -410,7 +410,7 @@ class Gallery:
 
 
 def _unit64(raw: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.normalize(raw.double())
+    return unit(raw.double())
 
 
 def _sorted(keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,6 +5,7 @@ Shapes: N images, D embedding, Q queries, K ranks.
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -259,8 +260,13 @@ def test_every_formula_has_an_example(score: Any) -> None:
     ("embeddings", "labels", "sentence"),
     [
         (torch.zeros(0, 3), torch.zeros(0), "Embeddings must be N rows of D numbers, not of shape (0, 3)"),
-        (torch.tensor([[1.0, math.nan], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are not finite"),
-        (torch.tensor([[1.0, math.inf], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are not finite"),
+        (
+            torch.tensor([[1.0, math.nan], [1, 1]]),
+            torch.zeros(2),
+            "1 of 2 embeddings are zero or not finite (row 0 is",
+        ),
+        (torch.tensor([[1.0, 1], [1, math.inf]]), torch.zeros(2), "1 of 2 embeddings are zero or not finite (row 1 is"),
+        (torch.tensor([[1.0], [0], [0]]), torch.zeros(3), "2 of 3 embeddings are zero or not finite (row 1 is zero)"),
         (torch.ones(3, 2), torch.zeros(2), "Labels must be one per embedding"),
     ],
 )
@@ -268,7 +274,7 @@ def test_every_formula_has_an_example(score: Any) -> None:
 def test_what_cannot_be_scored_is_a_sentence(
     embeddings: torch.Tensor, labels: torch.Tensor, sentence: str, name: str
 ) -> None:
-    with pytest.raises(Mistakes, match=sentence.replace("(", r"\(").replace(")", r"\)")):
+    with pytest.raises(Mistakes, match=re.escape(sentence)):
         evaluate(embeddings, labels, [name])
 
 
