@@ -244,10 +244,10 @@ class Training(EpochTraining):
             return {"metrics": {}}
         begin = time.perf_counter()
         embeddings_ND = torch.cat([self._embed(view) for view in self._validation.views])
-        is_finite = bool(torch.isfinite(embeddings_ND).all())  # waits for the device
+        bad = without_direction(embeddings_ND)  # waits for the device
         seconds = time.perf_counter() - begin
-        if not is_finite:
-            raise Diverged("The embeddings of the validation images are not finite.")
+        if bad:
+            raise Diverged(f"Of the validation images, {bad}.")
         metrics = self._validation.scores(embeddings_ND)
         metrics |= self._costs(seconds, len(embeddings_ND), self.model.state_dict)
         return self._validated(metrics, self._validation, embeddings_ND)
