@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support.expected_metrics import expected, similarity
 
-from tests.trainables.metrics.expected import expected, similarity
 from trainables.metrics import evaluate, per_query_metrics
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery

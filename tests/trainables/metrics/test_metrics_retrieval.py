@@ -15,8 +15,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
+from support.expected_metrics import expected, over_permutations, similarity
 
-from tests.trainables.metrics.expected import expected, over_permutations, similarity
 from trainables.metrics import (
     METRICS,
     evaluate,

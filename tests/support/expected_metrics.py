@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import permutations
 
 
@@ -13,7 +13,7 @@ def similarity(left: Sequence[float], right: Sequence[float]) -> float:
     )
 
 
-def gain(name: str, total: int, images: int) -> tuple[int, "Gain"]:
+def gain(name: str, total: int, images: int) -> tuple[int, Callable[[int, int], float]]:
     """Return the number of ranks that count, and the gain of a hit by rank and number of hits before it."""
     k = total if name in ("map_at_r", "r_precision") else images if name == "map" else int(name.split("_")[-1])
     if name.startswith("recall"):
@@ -24,9 +24,6 @@ def gain(name: str, total: int, images: int) -> tuple[int, "Gain"]:
         ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(total, k) + 1))
         return k, lambda rank, before: 1 / math.log2(rank + 1) / ideal
     return k, lambda rank, before: (before + 1) / rank / (total if name == "map" else k)
-
-
-Gain = type(lambda rank, before: 0.0)
 
 
 def over_permutations(similarities: Sequence[float], relevant: Sequence[bool], name: str) -> float:
