@@ -54,7 +54,7 @@ def evaluate(
     """Compute metrics of embeddings, by default with each image as a query against all others.
 
     Args:
-        embeddings: [N, D], of any floating dtype; they are normalised here.
+        embeddings: [N, D], of any floating dtype and length; they are normalised here.
         labels: [N], integers: the class of each image.
         metrics: names such as ``recall_at_1``, ``map_at_r``, ``nmi``; "all" means all except those of superclasses.
         superclasses: [N], integers: the superclass of each image, for ``nmi_super`` and ``f1_super``.
@@ -66,9 +66,9 @@ def evaluate(
         The value of each metric by name, in [0, 1] except for distances.
 
     Raises:
-        Mistakes: a name is unknown, there are no embeddings, they are not finite, the number of labels differs, or
-            superclasses are missing, queries, gallery or cameras are not one for each image, or there is no query or
-            no gallery.
+        Mistakes: a name is unknown, there are no embeddings, some are zero or not finite, the number of labels
+            differs, superclasses are missing, queries, gallery or cameras are not one for each image, or there is no
+            query or no gallery.
     """
     import torch
 

@@ -21,10 +21,11 @@ from examples.papers.figures import Shown
 from examples.papers.pnp import built, named
 from search.report.drawing import COLOURS, FAINT
 from search.report.text_table import TextTable
-from trainables.losses.base import Loss, unit
+from trainables.losses.base import Loss
 from trainables.losses.ranking import VARIANTS
 from trainables.metrics.evaluation import evaluate
 from trainables.training.optimizers import Adam
+from trainables.unit import unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

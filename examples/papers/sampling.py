@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from examples.papers.figures import Shown
 from search.report.drawing import COLOURS, FAINT, INK
 from search.report.text_table import NOTHING, TextTable
-from trainables.losses.base import unit
 from trainables.losses.pairs import Triplet
 from trainables.losses.ranking import TopKPrecision
 from trainables.metrics.evaluation import per_query_metrics
+from trainables.unit import unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

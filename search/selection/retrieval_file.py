@@ -121,6 +121,7 @@ class RetrievalFile:
     Attributes:
         queries_Q: the queries with stored neighbours.
         neighbours_QK: their nearest neighbours, nearest first.
+        tied_QK: True at ranks whose image ties with images that differ in relevance, so that metrics are expectations.
         sample_S: the images of the map.
         embeddings_SD: their embeddings, of length 1.
         ranked_Q: the queries that were ranked against their whole gallery.
@@ -131,6 +132,7 @@ class RetrievalFile:
 
     queries_Q: NDArray[np.int32]
     neighbours_QK: NDArray[np.int32]
+    tied_QK: NDArray[np.bool_]
     sample_S: NDArray[np.int32]
     embeddings_SD: NDArray[np.float16]
     ranked_Q: NDArray[np.int32]
@@ -162,6 +164,7 @@ class RetrievalFile:
         most = {
             "queries_Q": (MOST_NEIGHBOURS,),
             "neighbours_QK": (len(self.queries_Q), RANKS),
+            "tied_QK": (len(self.queries_Q), RANKS),
             "sample_S": (CLASSES * IMAGES,),
             "embeddings_SD": (len(self.sample_S), MOST_DIMENSIONS),
             "ranked_Q": (MOST_RANKED,),
@@ -171,7 +174,7 @@ class RetrievalFile:
         }
         for name, shape in most.items():
             array: NDArray[Any] = getattr(self, name)
-            numbers = "f" if name in ("embeddings_SD", "precision_L") else "i"
+            numbers = {"embeddings_SD": "f", "precision_L": "f", "tied_QK": "b"}.get(name, "i")
             fits = len(array.shape) == len(shape) and all(map(operator.le, array.shape, shape))
             if array.dtype.kind != numbers or not fits or (name[-1] in "KDLB" and array.shape[:1] != shape[:1]):
                 raise ValueError(f"{name} has the shape {array.shape} and the type {array.dtype}")

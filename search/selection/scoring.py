@@ -40,6 +40,7 @@ from trainables.metrics.table import is_retrieval, split_subset
 from trainables.training.cross_validation import training_class
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
 from trainables.training.untrained import whitened
+from trainables.unit import unit
 
 # Neighbours, curves and a few embeddings.
 
@@ -61,11 +62,12 @@ def retrieval_of(
     ranked_Q = sampled_queries(keys, MOST_RANKED, queries_N)
     sample_S = map_images(keys, labels_N.cpu().numpy(), class_names)
     neighbours_QK = gallery.neighbours(_on(queries_Q, embeddings_ND), RANKS)
-    unit_ND = torch.nn.functional.normalize(embeddings_ND.float())
+    unit_ND = unit(embeddings_ND.float())
     same_B, other_B = _pairs(unit_ND, gallery, _on(ranked_Q, embeddings_ND))
     return RetrievalFile(
         queries_Q=queries_Q,
         neighbours_QK=neighbours_QK.cpu().numpy().astype(np.int32),
+        tied_QK=_tied(gallery, _on(queries_Q, embeddings_ND), neighbours_QK.shape[1]),
         sample_S=sample_S,
         embeddings_SD=unit_ND[_on(sample_S, unit_ND)].cpu().numpy().astype(np.float16),
         ranked_Q=ranked_Q,
@@ -79,15 +81,23 @@ def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(rows).long().to(like.device)
 
 
+def _tied(gallery: Gallery, queries_Q: torch.Tensor, ranks: int) -> NDArray[np.bool_]:
+    """Return the ranks whose relevance is left open by a tie [Q, K]."""
+    tied_NK = torch.zeros((len(gallery.labels_N), ranks), dtype=torch.bool, device=queries_Q.device)
+    for block_Q, ranking in gallery.rankings(ranks, queries_Q):
+        tied_NK[block_Q] = (ranking.relevant_QK > 0) & (ranking.relevant_QK < 1)
+    return tied_NK[queries_Q].cpu().numpy()
+
+
 def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]:
     """Return the mean interpolated precision at each recall level r, for a query the highest P@i with recall@i ≥ r.
 
     Queries without a relevant image have no recall and are skipped (Manning, Raghavan and Schütze,
-    Introduction to Information Retrieval, 2008, section 8.4).
+    Introduction to Information Retrieval, 2008, section 8.4). Ties have their expected ranks.
     """
     total_L, counted = np.zeros(len(LEVELS)), 0
-    for _, ranks in gallery.hit_ranks(queries_Q):
-        ranks_QR = ranks.cpu().numpy()
+    for _, hits in gallery.hits(queries_Q):
+        ranks_QR = hits.ranks_QR.cpu().numpy()
         precision_QR = np.arange(1, ranks_QR.shape[1] + 1) / ranks_QR  # 0 behind the last relevant image
         highest_QR = np.maximum.accumulate(precision_QR[:, ::-1], axis=1)[:, ::-1]
         positives_Q = np.isfinite(ranks_QR).sum(1)

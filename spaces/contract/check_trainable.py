@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch.nn.functional import normalize
 
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
 from spaces.space import Space, Value
@@ -26,10 +25,14 @@ from trainables.training.config import TrainingConfig
 from trainables.training.own import OwnTraining
 from trainables.training.own_model import own_model_of
 from trainables.training.trainable import has_predictor, trainable_class
+from trainables.unit import unit
 
 EPOCHS = 2
 MOST_CLASSES = 12
 """Classes that the contract uses, the first of a data set."""
+
+ORDERS = 8
+"""Random orders, subsets and single items that are compared with all items in the order of the data set."""
 
 CPU = torch.device("cpu")
 
@@ -155,10 +158,20 @@ class _TrainableContract:
 
     def _order_problem(self) -> str:
         with self._training("default") as training:
-            forward_ND, backward_ND = training.embedded(), training.embedded(backwards=True).flip(0)
-        largest = (forward_ND - backward_ND).abs().max().item()
-        if largest > self._allowed(forward_ND):
-            return f"Embedded in reverse, an item's numbers differ by {largest:g}; return the items' order as given."
+            items, generator = training.validation_items, torch.Generator().manual_seed(0)
+            together_ND = training.embedded(torch.arange(items))
+            for count, how in ((items, "in another order"), (-(-items // 2), "without some others"), (1, "alone")):
+                for _ in range(ORDERS):
+                    rows_M = torch.randperm(items, generator=generator)[:count]
+                    found_MD = training.embedded(rows_M)
+                    if found_MD.shape[1:] != together_ND.shape[1:]:
+                        return f"Embedded {how}, items have {found_MD.shape[1]} numbers, not {together_ND.shape[1]}."
+                    largest = (found_MD - together_ND[rows_M]).abs().max().item()
+                    if largest > self._allowed(together_ND):
+                        return (
+                            f"Embedded {how}, an item's numbers differ by {largest:g}; compute each from its item "
+                            "alone, and return them in the items' order."
+                        )
         return ""
 
     def _allowed(self, embeddings_ND: torch.Tensor) -> float:
@@ -172,7 +185,7 @@ class _TrainableContract:
         model = own_model_of(read_model(address), device=CPU, trust_code=True)
         images = replace(self._spec.images, class_names=self._spec.validation_classes)
         view, tested_ND = OwnTraining.tested(self._spec, Path(address), images, CPU)
-        unit_ND = normalize(tested_ND)
+        unit_ND = unit(tested_ND)
         largest = (torch.from_numpy(model.embed(view.items)) - unit_ND).abs().max().item()
         if largest > self._allowed(unit_ND):
             return f"It differs by {largest:g} from embed after load; return the same numbers, in the items' order."

@@ -165,6 +165,23 @@ def test_a_file_without_mistakes_is_planned(search_file: SearchFile, tmp_path: P
     assert read_plan(content, tmp_path / "runs").config == parse_config(content)
 
 
+@pytest.mark.parametrize(
+    ("batches", "missing"),
+    [
+        ({"batch_size": 20, "images_per_class": 20}, "images of two classes"),
+        ({"batch_size": 4, "images_per_class": 1}, "two images of a class"),
+        ({"batch_size": 4, "images_per_class": 1, "sampler": "up_to"}, "two images of a class"),
+    ],
+)
+def test_batches_without_pairs_are_refused_for_losses_of_pairs(
+    search_file: SearchFile, tmp_path: Path, batches: dict[str, Any], missing: str
+) -> None:
+    (found,) = sentences(search_file(losses=["proxy_anchor", "triplet", "pnp"], training=batches), tmp_path / "runs")
+    assert found.startswith(f"training: no batch holds {missing}, which triplet, pnp compares")
+    remembered = search_file(losses=["triplet"], training={**batches, "cross_batch_memory": 0.5})
+    assert read_plan(remembered, tmp_path / "runs").config.losses[0].name == "triplet"
+
+
 HEAVY = ("torch", "ray", "mlflow", "faiss", "scipy", "sqlalchemy")
 
 

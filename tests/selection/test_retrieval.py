@@ -4,6 +4,7 @@ Shapes: N images, D embedding.
 """
 
 import hashlib
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +51,17 @@ def test_neighbours_curves_and_pairs(images: int, tmp_path: Path) -> None:
         assert found.neighbours_QK[q].tolist() == order[:8], q
         hits = [labels[j] == labels[q] for j in order]
         same, other = same + sum(hits), other + len(hits) - sum(hits)
+        groups = [list(group) for _, group in groupby(range(len(order)), key=lambda i: cosine[q][order[i]])]
+        relevant = [sum(hits[i] for i in group) for group in groups]
+        mixed = [0 < inside < len(group) for group, inside in zip(groups, relevant, strict=True) for _ in group]
+        assert found.tied_QK[q].tolist() == mixed[:8]
         if total := sum(hits):
-            points = [(sum(hits[: i + 1]) / total, sum(hits[: i + 1]) / (i + 1)) for i in range(len(hits))]
+            ranks = [
+                group[0] + n * (len(group) + 1) / (inside + 1)  # expected rank of the n-th hit among ties
+                for group, inside in zip(groups, relevant, strict=True)
+                for n in range(1, inside + 1)
+            ]
+            points = [(n / total, n / rank) for n, rank in enumerate(ranks, 1)]
             levels += [max(p for r, p in points if r >= level - 1e-9) for level in LEVELS]
             counted += 1
     assert counted < images, "no query without another image of its class"

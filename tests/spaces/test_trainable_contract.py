@@ -4,6 +4,7 @@ import pytest
 
 from spaces.contract.check_part import check_part
 
+ALIKE = "An item's embedding does not depend on the other items or their order."
 RECORDS = {"name": "support.own_trainings:Records"}
 
 
@@ -28,11 +29,7 @@ def test_a_good_training_passes(path: str, options: dict[str, str]) -> None:
     [
         ("Unseeded", "The same seed and items give the same numbers, within its tolerance.", "In epoch 1 loss was "),
         ("Forgets", "Saved and loaded, it continues with the same numbers.", "save all that training needs"),
-        (
-            "Sorted",
-            "An item's embedding does not depend on the other items or their order.",
-            "return the items' order as given",
-        ),
+        *((name, ALIKE, "compute each from its item alone") for name in ("Sorted", "Smoothed", "Centred")),
         (
             "NotAtItsEnd",
             "Both ends of every range and every choice can be set up.",

@@ -224,6 +224,31 @@ class Sorted(Scales):
         return super().embed(sorted(items, key=lambda item: item["key"]))
 
 
+class Smoothed(Scales):
+    """Embeds each item as the mean of its neighbours in the list."""
+
+    def embed(self, items: Any) -> Any:
+        whole = super().embed(items)
+        return (whole + whole.roll(1, 0) + whole.roll(-1, 0)) / 3
+
+
+class Centred(Scales):
+    """Subtracts the mean of the items that are embedded together."""
+
+    def embed(self, items: Any) -> Any:
+        whole = super().embed(items)
+        return whole - whole.mean(0) if len(whole) > 1 else whole
+
+
+class PlaceInTheList(Scales):
+    """Embeds the noise of each item, smoothed over its neighbours in the list."""
+
+    def embed(self, items: Any) -> Any:
+        draws = [np.random.default_rng(list(item["key"].encode())).normal(size=32) for item in items]
+        whole = torch.tensor(np.array(draws))
+        return sum(whole.roll(shift, 0) for shift in (-1, 0, 1))
+
+
 class NotAtItsEnd(Scales):
     def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None:
         super().setup(params, train, seed=seed, device=device)

@@ -102,6 +102,18 @@ BATCH_SAMPLERS: "PartTable[type[BatchSampler], BatchSamplerRow]" = PartTable(
 )
 
 
+def lacks(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> str:
+    """Return what no batch of a built-in sampler holds, of two images of a class and two classes; empty if it has both.
+
+    A loss that compares the images of a batch needs both.
+    """
+    most = max(class_sizes) if sampler == "random" else images_per_class
+    if sampler in _ROWS and most == 1:
+        return "two images of a class"
+    one_class = {"balanced": images_per_class, "up_to": min(images_per_class, *class_sizes)}.get(sampler, 0)
+    return "images of two classes" if len(class_sizes) == 1 or one_class == batch_size else ""
+
+
 def fitting_batch(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> int | None:
     """Return the largest batch of at most ``batch_size`` that ``sampler`` can fill; None if it can fill none.
 

@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import normalize
 
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
@@ -30,6 +29,7 @@ from trainables.mistakes import Mistakes
 from trainables.models.backbones import LIBRARIES
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.parts import is_own
+from trainables.unit import unit
 
 OnProgress = Callable[[int], None]
 
@@ -189,7 +189,7 @@ class Embedder:
             self.network, images, self.spec.frame,
             batch_size=batch_size or self.spec.batch_size, device=self.device, precision="float32",
         )  # fmt: skip
-        found: NDArray[np.float32] = normalize(raw_ND).cpu().numpy()
+        found: NDArray[np.float32] = unit(raw_ND).cpu().numpy()
         return found
 
 

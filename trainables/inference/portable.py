@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from torch.nn.functional import normalize
 
 from trainables.data.loading import ImagesInMemory, load
 from trainables.files import write_whole
@@ -29,6 +28,7 @@ from trainables.inference.images import decoded
 from trainables.models.backbones import backbone
 from trainables.models.embedding import EmbeddingModel
 from trainables.storage import AnyPath
+from trainables.unit import unit
 
 TOLERANCE = 1e-5
 """Largest accepted difference between a program's embeddings, of length 1, and the model's. Another order of
@@ -71,7 +71,7 @@ class _UnitLength(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        return normalize(self.network(images))
+        return unit(self.network(images))
 
 
 def write_programs(folder: AnyPath, embedder: Embedder, images: Sequence[np.ndarray]) -> tuple[Program, ...]:

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
 from trainables.rules import Bounds
+from trainables.unit import unit
 
 Unit = Literal["pairs", "triplets", "samples"]
 
@@ -153,7 +154,7 @@ def declared(name: str) -> Callable[[type[AnyLoss]], type[AnyLoss]]:
     return complete
 
 
-# Operations: unit vectors, class masks, numerically safe exponentials, reductions.
+# Operations: class masks, numerically safe exponentials, reductions.
 
 Reduction = Literal["mean", "sum"]
 """Reduction of a loss's terms: "sum" as printed in the papers, "mean" divides it by the number of terms.
@@ -170,12 +171,6 @@ REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 def promoted(vectors: torch.Tensor) -> torch.Tensor:
     """Return ``vectors`` in float32 at least: bfloat16 rounds a similarity by .78 of PNP's temperature."""
     return vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors
-
-
-def unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Return ``vectors`` [..., D] scaled to length 1; a zero vector stays zero and gets no gradient."""
-    lengths = vectors.norm(dim=-1, keepdim=True)
-    return vectors / lengths.masked_fill(lengths == 0, torch.inf)
 
 
 def cosines(embeddings_BD: torch.Tensor) -> torch.Tensor:

@@ -15,11 +15,11 @@ from trainables.losses.base import (
     proxy_cosines,
     real,
     sizes,
-    unit,
     whole,
 )
 from trainables.losses.proxies import anchored_at_proxies
 from trainables.mistakes import raise_if_any
+from trainables.unit import unit
 
 SIMILARITIES = ("softmax", "max", "mean")
 """Similarities of a sample to a class, from those to its proxies (Saeki et al., section 3.2)."""

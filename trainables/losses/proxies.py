@@ -16,9 +16,9 @@ from trainables.losses.base import (
     real,
     reduced,
     sizes,
-    unit,
 )
 from trainables.mistakes import raise_if_any
+from trainables.unit import unit
 
 
 @declared("proxy_nca")

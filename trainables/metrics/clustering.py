@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import pad
 
 from trainables.metrics.ranking import GRID, ROUNDING, checked, nearest
+from trainables.unit import unit
 
 _ITERATIONS = 25  # faiss's default
 _BLOCK_NUMBERS = 2**25
@@ -301,7 +302,7 @@ def _halves(
     farthest_C = torch.zeros_like(centres_CD[:, 0], dtype=torch.int64).scatter_reduce(0, clusters_N, ranks_N, "amax")
     directions_CD = offsets_ND[order_N[farthest_C]]
     for _ in range(_HALVING):
-        directions_CD = torch.nn.functional.normalize(directions_CD)
+        directions_CD = unit(directions_CD)
         along_N1 = (offsets_ND * directions_CD[clusters_N]).sum(1, keepdim=True)
         directions_CD = torch.zeros_like(centres_CD).index_add_(0, clusters_N, along_N1 * offsets_ND)
     second_N = (offsets_ND * directions_CD[clusters_N]).sum(1) > 0
@@ -351,7 +352,7 @@ def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: in
         Mistakes: no embeddings, not finite, or labels of another number.
     """
     embeddings_ND, _ = checked(embeddings_ND, labels_N)
-    unit_ND = torch.nn.functional.normalize(embeddings_ND.double()).float()
+    unit_ND = unit(embeddings_ND.double()).float()
     return kmeans(unit_ND, len(labels_N.unique()), seed=seed).to(labels_N.device)
 
 
@@ -406,13 +407,13 @@ def class_distances(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tupl
     sums_CD = torch.zeros(len(sizes_C), embeddings_ND.shape[1], dtype=torch.float64, device=embeddings_ND.device)
     squares_C = sums_CD.new_zeros(len(sizes_C))
     for rows_BD, class_B in zip(embeddings_ND.split(_ROWS), class_N.split(_ROWS), strict=True):
-        unit_BD = torch.nn.functional.normalize(rows_BD.double())
+        unit_BD = unit(rows_BD.double())
         sums_CD.index_add_(0, class_B, unit_BD)
         squares_C.index_add_(0, class_B, unit_BD.square().sum(1))
     # Σ_{i≠j} x_i·x_j = |Σ x|² − Σ x·x
     intra_C = 1 - (sums_CD.square().sum(1) - squares_C) / (sizes_C * (sizes_C - 1))
     intra_C[sizes_C < 2] = float("nan")
-    means_CD = torch.nn.functional.normalize(sums_CD)
+    means_CD = unit(sums_CD)
     others_C = means_CD @ means_CD.sum(0) - means_CD.square().sum(1)
     inter_C = 1 - others_C / (len(sizes_C) - 1) if len(sizes_C) > 1 else torch.full_like(others_C, float("nan"))
     return intra_C.cpu(), inter_C.cpu()

@@ -19,7 +19,7 @@ from trainables.metrics.clustering import (
 )
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery, checked, checked_superclasses
-from trainables.metrics.retrieval import SCORES, Ranking, average_precision
+from trainables.metrics.retrieval import SCORES, average_precision
 from trainables.metrics.table import (
     AT_K,
     AT_R,
@@ -149,15 +149,14 @@ def per_query_metrics(
     scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
     gallery = Gallery(embeddings_ND, labels_N, protocol)
     if whole := [name for name in names if name in WHOLE]:
-        for numbers_Q, ranks_QR in gallery.hit_ranks():
-            precision_Q = average_precision(ranks_QR, positives_N[numbers_Q]).cpu()
+        for numbers_Q, hits in gallery.hits():
+            precision_Q = average_precision(hits, positives_N[numbers_Q]).cpu()
             for name in whole:
                 scores[name][numbers_Q.cpu()] = precision_Q
     depth_r = int(positives_N[gallery.queries_Q].max())
     wanted = {name: split_at_k(name) or (name, depth_r) for name in names if name not in WHOLE}
     depth = max([1, *(depth for _, depth in wanted.values())])
-    for numbers_Q, relevant_QK in gallery.relevance(depth) if wanted else ():
-        ranking = Ranking(relevant_QK=relevant_QK, positives_Q=positives_N[numbers_Q])
+    for numbers_Q, ranking in gallery.rankings(depth) if wanted else ():
         for name, (row, k) in wanted.items():
             scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
     return scores

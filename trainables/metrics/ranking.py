@@ -15,8 +15,10 @@ import numpy as np
 import torch
 
 from trainables.metrics.protocol import RetrievalProtocol
+from trainables.metrics.retrieval import Hits, Ranking, tie_groups
 from trainables.metrics.table import superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
+from trainables.unit import unit, without_direction
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +27,7 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
     """Return the embeddings detached, and the labels on their device.
 
     Raises:
-        Mistakes: no embeddings, not finite, or labels of another number.
+        Mistakes: no embeddings, zero or not finite ones, or labels of another number.
     """
     mistakes = []
     if embeddings_ND.ndim != 2 or 0 in embeddings_ND.shape:
@@ -33,9 +35,8 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
             f"Embeddings must be N rows of D numbers, not of shape {tuple(embeddings_ND.shape)}:"
             " give at least one image."
         )
-    elif not embeddings_ND.isfinite().all():
-        rows = int((~embeddings_ND.isfinite()).any(1).sum())
-        mistakes.append(f"{rows} of {len(embeddings_ND)} embeddings are not finite: the training diverged.")
+    elif bad := without_direction(embeddings_ND):
+        mistakes.append(f"{bad}, so they have no direction to compare: the training diverged, or remove these items.")
     if labels_N.shape != embeddings_ND.shape[:1]:
         mistakes.append(
             f"Labels must be one per embedding; they have shape {tuple(labels_N.shape)} and the embeddings"
@@ -65,7 +66,11 @@ ROUNDING = 4e-6
 """Float32 similarities of unit vectors that differ by more than this are in their true order."""
 
 GRID = 2.0**40
-"""Float64 similarities are rounded to steps of 2⁻⁴⁰, far above rounding errors, so that ties are exact."""
+"""Float64 similarities are rounded to steps of 2⁻⁴⁰, far above rounding errors.
+
+Those at most one step apart tie: the last bits of a matrix product depend on the position in it, and may round equal
+similarities to neighbouring steps.
+"""
 
 SEARCH = "HOLDOUT_SEARCH"
 """Environment variable that chooses the library which searches neighbours: ``faiss`` or ``torch``."""
@@ -183,11 +188,12 @@ _BLOCK_RANKS = 2**23
 
 
 class Gallery:
-    """A gallery among N labelled embeddings, ranked for each query by cosine similarity in float64, ties by index.
+    """A gallery among N labelled embeddings, ranked for each query by cosine similarity in float64.
 
     A float32 search finds the candidates. If two are closer than its rounding and only one of them is relevant, their
-    similarities are recomputed in float64, so that no block size, thread or device can change a score. The images that
-    a query ignores, such as itself, are excluded by index, so a duplicate of the query is not.
+    similarities are recomputed in float64, so that no block size, thread, device or order of the images can change a
+    score. Ties stay ties (:data:`GRID`) in rankings and hits; neighbours are listed by index where they tie. The images
+    that a query ignores, such as itself, are excluded by index, so a duplicate of the query is not.
     """
 
     def __init__(
@@ -210,16 +216,15 @@ class Gallery:
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
         self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
 
-    def relevance(self, depth: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield blocks of the queries: indices [Q], and relevance of their K = depth nearest [Q, K].
+    def rankings(self, depth: int, queries_Q: torch.Tensor | None = None) -> Iterator[tuple[torch.Tensor, Ranking]]:
+        """Yield blocks of some queries, all by default, in any order: indices [Q], and the first ``depth`` ranks.
 
-        Ranks beyond the size of the gallery are not relevant.
+        Ranks end at the size of the gallery.
         """
         ranks = min(depth, self.longest)
-        block = max(min(_BLOCK_QUERIES, _BLOCK_RANKS // depth), 1)
-        for queries_Q in self.queries_Q.split(block):
-            relevant_QK = self._relevance(queries_Q, ranks)
-            yield queries_Q, torch.nn.functional.pad(relevant_QK, (0, depth - ranks))
+        queries_Q = self.queries_Q if queries_Q is None else queries_Q
+        for block_Q in queries_Q.split(max(min(_BLOCK_QUERIES, _BLOCK_RANKS // max(depth, 1)), 1)):
+            yield from self._rankings(block_Q, ranks)
 
     def neighbours(self, queries_Q: torch.Tensor, k: int) -> torch.Tensor:
         """Return the indices of the k nearest of some queries, int64 [Q, K]; K is below k in a smaller gallery."""
@@ -227,15 +232,12 @@ class Gallery:
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(_BLOCK_QUERIES)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
-    def hit_ranks(self, queries_Q: torch.Tensor | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield blocks of some queries, all by default: indices [Q], and the ranks of their relevant images [Q, R].
-
-        Ranks start at 1 and ascend, in float64; they are infinite where a query has fewer than R relevant images.
-        """
+    def hits(self, queries_Q: torch.Tensor | None = None) -> Iterator[tuple[torch.Tensor, Hits]]:
+        """Yield blocks of some queries, all by default: indices [Q], and their relevant images."""
         queries_Q = self.queries_Q if queries_Q is None else queries_Q
         most = int(self.positives_N[queries_Q].max()) if len(queries_Q) else 0
         for block_Q in queries_Q.split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
-            yield block_Q, self._hit_ranks(block_Q, most)
+            yield block_Q, self._hits(block_Q, most)
 
     def similarities(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield blocks of some queries with their similarities to the gallery in steps of 1 / :data:`GRID` [Q, G]."""
@@ -243,7 +245,7 @@ class Gallery:
             raw_GD = self._raw_ND[self._rows_G]
             self._exact = _unit64(raw_GD), _first_of_duplicates(raw_GD)
         unit_GD, first_G = self._exact
-        for block_Q in queries_Q.split(max(_BLOCK_BYTES // (8 * len(unit_GD)), 1)):
+        for block_Q in queries_Q.split(max(_BLOCK_BYTES // (64 * len(unit_GD)), 1)):
             exact_QG = (_unit64(self._raw_ND[block_Q]) @ unit_GD.T * GRID).round()
             yield block_Q, exact_QG if first_G is None else exact_QG[:, first_G]
 
@@ -283,22 +285,19 @@ class Gallery:
         ]
         return self._rows_G[torch.cat(parts)]
 
-    def _relevance(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
+    def _rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
         found = self._candidates(queries_Q, ranks)
         if found is None:
-            return self._full_relevance(queries_Q, ranks)
+            yield from self._full_rankings(queries_Q, ranks)
+            return
         similarities_QK, rows_QK = found
         open_Q = self._open(similarities_QK, ranks)
+        if open_Q.any():
+            yield from self._full_rankings(queries_Q[open_Q], ranks)
+            queries_Q, similarities_QK, rows_QK = queries_Q[~open_Q], similarities_QK[~open_Q], rows_QK[~open_Q]
         similarities_QK = similarities_QK.masked_fill(self._ignored(queries_Q, rows_QK), -torch.inf)
         similarities_QK, order_QK = similarities_QK.sort(descending=True)
         rows_QK = rows_QK.gather(1, order_QK)
-        relevant_QK = self._settled(queries_Q, similarities_QK, rows_QK)[:, :ranks]
-        if open_Q.any():
-            relevant_QK[open_Q] = self._full_relevance(queries_Q[open_Q], ranks)
-        return relevant_QK
-
-    def _settled(self, queries_Q: torch.Tensor, similarities_QK: torch.Tensor, rows_QK: torch.Tensor) -> torch.Tensor:
-        """Return relevance in the exact order, from candidates in the order of float32."""
         relevant_QK = self.labels_N[rows_QK] == self.labels_N[queries_Q][:, None]
         close_QK = similarities_QK[:, :-1] - similarities_QK[:, 1:] <= ROUNDING
         run_QK = torch.nn.functional.pad((~close_QK).cumsum(1), (1, 0))
@@ -306,26 +305,28 @@ class Gallery:
         length_QK = torch.zeros_like(run_QK).scatter_add_(1, run_QK, torch.ones_like(run_QK))
         hits_QK = torch.zeros_like(run_QK).scatter_add_(1, run_QK, relevant_QK.long())
         mixed_QK = ((hits_QK > 0) & (hits_QK < length_QK)).gather(1, run_QK)
-        for row in mixed_QK.any(1).nonzero().flatten().split(1024):
-            relevant_QK[row] = self._resorted(queries_Q[row], run_QK[row], rows_QK[row], mixed_QK[row])
-        return relevant_QK
+        mixed_Q = mixed_QK.any(1)
+        ordered_Q = queries_Q[~mixed_Q]
+        yield ordered_Q, Ranking.of(relevant_QK[~mixed_Q, :ranks], self.positives_N[ordered_Q])
+        for row in mixed_Q.nonzero().flatten().split(1024):
+            query_M, column_M = mixed_QK[row].nonzero(as_tuple=True)
+            keys_QK = -4 * int(GRID) * run_QK[row]
+            exact_M = self.pair_similarities(queries_Q[row][query_M], rows_QK[row][query_M, column_M])
+            keys_QK[query_M, column_M] += exact_M.long()
+            yield queries_Q[row], self._ranking(queries_Q[row], keys_QK, relevant_QK[row]).first(ranks)
 
-    def _resorted(
-        self, queries_Q: torch.Tensor, run_QK: torch.Tensor, rows_QK: torch.Tensor, mixed_QK: torch.Tensor
-    ) -> torch.Tensor:
-        """Return relevance sorted by run, within mixed runs by exact similarity, then by index."""
-        query_M, column_M = mixed_QK.nonzero(as_tuple=True)
-        exact_QK = torch.zeros(rows_QK.shape, dtype=torch.float64, device=rows_QK.device)
-        exact_QK[query_M, column_M] = self.pair_similarities(queries_Q[query_M], rows_QK[query_M, column_M])
-        rows_QK, order_QK = rows_QK.sort()
-        for key_QK, descending in ((exact_QK, True), (run_QK, False)):
-            step_QK = key_QK.gather(1, order_QK).sort(descending=descending, stable=True).indices
-            order_QK = order_QK.gather(1, step_QK)
-            rows_QK = rows_QK.gather(1, step_QK)
-        return self.labels_N[rows_QK] == self.labels_N[queries_Q][:, None]
+    def _full_rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
+        """Yield rankings from all similarities in float64."""
+        for block_Q, exact_QG in self.similarities(queries_Q):
+            exact_QG[self._ignored_pairs(block_Q)] = -torch.inf
+            yield block_Q, self._ranking(block_Q, exact_QG, self._relevant_pairs(block_Q)).first(ranks)
 
-    def _hit_ranks(self, queries_Q: torch.Tensor, most: int) -> torch.Tensor:
-        """Return the ranks of the relevant images of some queries [Q, R]; R is ``most``.
+    def _ranking(self, queries_Q: torch.Tensor, keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> Ranking:
+        """Return the ranking by ``keys_QK``, descending, of which those that differ by at most 1 tie."""
+        return Ranking.of_ties(*_sorted(keys_QK, relevant_QK), self.positives_N[queries_Q])
+
+    def _hits(self, queries_Q: torch.Tensor, most: int) -> Hits:
+        """Return the relevant images of some queries; R is ``most``.
 
         Sorted float32 similarities count the images that are more similar by more than rounding. Those that are as
         similar up to rounding are compared in float64, in whole rankings for queries with many of them.
@@ -338,32 +339,41 @@ class Gallery:
         less_QR = torch.searchsorted(ordered_QG, hits_QR - ROUNDING)
         not_more_QR = torch.searchsorted(ordered_QG, hits_QR + ROUNDING, right=True)
         missing_QR = hits_QR == -torch.inf
-        ranks_QR = len(self._rows_G) - not_more_QR + 1
+        before_QR = len(self._rows_G) - not_more_QR
+        tied_QR = torch.ones_like(before_QR)
         close_QR = (not_more_QR - less_QR - 1).masked_fill(missing_QR, 0)
         crowded_Q = close_QR.sum(1) > _MOST_CLOSE
         close_QR[crowded_Q] = 0
-        for hits in close_QR.nonzero().split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
-            row_M, column_M = hits.T
-            ranks_QR[row_M, column_M] += self._ahead(
+        for pairs in close_QR.nonzero().split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
+            row_M, column_M = pairs.T
+            ahead_M, tied_QR[row_M, column_M] = self._close(
                 queries_Q[row_M], near_QG[row_M], places_QR[row_M, column_M], hits_QR[row_M, column_M]
             )
-        ranks_QR = ranks_QR.double().masked_fill(missing_QR, torch.inf).sort(1).values
+            before_QR[row_M, column_M] += ahead_M
+        before_QR, order_QR = before_QR.double().masked_fill(missing_QR, torch.inf).sort(1)
+        tied_QR = tied_QR.double().gather(1, order_QR)
         if crowded_Q.any():
-            relevant_QK = self._full_relevance(queries_Q[crowded_Q], self.longest)
-            ranks_QR[crowded_Q] = ranks_of_hits(relevant_QK, most)
-        return ranks_QR
+            parts = []
+            for block_Q, exact_QG in self.similarities(queries_Q[crowded_Q]):
+                exact_QG[self._ignored_pairs(block_Q)] = -torch.inf
+                relevant_QG, tied_QG = _sorted(exact_QG, self._relevant_pairs(block_Q))
+                first_QG, sizes_QG = tie_groups(tied_QG)
+                first_QR, places_QR = torch.where(relevant_QG, first_QG, torch.inf).topk(most, largest=False)
+                parts.append((first_QR.double(), sizes_QG.gather(1, places_QR)))
+            before_QR[crowded_Q], tied_QR[crowded_Q] = map(torch.cat, zip(*parts, strict=True))
+        return Hits(before_QR=before_QR, tied_QR=tied_QR)
 
-    def _ahead(
+    def _close(
         self, queries_M: torch.Tensor, near_MG: torch.Tensor, places_M: torch.Tensor, hits_M: torch.Tensor
-    ) -> torch.Tensor:
-        """Return how many near ties of a query's relevant image rank before it [M]."""
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return how many near ties of a query's relevant image rank before it, and how many tie with it, both [M]."""
         pair_P, place_P = ((near_MG - hits_M[:, None]).abs() <= ROUNDING).nonzero(as_tuple=True)
-        hit_P = places_M[pair_P]
         other_P, own_P = (
-            self.pair_similarities(queries_M[pair_P], self._rows_G[places]) for places in (place_P, hit_P)
+            self.pair_similarities(queries_M[pair_P], self._rows_G[places]) for places in (place_P, places_M[pair_P])
         )
-        before_P = (other_P > own_P) | ((other_P == own_P) & (place_P < hit_P))
-        return torch.zeros_like(places_M).index_add_(0, pair_P, before_P.long())
+        counts = (other_P > own_P + 1, (other_P - own_P).abs() <= 1)
+        ahead_M, tied_M = (torch.zeros_like(places_M).index_add_(0, pair_P, count_P.long()) for count_P in counts)
+        return ahead_M, tied_M
 
     def pair_similarities(self, left_M: torch.Tensor, right_M: torch.Tensor) -> torch.Tensor:
         """Return the similarities of pairs of a query and an image, in steps of 1 / :data:`GRID` [M]."""
@@ -372,14 +382,6 @@ class Gallery:
             left_MD, right_MD = _unit64(self._raw_ND[left]), _unit64(self._raw_ND[right])
             parts.append((left_MD * right_MD).sum(1))
         return (torch.cat(parts) * GRID).round()
-
-    def _full_relevance(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Return relevance of the first ranks, from all similarities in float64."""
-        parts = []
-        for block_Q, exact_QG in self.similarities(queries_Q):
-            order_QG = self._full_keys(block_Q, exact_QG).sort(descending=True).indices
-            parts.append(self._relevant_pairs(block_Q).gather(1, order_QG[:, :ranks]))
-        return torch.cat(parts)
 
     def _full_keys(self, queries_Q: torch.Tensor, exact_QG: torch.Tensor) -> torch.Tensor:
         """Return the :meth:`_keys` of the gallery; that of an image that a query ignores is ``_LAST``."""
@@ -408,13 +410,14 @@ class Gallery:
 
 
 def _unit64(raw: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.normalize(raw.double())
+    return unit(raw.double())
 
 
-def ranks_of_hits(relevant_QK: torch.Tensor, most: int) -> torch.Tensor:
-    """Return the ranks of relevant images, as :meth:`Gallery.hit_ranks`, from the relevance of each rank."""
-    ranks_K = torch.arange(1, relevant_QK.shape[1] + 1, dtype=torch.float64, device=relevant_QK.device)
-    return torch.where(relevant_QK, ranks_K, torch.inf).topk(most, largest=False).values
+def _sorted(keys_QK: torch.Tensor, relevant_QK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return relevance by descending key, and which ranks tie with the one before: by at most 1; both [Q, K]."""
+    keys_QK, order_QK = keys_QK.sort(descending=True)
+    tied_QK = torch.nn.functional.pad(keys_QK[:, :-1] - keys_QK[:, 1:] <= 1, (1, 0))
+    return relevant_QK.gather(1, order_QK), tied_QK
 
 
 def _ascending(rows_QG: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 Legend: N items, D embedding.
 """
 
+import hashlib
 import linecache
 import logging
 import math
@@ -34,6 +35,7 @@ from trainables.training.trainable import (
     trainable_class,
 )
 from trainables.training.validation import Validation
+from trainables.unit import without_direction
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ class OwnTraining(EpochTraining):
         if self._validation is None:
             return {"metrics": {}}
         begin, views = time.perf_counter(), self._validation.views
-        embeddings_ND = torch.cat([_embedded(self._own, view) for view in views])
+        embeddings_ND = torch.cat([_embedded_blindly(self._own, view) for view in views])
         seconds = time.perf_counter() - begin
         metrics = self._validation.scores(embeddings_ND)
         metrics |= self._costs(seconds, sum(map(len, views)), lambda: _saved(self._own))
@@ -124,16 +126,20 @@ class OwnTraining(EpochTraining):
         own = _set_up(spec, opened_images(spec.images).subset(spec.train_classes), device)
         try:
             _load(own, files)
-            return view, _embedded(own, view)
+            return view, _embedded_blindly(own, view)
         finally:
             own.finish()
 
-    def embedded(self, *, backwards: bool = False) -> Tensor:
-        """Return the embeddings of the validation items, [N, D], in their order or ``backwards``."""
+    def embedded(self, rows_N: Tensor) -> Tensor:
+        """Return the embeddings of some validation items, [N, D], given to the training in the order of ``rows_N``."""
         assert self._validation is not None, "it has validation classes"
-        view = self._validation.views[0]
-        rows = torch.arange(len(view))
-        return _embedded(self._own, view.rows(rows.flip(0) if backwards else rows))
+        return _embedded(self._own, self._validation.views[0].rows(rows_N))
+
+    @property
+    def validation_items(self) -> int:
+        """The number of validation items."""
+        assert self._validation is not None, "it has validation classes"
+        return len(self._validation.views[0])
 
 
 def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable:
@@ -148,13 +154,23 @@ def _set_up(spec: TrialSpec, view: StoreView, device: torch.device) -> Trainable
     return own
 
 
+def _embedded_blindly(own: Trainable, view: StoreView) -> Tensor:
+    """Embed the items of ``view``, [N, D], in an order that says nothing about their classes: of their keys' digests.
+
+    In the order of the data set neighbours are of one class, so embeddings smoothed over a batch would know the labels.
+    """
+    keys = view.image_keys
+    order_N = torch.tensor(sorted(range(len(keys)), key=lambda row: hashlib.sha256(keys[row].encode()).digest()))
+    return _embedded(own, view.rows(order_N))[order_N.argsort()]
+
+
 def _embedded(own: Trainable, view: StoreView) -> Tensor:
     """Embed the items of ``view``, [N, D]."""
     with _named(own, "embed"), torch.no_grad():
         found = own.embed(view.items)
     embeddings_ND = checked_embeddings(found, len(view))
-    if not torch.isfinite(embeddings_ND).all():
-        raise Diverged("The embeddings are not finite.")
+    if bad := without_direction(embeddings_ND):
+        raise Diverged(f"{bad}.")
     return embeddings_ND
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import normalize
 
 from trainables.inference.embedder import available_device
 from trainables.inference.index import ImageIndex
@@ -29,6 +28,7 @@ from trainables.inference.model_files import (
 )
 from trainables.mistakes import Mistakes
 from trainables.training.trainable import checked_embeddings, has_predictor, trainable_class
+from trainables.unit import unit, without_direction
 
 
 class OwnModel:
@@ -75,16 +75,16 @@ class OwnModel:
             items: as the training's data set gives them: a list, or float32 [N, F].
 
         Raises:
-            Mistakes: there is none, or their embeddings are no finite numbers [N, D].
+            Mistakes: there is none, or their embeddings are no numbers [N, D] with a direction.
         """
         if not len(items):
             raise Mistakes("There is no item to embed: give at least one.")
         with torch.no_grad():
             found = self._predict(items)
         embeddings_ND = checked_embeddings(found, len(items), method="predictor")
-        if not torch.isfinite(embeddings_ND).all():
-            raise Mistakes(f"The embeddings of {self.spec.trainable} are not finite; correct or remove these items.")
-        unit_ND: NDArray[np.float32] = normalize(embeddings_ND).cpu().numpy()
+        if bad := without_direction(embeddings_ND):
+            raise Mistakes(f"By {self.spec.trainable}, {bad}; correct or remove these items.")
+        unit_ND: NDArray[np.float32] = unit(embeddings_ND).cpu().numpy()
         return unit_ND
 
     def index(self, items: Any, names: Sequence[str] | None = None) -> ImageIndex:

@@ -22,6 +22,7 @@ from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_
 from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
+from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -30,6 +31,7 @@ from trainables.training.config import OPTIMIZERS, parameter_group
 from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
 from trainables.training.validation import Validation
+from trainables.unit import without_direction
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +159,22 @@ class Training(EpochTraining):
             previous = late
         assert previous is not None, "an epoch without a batch"
         raise_if_diverged(previous.read(), epoch)
-        return torch.stack(losses).mean().item(), len(losses), summed(used)
+        losses_S = torch.stack(losses)
+        if not (loss := losses_S.mean().item()):
+            self._raise_if_idle(epoch, losses_S)
+        return loss, len(losses), summed(used)
+
+    def _raise_if_idle(self, epoch: int, losses_S: Tensor) -> None:
+        """Raise if the training has learned nothing yet: no loss in any step, and no gradient in the last one."""
+        if losses_S.any() or any(record.get("loss") for record in self.records):
+            return
+        groups = self.optimizer.param_groups
+        if not any(p.grad is not None and p.grad.any() for group in groups for p in group["params"]):
+            raise Mistakes(
+                f"Nothing is learned: in every step of epoch {epoch} the loss and its gradient are exactly 0. No batch "
+                f"holds a pair or triplet that {self.spec.loss} counts; change batch_size, images_per_class or the "
+                "loss's margin."
+            )
 
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.
@@ -201,10 +218,10 @@ class Training(EpochTraining):
             return {"metrics": {}}
         begin = time.perf_counter()
         embeddings_ND = torch.cat([self._embed(view) for view in self._validation.views])
-        is_finite = bool(torch.isfinite(embeddings_ND).all())  # waits for the device
+        bad = without_direction(embeddings_ND)  # waits for the device
         seconds = time.perf_counter() - begin
-        if not is_finite:
-            raise Diverged("The embeddings of the validation images are not finite.")
+        if bad:
+            raise Diverged(f"Of the validation images, {bad}.")
         metrics = self._validation.scores(embeddings_ND)
         metrics |= self._costs(seconds, len(embeddings_ND), self.model.state_dict)
         return self._validated(metrics, self._validation, embeddings_ND)

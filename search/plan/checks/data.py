@@ -14,9 +14,10 @@ from search.config.validation import Findings
 from search.difference import confirms_on_halves
 from spaces.space import MODEL
 from trainables.data import Dataset
-from trainables.data.batch_samplers import batch_problems, fitting_batch
+from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
 from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
+from trainables.losses import loss_row
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
     is_retrieval,
@@ -112,6 +113,12 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
             if problems := batch_problems(batches[0], sizes, *batches[1:]):
                 fitting.pop(batches, None)
                 yield from (f"{key}: {sentence}" for sentence in problems)
+            elif (missing := lacks(batches[0], sizes, *batches[1:])) and (names := _comparing(config, batches)):
+                fitting.pop(batches, None)
+                yield (
+                    f"{key}: no batch holds {missing}, which {', '.join(names)} compares, so nothing would be learned; "
+                    "change batch_size or images_per_class, or set cross_batch_memory."
+                )
     on_halves = confirms_on_halves(config.selection.on, data.split.validating)
     for half in data.split.halves if on_halves else ():
         sizes = learned_sizes(data.split, data.classes, half)
@@ -121,6 +128,16 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
                     f"{key}: {sampler} can fill no batch of at most {batch_size} from {len(half)} classes, a half of "
                     "the training classes; set selection.on to split."
                 )
+
+
+def _comparing(config: SearchConfig, batches: tuple[str, int, int]) -> list[str]:
+    """Return the built-in losses with these batches that compare the images of a batch with each other alone."""
+    trainings = {loss.name: config.training_of(loss.name) for loss in config.losses if loss.path is None}
+    return [
+        name
+        for name, training in trainings.items()
+        if _batches(training) == batches and loss_row(name).proxy_lr is None
+    ]
 
 
 def _batches(training: TrainingConfig) -> tuple[str, int, int]:

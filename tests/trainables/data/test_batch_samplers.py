@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
 
-from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.batch_samplers import BATCH_SAMPLERS, lacks
 from trainables.mistakes import Mistakes
 
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=12)
@@ -47,6 +47,23 @@ def test_every_sampler(name: str, sizes: list[int], batch_size: int, m: int, see
             assert all(counts[label] <= shares[label] for label in counts)
             assert sum(counts[label] < shares[label] for label in counts) <= 1
             assert len(batch_B.unique()) == batch_size
+
+
+@pytest.mark.parametrize("name", BATCH_SAMPLERS)
+@settings(max_examples=80, deadline=None)
+@given(sizes=SIZES, batch_size=st.integers(2, 12), m=st.integers(1, 6))
+def test_what_is_lacking_is_in_no_batch_and_else_in_some(name: str, sizes: list[int], batch_size: int, m: int) -> None:
+    assume(not BATCH_SAMPLERS[name].problems(sizes, batch_size, m))
+    missing = lacks(name, sizes, batch_size, m)
+    sampler = BATCH_SAMPLERS[name](labels_of(sizes, 0), batch_size=batch_size, images_per_class=m, seed=0)
+    labels_N = labels_of(sizes, 0)
+    counts = [Counter(labels_N[batch_B].tolist()) for epoch in range(40) for batch_B in sampler.batches(epoch)]
+    alike, apart = any(max(of.values()) > 1 for of in counts), any(len(of) > 1 for of in counts)
+    if missing:
+        assert not (alike if missing == "two images of a class" else apart)
+    elif name == "balanced":
+        assert alike
+        assert apart
 
 
 @pytest.mark.parametrize("name", BATCH_SAMPLERS)

@@ -3,34 +3,17 @@
 Shapes: N images, D embedding.
 """
 
-import math
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support.expected_metrics import expected, similarity
 
 from trainables.metrics import evaluate, per_query_metrics
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery
 
 NAMES = ("recall_at_1", "recall_at_4", "precision_at_4", "map_at_4", "ndcg_at_4", "map_at_r", "r_precision", "map")
-
-
-def score(hits: list[bool], name: str) -> float:
-    """Compute one metric of a query from the relevance of its ranked gallery."""
-    relevant = sum(hits)
-    k = relevant if name in ("map_at_r", "r_precision") else len(hits) if name == "map" else int(name[-1])
-    first = hits[:k]
-    precisions = [sum(hits[: i + 1]) / (i + 1) for i in range(len(first)) if first[i]]
-    if name.startswith("recall"):
-        return float(any(first))
-    if name.startswith("precision") or name == "r_precision":
-        return sum(first) / max(k, 1)
-    if name.startswith("ndcg"):
-        ideal = sum(1 / math.log2(i + 2) for i in range(min(relevant, k)))
-        return sum(hit / math.log2(i + 2) for i, hit in enumerate(first)) / ideal if ideal else 0.0
-    return sum(precisions) / max(relevant if name == "map" else k, 1)
 
 
 def drawn(images: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, RetrievalProtocol]:
@@ -61,8 +44,13 @@ def galleries(labels_N: torch.Tensor, protocol: RetrievalProtocol) -> dict[int, 
 
 
 def similarities(embeddings_ND: torch.Tensor) -> list[list[float]]:
-    rows = torch.nn.functional.normalize(embeddings_ND.double()).tolist()
-    return [[round(sum(a * b for a, b in zip(row, other, strict=True)), 11) for other in rows] for row in rows]
+    rows = embeddings_ND.tolist()
+    return [[similarity(row, other) for other in rows] for row in rows]
+
+
+def scored(cosine: list[list[float]], labels_N: torch.Tensor, q: int, gallery: list[int], name: str) -> float:
+    """Compute one metric of a query from its definition."""
+    return expected([cosine[q][j] for j in gallery], [bool(labels_N[j] == labels_N[q]) for j in gallery], name)
 
 
 def without_cameras(protocol: RetrievalProtocol) -> RetrievalProtocol:
@@ -75,15 +63,12 @@ def test_every_metric_of_queries_against_a_gallery(images: int, seed: int, camer
     embeddings_ND, labels_N, protocol = drawn(images, seed)
     protocol = protocol if cameras else without_cameras(protocol)
     cosine = similarities(embeddings_ND)
-    expected = {
-        q: [bool(labels_N[j] == labels_N[q]) for j in sorted(gallery, key=lambda j: (-cosine[q][j], j))]
-        for q, gallery in galleries(labels_N, protocol).items()
-    }
     found = per_query_metrics(embeddings_ND, labels_N, NAMES, protocol=protocol)
     for name in NAMES:
         assert (~found[name].isnan()).tolist() == protocol.queries_N.tolist(), name
-        for q, hits in expected.items():
-            assert found[name][q].item() == pytest.approx(score(hits, name), abs=1e-11), (name, q)
+        for q, gallery in galleries(labels_N, protocol).items():
+            score = scored(cosine, labels_N, q, gallery, name)
+            assert found[name][q].item() == pytest.approx(score, abs=1e-11), (name, q)
 
 
 @pytest.mark.parametrize("cameras", [False, True])
@@ -97,11 +82,11 @@ def test_candidates_rank_as_a_sort_of_all(cameras: bool) -> None:
     queries_Q = protocol.queries_N.nonzero().flatten()
     nearest_QK = Gallery(embeddings_ND, labels_N, protocol).neighbours(queries_Q, 4)
     for place, (q, gallery) in enumerate(galleries(labels_N, protocol).items()):
-        order = [gallery[at] for at in np.lexsort((gallery, -cosine[q][gallery]))]
-        hits = [bool(labels_N[j] == labels_N[q]) for j in order]
+        order = [gallery[at] for at in np.lexsort((gallery, -cosine[q][gallery].round(11)))]
         assert nearest_QK[place].tolist() == order[:4]
         for name, values in found.items():
-            assert values[q].item() == pytest.approx(score(hits, name), abs=1e-11)
+            score = scored(cosine, labels_N, q, gallery, name)  # type: ignore[arg-type]
+            assert values[q].item() == pytest.approx(score, abs=1e-11)
 
 
 def test_all_images_as_queries_and_gallery_is_the_default() -> None:
@@ -118,8 +103,8 @@ def test_further_images_join_the_gallery_of_a_protocol() -> None:
     found = evaluate(joined_ND, joined_N, NAMES, queries=40, protocol=protocol)
     cosine = similarities(joined_ND)
     for name in NAMES:
-        values = []
-        for q, gallery in galleries(labels_N, protocol).items():
-            order = sorted([*gallery, *range(40, 65)], key=lambda j, q=q: (-cosine[q][j], j))  # type: ignore[misc]
-            values.append(score([bool(joined_N[j] == joined_N[q]) for j in order], name))
+        values = [
+            scored(cosine, joined_N, q, [*gallery, *range(40, 65)], name)
+            for q, gallery in galleries(labels_N, protocol).items()
+        ]
         assert found[name] == pytest.approx(sum(values) / len(values), abs=1e-11)

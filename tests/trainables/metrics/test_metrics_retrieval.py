@@ -5,6 +5,7 @@ Shapes: N images, D embedding, Q queries, K ranks.
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
+from support.expected_metrics import expected, over_permutations, similarity
 
 from trainables.metrics import (
     METRICS,
@@ -24,6 +26,7 @@ from trainables.metrics import (
     retrieval_metrics,
     unknown_metrics,
 )
+from trainables.metrics.ranking import SEARCH
 from trainables.metrics.retrieval import SCORES, Ranking
 from trainables.metrics.table import all_metrics, largest_k
 from trainables.mistakes import Mistakes
@@ -35,48 +38,76 @@ TIES = GOLDEN["tie_set"]
 @pytest.mark.parametrize("row", GOLDEN["table3"], ids=lambda row: "".join(map(str, row["ranking"])))
 def test_table_3_of_the_mpa_paper(row: dict[str, Any]) -> None:
     """Compare percentages to the printed digit; R is 4 in all rows."""
-    ranking = Ranking(relevant_QK=torch.tensor([row["ranking"]]).bool(), positives_Q=torch.tensor([4]))
+    ranking = Ranking.of(torch.tensor([row["ranking"]]).bool(), torch.tensor([4]))
     for name, printed in row["printed"].items():
         at_k = name.replace("@10", "_at_k")
         score = SCORES[at_k](ranking, 10) if at_k in SCORES else SCORES[name.replace("@", "_at_")](ranking, 4)
         assert round(100 * score.item(), 1) == printed, name
 
 
-@pytest.mark.parametrize("exclude", [False, True])
-def test_ties_rank_by_index(exclude: bool) -> None:
-    """Return vectors of ±1, which have many equal similarities and some duplicates."""
+@pytest.mark.parametrize(("name", "exclude"), [("precision", False), ("ndcg", True)])
+def test_ties_have_the_golden_expectations(name: str, exclude: bool) -> None:
+    """Use vectors of ±1, which have many equal similarities and some duplicates; scikit-learn computed the nDCG."""
     embeddings_ND = torch.tensor(TIES["x_pm1"], dtype=torch.float32)
     values = retrieval_metrics(embeddings_ND, torch.tensor(TIES["y"]), (1, 2, 4, 8, 10), exclude_singletons=exclude)
-    expected = TIES["values"]["valid_queries" if exclude else "all_queries_singletons_as_0"]
-    for name, value in values.items():
-        key = name.replace("map_at_", "map_at_k_div_k@") if name[-1].isdigit() else name
-        key = key if "@" in key or not name[-1].isdigit() else name.replace("_at_", "@")
-        assert value == pytest.approx(expected[key], abs=1e-11), name
+    for k, value in TIES["values"]["ndcg_valid_queries" if exclude else "precision_all_queries"].items():
+        assert values[f"{name}_at_{k}"] == pytest.approx(value, abs=1e-11)
 
 
-def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str) -> list[float]:
+def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str, score: Any = expected) -> list[float]:
     """Compute one metric of every query from its definition."""
-    rows = torch.nn.functional.normalize(embeddings_ND.double()).tolist()
-    scores = []
-    for q in range(len(rows)):
-        cosine = {j: round(sum(a * b for a, b in zip(rows[q], rows[j])) * 2**40) for j in range(len(rows)) if j != q}
-        order = sorted(cosine, key=lambda j: (-cosine[j], j))
-        hits = [labels[j] == labels[q] for j in order]
-        total = sum(hits)
-        k = total if name in ("map_at_r", "r_precision") else len(hits) if name == "map" else int(name.split("_")[-1])
-        first = hits[:k]
-        precisions = [sum(hits[: i + 1]) / (i + 1) for i in range(len(first)) if hits[i]]
-        if name.startswith("recall"):
-            score = float(any(first))
-        elif name.startswith("precision") or name == "r_precision":
-            score = sum(first) / max(k, 1)
-        elif name.startswith("ndcg"):
-            ideal = sum(1 / math.log2(i + 2) for i in range(min(total, k)))
-            score = sum(hit / math.log2(i + 2) for i, hit in enumerate(first)) / ideal if ideal else 0.0
-        else:
-            score = sum(precisions) / max(total if name == "map" else k, 1)
-        scores.append(score)
-    return scores
+    rows, numbers = embeddings_ND.tolist(), range(len(labels))
+    return [
+        score(
+            [similarity(rows[q], rows[j]) for j in numbers if j != q],
+            [labels[j] == labels[q] for j in numbers if j != q],
+            name,
+        )
+        for q in numbers
+    ]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(-1, 1), st.integers(-1, 1), st.just(1)), min_size=2, max_size=6),
+    labels=st.lists(st.integers(0, 2), min_size=6, max_size=6),
+)
+def test_ties_have_the_mean_over_all_permutations(rows: list[tuple[int, ...]], labels: list[int]) -> None:
+    embeddings_ND, labels = torch.tensor(rows).float(), labels[: len(rows)]
+    for name, score_N in per_query_metrics(embeddings_ND, torch.tensor(labels), ks=(1, 2, 3, 7)).items():
+        mean = naive(embeddings_ND, labels, name, over_permutations)
+        np.testing.assert_allclose(score_N.numpy(), mean, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(naive(embeddings_ND, labels, name), mean, atol=1e-12, err_msg=name)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    images=st.integers(2, 160),
+    points=st.integers(1, 12),
+    dimensions=st.integers(1, 9),
+    scales=st.booleans(),
+    seed=st.integers(0, 10**6),
+    library=st.sampled_from(("faiss", "torch")),
+)
+def test_no_order_of_the_images_changes_a_metric(
+    images: int, points: int, dimensions: int, scales: bool, seed: int, library: str
+) -> None:
+    """Draw from few points, whose coordinates are permuted and scaled, so that equal cosines differ in the last bit."""
+    generator = np.random.default_rng(seed)
+    points_PD = generator.permuted(np.tile(generator.normal(size=dimensions), (points, 1)), axis=1)
+    embeddings_ND = points_PD[generator.integers(points, size=images)]
+    if scales:
+        embeddings_ND = embeddings_ND * generator.uniform(0.1, 10, size=(images, 1))
+    labels_N = np.sort(generator.integers(max(images // 5, 1), size=images))
+    order = generator.permutation(images)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SEARCH, library)
+        found, shuffled = (
+            per_query_metrics(torch.from_numpy(embeddings_ND[of]), torch.from_numpy(labels_N[of]))
+            for of in (np.arange(images), order)
+        )
+    for name, score_N in found.items():
+        np.testing.assert_allclose(shuffled[name].numpy(), score_N[order].numpy(), atol=1e-9, err_msg=name)
 
 
 def clustered(labels: list[int], seed: int = 0, duplicates: bool = True) -> torch.Tensor:
@@ -187,11 +218,11 @@ def test_without_faiss_the_same(large: torch.Tensor, monkeypatch: pytest.MonkeyP
     assert evaluate(large, LARGE_LABELS, names) == expected
 
 
-def test_collapsed_embeddings_rank_by_index() -> None:
-    """Image 0 is nearest to all others, which 19 of its class score by; 7, 8 and 9 lack themselves in the first 16."""
-    labels_N = torch.arange(200) % 10
-    values = evaluate(torch.ones(200, 8), labels_N, ["recall_at_1", "recall_at_16"])
-    assert values == {"recall_at_1": 19 / 200, "recall_at_16": 197 / 200}
+def test_collapsed_embeddings_score_as_chance() -> None:
+    """Each of 199 others is equally likely at each rank, and 19 of them are of the query's class."""
+    values = evaluate(torch.ones(200, 8), torch.arange(200) % 10, ["recall_at_1", "recall_at_16", "r_precision"])
+    missed = math.comb(180, 16) / math.comb(199, 16)
+    assert values == pytest.approx({"recall_at_1": 19 / 199, "recall_at_16": 1 - missed, "r_precision": 19 / 199})
 
 
 def test_scikit_learn_agrees() -> None:
@@ -229,8 +260,13 @@ def test_every_formula_has_an_example(score: Any) -> None:
     ("embeddings", "labels", "sentence"),
     [
         (torch.zeros(0, 3), torch.zeros(0), "Embeddings must be N rows of D numbers, not of shape (0, 3)"),
-        (torch.tensor([[1.0, math.nan], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are not finite"),
-        (torch.tensor([[1.0, math.inf], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are not finite"),
+        (
+            torch.tensor([[1.0, math.nan], [1, 1]]),
+            torch.zeros(2),
+            "1 of 2 embeddings are zero or not finite (row 0 is",
+        ),
+        (torch.tensor([[1.0, 1], [1, math.inf]]), torch.zeros(2), "1 of 2 embeddings are zero or not finite (row 1 is"),
+        (torch.tensor([[1.0], [0], [0]]), torch.zeros(3), "2 of 3 embeddings are zero or not finite (row 1 is zero)"),
         (torch.ones(3, 2), torch.zeros(2), "Labels must be one per embedding"),
     ],
 )
@@ -238,7 +274,7 @@ def test_every_formula_has_an_example(score: Any) -> None:
 def test_what_cannot_be_scored_is_a_sentence(
     embeddings: torch.Tensor, labels: torch.Tensor, sentence: str, name: str
 ) -> None:
-    with pytest.raises(Mistakes, match=sentence.replace("(", r"\(").replace(")", r"\)")):
+    with pytest.raises(Mistakes, match=re.escape(sentence)):
         evaluate(embeddings, labels, [name])
 
 

@@ -3,14 +3,18 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torchvision
 from scipy import stats
 from torch import Tensor, nn
 
+from trainables.data.augment import Frame
+from trainables.data.loading import ImagesInMemory
 from trainables.mistakes import Mistakes
 from trainables.models import BACKBONES, POOLING, EmbeddingModel, ModelConfig
+from trainables.models.embedding import embed
 from trainables.models.weights import weights_file
 
 
@@ -131,6 +135,24 @@ def test_the_embedding_layer_is_drawn_as_its_source_draws_it(
     assert weights.abs().max() <= most
     assert biases.abs().max() <= bias
     assert (biases.abs().max() > 0.9 * bias) or bias == 0
+
+
+@pytest.mark.parametrize("name", ["convnet", "resnet18"])
+def test_the_order_of_the_images_changes_no_embedding(name: str) -> None:
+    """Learn running statistics first; batches of 2 and 3 have other members in another order."""
+    images = [np.random.default_rng(n).integers(0, 255, (40, 40, 3), np.uint8) for n in range(6)]
+    model = EmbeddingModel(ModelConfig(backbone=name, embedding_dim=8))
+    model(torch.rand(4, 3, 32, 32))
+    order = [4, 1, 5, 0, 3, 2]
+    cpu = torch.device("cpu")
+    whole_ND, found_ND = (
+        embed(
+            model, ImagesInMemory([images[n] for n in rows]), Frame(side=32, short_side=32),
+            batch_size=size, device=cpu, precision="float32",
+        )
+        for rows, size in ((range(6), 3), (order, 2))
+    )  # fmt: skip
+    torch.testing.assert_close(found_ND, whole_ND[order], atol=1e-5, rtol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_model(images_B3HW: Tensor) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.own_trainings import EACH, Records, own_spec, trained, vectors
+from support.own_trainings import EACH, PlaceInTheList, Records, own_spec, trained, vectors
 from support.small_training import worker_of
 
 from trainables.data.dataset import Dataset
 from trainables.data.store.view import Store, StoreView
+from trainables.metrics import evaluate
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord
 from trainables.training.checkpoints import load_checkpoint
@@ -84,6 +85,17 @@ def test_the_tested_model_is_that_of_the_best_epoch(tmp_path: Path) -> None:
     torch.testing.assert_close(embeddings_ND, expected)
 
 
+def test_the_order_of_the_items_says_nothing_of_their_classes(tmp_path: Path) -> None:
+    spec = own_spec(tmp_path, "support.own_trainings:PlaceInTheList", epochs=1, validates=())
+    trained(spec)
+    checkpoint = Path(spec.directory) / "attempt-1/best.safetensors"
+    images = replace(spec.images, class_names=tuple(Records().classes()))
+    view, found_ND = OwnTraining.tested(spec, checkpoint, images, CPU)
+    in_order_ND = PlaceInTheList().embed(view.items)
+    known, blind = (evaluate(of, view.labels_N, ["map_at_r"])["map_at_r"] for of in (in_order_ND, found_ND))
+    assert known > 3 * blind
+
+
 def test_folds_train_one_after_the_other(tmp_path: Path) -> None:
     spec = own_spec(tmp_path, SCALES, epochs=2, validates=())
     records = trained(replace(spec, folds=(("class-0", "class-1"), ("class-2", "class-3"))))
@@ -122,7 +134,7 @@ def test_features_and_images_are_copies(tmp_path: Path) -> None:
     [
         ("Short", "CODE_ERROR", "embed must return a row for each of 6 items; it returned 5 × 8."),
         ("Listed", "CODE_ERROR", "embed must return a tensor or an array; it returned list."),
-        ("NotFinite", "DIVERGED", "The embeddings are not finite."),
+        ("NotFinite", "DIVERGED", "are zero or not finite (row 0 is not finite)."),
         ("LossNotFinite", "DIVERGED", "The training loss became inf in epoch 1."),
         ("NoNumbers", "CODE_ERROR", "train_epoch must return numbers; loss is 'low'."),
         ("SavesNothing", "CODE_ERROR", "save must write what load needs into its folder; it wrote no file."),

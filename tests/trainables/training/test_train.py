@@ -232,6 +232,16 @@ def test_a_loss_that_is_not_finite_ends_the_training(spec: TrialSpec) -> None:
         list(train(trained(spec, lr=1e30, clip_grad=None)))
 
 
+@pytest.mark.parametrize("loss", ["triplet", "pnp", "pytorch_metric_learning.losses:TripletMarginLoss"])
+@pytest.mark.parametrize(("batch_size", "images_per_class"), [(5, 5), (6, 1)])
+def test_a_training_that_learns_nothing_ends(
+    spec: TrialSpec, loss: str, batch_size: int, images_per_class: int
+) -> None:
+    spec = replace(spec, loss=loss, hyperparameters={})
+    with pytest.raises(Mistakes, match="Nothing is learned: in every step of epoch 1"):
+        list(train(trained(spec, batch_size=batch_size, images_per_class=images_per_class)))
+
+
 @pytest.mark.parametrize(
     ("schedule", "factors"),
     [
