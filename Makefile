@@ -194,9 +194,10 @@ docs: setup $(STAMP)-docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
 	@echo build/docs/index.html
 
-# Draw the README's pictures from the report of the finished search `quickstart` in the folder RUNS, with Debian's Chromium.
+# Draw the pages' pictures from the report of the finished search NAME (`groceries` or `quickstart`) in the folder RUNS, with
+# Debian's Chromium.
 pictures: setup
-	PYTHONPATH=tests $(BIN)/python -m benchmarks.pictures $(or $(RUNS),runs) quickstart
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.pictures $(or $(RUNS),runs) $(or $(NAME),quickstart)
 
 # Check the pinned versions against known advisories. `AUDIT=osv make audit` uses api.osv.dev instead of PyPI. If the
 # service cannot be reached it fails, and prints the date of the pins.

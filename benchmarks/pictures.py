@@ -1,8 +1,10 @@
-"""The pictures of the README, from the reports of finished searches.
+"""The pictures of the pages, from the reports of finished searches.
 
-``make pictures RUNS=runs`` redraws the report of ``quickstart``, opens it in Debian's Chromium in light colours, and
-writes ``docs/pictures/comparison.webp`` (the comparison of defaults and tuned configurations) and
-``docs/pictures/models.webp`` (queries with their nearest images next to a map of the embedding).
+``make pictures RUNS=runs NAME=groceries`` redraws the report of the search ``groceries`` (the README's, from
+``examples/frozen_features.yaml``), opens it in Debian's Chromium in light colours, and writes
+``docs/pictures/groceries.webp`` (defaults and tuned configurations on the test classes, and their differences).
+``NAME=quickstart``, the default, writes ``docs/pictures/models.webp`` (queries with their nearest images next to a map
+of the embedding).
 """
 
 import io
@@ -34,10 +36,8 @@ _ARRANGED = """([columns, names]) => {
 
 
 ARRANGEMENTS = {
-    "quickstart": {
-        "comparison": ("1fr 1fr", ["test-map_at_r", "test-recall_at_1", "way-down", "pairs-map_at_r"]),
-        "models": ("3fr 4fr", ["gallery-best", "map-tsne-4"]),
-    },
+    "groceries": {"groceries": ("1fr 1fr", ["test-map_at_r", "pairs-map_at_r"])},
+    "quickstart": {"models": ("3fr 4fr", ["gallery-best", "map-tsne-4"])},
 }
 """For each search its pictures: the widths of their columns, and their figures."""
 
