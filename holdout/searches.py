@@ -206,7 +206,7 @@ def run(
         on_epoch: ``on_epoch(study, number, record)``, called in this process after every epoch of every trial. An
             exception in it stops the search, which the next call resumes.
         allow_failed: choose and test without the losses that failed in every trial.
-        yes: open the test even if the choice may be luck, because it rests on few validation classes.
+        yes: open the test even if the choice may be due to chance, because it rests on few validation classes.
         quiet: show no progress on standard error.
 
     Raises:

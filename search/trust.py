@@ -246,7 +246,7 @@ def check_address(folder: Path, key: str, address: str) -> None:
     if place is not None and place in _allowed_places():
         return
     if place is None:
-        fix = "its host cannot be told with certainty, so `holdout run` the search file if it is yours"
+        fix = "its host is ambiguous; if the search is yours, start it once with `holdout run FILE`"
     else:
         fix = f"if you trust it, add `--trust {place}`, or list it under `trust:` in {config_file()}"
     raise Mistakes(

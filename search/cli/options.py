@@ -59,7 +59,7 @@ Trust = Annotated[
         "--trust",
         metavar="HOST",
         callback=_allow_places,
-        help="Contact this host, which the search names; may be repeated. A search that you started needs none.",
+        help="Contact this host, which the search names; may be repeated. Not needed for a search that you started.",
     ),
 ]
 TrustSearch = Annotated[
@@ -67,7 +67,7 @@ TrustSearch = Annotated[
     typer.Option(
         "--trust-code",
         callback=_allow_code,
-        help="Import the code that the search names. A search that you started needs no permission.",
+        help="Allow the import of the code that the search names. Not needed for a search that you started.",
     ),
 ]
 

@@ -25,7 +25,9 @@ def run(
     file: SearchFile,
     settings: Settings = None,
     allow_failed: AllowFailed = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Open the test even if the choice may be luck.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Open the test without asking even if the choice may be due to chance.")
+    ] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:

@@ -81,7 +81,7 @@ class SearchSection(ConfigSection):
                 "sampler to tpe."
             )
         if self.budget == "together" and (self.epochs, self.hours) == (None, None):
-            yield "budget is together and there is none to share; set epochs or hours, or leave it out."
+            yield "budget is together, but there is no budget to share; set epochs or hours, or leave it out."
         first, *others = self.objectives or (self.objective,)
         if self.objectives and not others:
             yield f"objectives has one metric alone, {first}; set objective to it instead."

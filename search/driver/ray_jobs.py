@@ -437,7 +437,7 @@ def _refuse_another_folder(job: SearchJob, runs: str) -> None:
     if job.runs != runs:
         raise Mistakes(
             f"The search {job.name} is in the runs folder {job.runs} of this cluster, and --runs is {runs}; give it "
-            f"--runs {job.runs} to go on with it, or give the new one a name of its own."
+            f"--runs {job.runs} to resume it, or give the new one another name."
         )
 
 
@@ -445,7 +445,7 @@ def _same(job: SearchJob, digest: str) -> SearchJob:
     if job.file != digest:
         raise Mistakes(
             f"The search {job.name} runs already with another file; `holdout stop {job.name}` ends it, "
-            "or give the new one a name of its own."
+            "or give the new one another name."
         )
     return job
 

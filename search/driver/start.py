@@ -48,8 +48,8 @@ def run_search(
         started: when the command began, in seconds since 1970.
         allow_failed: continue without the losses that failed in every trial.
         on_epoch: called after every epoch of every trial.
-        opens: asked before the test is opened if the choice may be luck, with a sentence on why; not asked if the file
-            names its stages.
+        opens: asked before the test is opened if the choice may be due to chance, with a sentence on why; not asked if
+            the file names its stages.
 
     Raises:
         Mistakes: every mistake in the file; nothing is created.

@@ -130,7 +130,7 @@ def _keep(
                 held.close()
             held = None
         except Mistakes as error:
-            logger.error("%s It began while the database was away.", error)
+            logger.error("%s It started while the database was unreachable.", error)
             os.kill(os.getpid(), signal.SIGINT)
             return
     if held is not None:

@@ -140,8 +140,8 @@ class Local(Engine):
                     deaths[number] += 1
                     if deaths[number] == CALLS:
                         raise Failure(
-                            f"A worker died {CALLS} times at the same task ({process.death()}). See whether the "
-                            "machine has enough memory; the same command goes on."
+                            f"A worker died {CALLS} times at the same task ({process.death()}). Check that the machine "
+                            "has enough memory; run the same command again to resume."
                         )
                     waiting.appendleft(number)
                 elif answer.error is not None:

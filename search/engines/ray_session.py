@@ -172,7 +172,7 @@ def _watch(address: str, every_s: float, over: threading.Event) -> None:
         if misses == 2:
             logger.warning(
                 "Ray's head at %s is gone. Unless it comes back, Ray ends this program within a minute or two; nothing "
-                "that is stored is lost, and the same command goes on once there is a Ray again.",
+                "that is stored is lost; once Ray runs again, run the same command again to resume.",
                 address,
             )
 

@@ -19,7 +19,7 @@ END_S = 2400.0
 
 RAY_DIED = (
     "Ray has died on this machine (its raylet, which may have been killed for memory), and nothing is computed without "
-    "it; the same command goes on, on a cluster once Ray runs here again (`ray start`)."
+    "it; run the same command again to resume, on a cluster once Ray runs here again (`ray start`)."
 )
 
 
@@ -73,8 +73,8 @@ class Placement:
         sentence = f"No trial has a machine for {waited / 60:.0f} minutes: {self._asked}, {_there(nodes)}"
         if waited >= END_S and not (fits or may_fit):
             raise Failure(
-                f"{sentence}, and no other can come. Add one (`ray start`), or ask for less (resources); the same "
-                "command goes on."
+                f"{sentence}, and no other can come. Add one (`ray start`), or ask for less (resources); run the same "
+                "command again to resume."
             )
         if fits:
             logger.warning("%s, so others use it: the search waits until they end.", sentence)
@@ -171,7 +171,7 @@ class Silence:
     slowest: float | None
 
     def __str__(self) -> str:
-        quiet = f"its worker said nothing for {self.seconds / 60:.1f} minutes and is taken as dead"
+        quiet = f"no report from its worker for {self.seconds / 60:.1f} minutes, treated as dead"
         if self.slowest is None:
             return f"{quiet}, before its first epoch ended"
         return f"{quiet}; its slowest epoch took {self.slowest:.1f} s"
@@ -262,6 +262,6 @@ class Patience:
             self._say_after += CALLS_SAY_S
         if waited >= 60 * self._minutes:
             raise Failure(
-                f"{left} of {self._calls} workers did not answer within {self._minutes:g} minutes. See whether their "
-                "machines and what they read from (images, checkpoints) answer; the same command goes on."
+                f"{left} of {self._calls} workers did not answer within {self._minutes:g} minutes. Check that their "
+                "machines and storage (images, checkpoints) respond; run the same command again to resume."
             )

@@ -140,7 +140,7 @@ def unfinished_defaults(folder: RunFolder) -> Iterator[str]:
 
 
 def successor(folder: RunFolder) -> RunFolder:
-    """Return the folder of the search that goes on from that in ``folder``, which may exist: ``birds-2``.
+    """Return the folder of the search that continues from that in ``folder``, which may exist: ``birds-2``.
 
     The successor of ``birds-2`` is ``birds-3``. Names of other searches and campaigns are skipped.
     """

@@ -169,13 +169,13 @@ def _stored(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
         return _successor(config, stored, folder, found, grown)
     plan = _resumed(in_order(stored, config), stored, folder, found, grown)
     if grown and folder.selection.exists():
-        notice = f"{config.name} was chosen and not tested, so it goes on, with {grown}, and chooses again."
+        notice = f"{config.name} was chosen and not tested, so it continues with {grown} and chooses again."
         return replace(plan, notices=(notice, *plan.notices))
     return plan
 
 
 def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
-    """Return the plan of the search that goes on from the trials of the one in ``folder``."""
+    """Return the plan of the search that continues from the trials of the one in ``folder``."""
     following = successor(folder)
     renamed = config.model_copy(update={"name": following.name})
     if following.config.exists():
@@ -187,11 +187,11 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
         plan = replace(plan, predecessor=folder.name)
         _remember(plan)
     if is_tested(folder):
-        notice = f"{folder.name} was tested, so {following.name} goes on from its trials, with {grown}; its test is "
+        notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
         notice += "another opening, which the ledger counts."
     else:
         notice = (
-            f"A study's choices are fixed, so {following.name} goes on from the trials of {folder.name}, with {grown}."
+            f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
         )
     return replace(plan, notices=(notice, *plan.notices))
 

@@ -64,7 +64,7 @@ def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":
 
 
 class Named(dict[str, Entry]):
-    """A dictionary whose error for an unknown name lists the names that there are."""
+    """A dictionary whose error for an unknown name lists the known names."""
 
     def __missing__(self, name: Any) -> Entry:
         raise KeyError(f"there is no {name!r}{suggestion(str(name), self)}; there is: {', '.join(self) or 'nothing'}")

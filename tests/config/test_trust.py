@@ -219,7 +219,7 @@ def test_the_place_of_an_address_is_the_one_that_every_library_contacts(address:
     assert place_of(address) == place
     if place is None:
         allow(["good", "evil", "bucket", address])
-        with pytest.raises(Mistakes, match="its host cannot be told with certainty"):
+        with pytest.raises(Mistakes, match="its host is ambiguous"):
             check_address(Path("runs/small"), "search.storage", address)
 
 

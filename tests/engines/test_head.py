@@ -71,7 +71,7 @@ def test_each_loss_of_the_head_is_reported_once(caplog: pytest.LogCaptureFixture
     time.sleep(0.2)
     assert len(caplog.messages) == 1
     assert f"Ray's head at {address} is gone." in caplog.messages[0]
-    assert "the same command goes on" in caplog.messages[0]
+    assert "run the same command again to resume" in caplog.messages[0]
     with socket.create_server(("127.0.0.1", port)) as listening:
         for _ in range(3):
             listening.accept()[0].close()
@@ -85,7 +85,7 @@ def test_the_loss_of_the_head_is_reported_in_time() -> None:
     code, said = loses("gcs_server")
     assert code == 1
     assert "is gone. Unless it comes back, Ray ends this program" in said
-    assert said.index("the same command goes on") < said.index("Failed to connect to GCS within")
+    assert said.index("run the same command again to resume") < said.index("Failed to connect to GCS within")
 
 
 @needs_ray
@@ -94,4 +94,4 @@ def test_a_driver_ends_when_its_raylet_dies() -> None:
     code, said = loses("raylet")
     assert code == 1
     assert "Ray has died on this machine" in said
-    assert "the same command goes on" in said
+    assert "run the same command again to resume" in said

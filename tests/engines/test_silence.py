@@ -51,7 +51,7 @@ def test_a_worker_has_a_multiple_of_its_own_slowest_epoch() -> None:
     assert driver.until_dead("1") == pytest.approx(10 * 300, abs=2)  # with what it waited for its checkpoint
     (silence,) = driver.silences.too_long().values()
     assert str(silence) == (
-        "its worker said nothing for 50.0 minutes and is taken as dead; its slowest epoch took 300.0 s"
+        "no report from its worker for 50.0 minutes, treated as dead; its slowest epoch took 300.0 s"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) ->
     assert str(raised.value) == (
         "No trial has a machine for 40 minutes: one asks for 1 CPUs and 1 GPUs, the cluster has 3 (2 with 8 CPUs and "
         "0 GPUs, 1 with 4 CPUs and 0 GPUs), and no other can come. Add one (`ray start`), or ask for less (resources); "
-        "the same command goes on."
+        "run the same command again to resume."
     )
 
 
@@ -173,7 +173,9 @@ def test_without_local_ray_the_search_ends_when_idle() -> None:
     cluster.ray_runs_here = False
     cluster.wait(10, placed=1)  # elsewhere
     cluster.wait(10, waiting=0)
-    with pytest.raises(Failure, match=r"Ray has died on this machine .* the same command goes on, .* \(`ray start`\)"):
+    with pytest.raises(
+        Failure, match=r"Ray has died on this machine .* run the same command again to resume, .* \(`ray start`\)"
+    ):
         cluster.wait(1)
 
 

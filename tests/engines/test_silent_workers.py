@@ -40,11 +40,11 @@ def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [sorted(trial.intermediate_values) for trial in search.trials()] == [[1, 2, 3]] * 3
     said = " ".join(search.said().split())
     for number in (0, 1):  # after half a minute, or ten times an epoch that took more than three seconds
-        silence = r"its worker said nothing for (\d\.\d) minutes and is taken as dead;"
+        silence = r"no report from its worker for (\d\.\d) minutes, treated as dead;"
         found = re.search(rf"sleeps/mpa trial {number} was lost \({silence}", said)
         assert found
         assert float(found[1]) >= 0.5
-    assert said.count("is taken as dead") == 2
+    assert said.count("treated as dead") == 2
     search.dispose()
 
 

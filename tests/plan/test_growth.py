@@ -78,7 +78,7 @@ def test_before_the_test_a_search_goes_on_and_chooses_again(file: SearchFile, tm
     changes, words = GROWN[change]
     plan = read_plan(file(**changes), tmp_path)
     assert plan.folder.name == "small"
-    assert plan.notices == (f"small was chosen and not tested, so it goes on, with {words}, and chooses again.",)
+    assert plan.notices == (f"small was chosen and not tested, so it continues with {words} and chooses again.",)
     search = go_on(plan)
     assert search.config.loss_names[0] == "pnp", "its first study holds the sessions"
     chosen = Selection.load(plan.folder.selection).chosen
@@ -97,7 +97,7 @@ def test_after_the_test_a_successor_goes_on(file: SearchFile, tmp_path: Path, ch
     changes, words = GROWN[change]
     plan = read_plan(file(**changes), tmp_path)
     said = (
-        f"small was tested, so small-2 goes on from its trials, with {words}; its test is another opening, which the "
+        f"small was tested, so small-2 continues from its trials with {words}; its test is another opening, which the "
         "ledger counts."
     )
     assert plan.notices[0] == said
@@ -126,7 +126,7 @@ def test_a_longer_list_of_choices_is_a_successor_at_any_time(file: SearchFile, t
     go_on(read_plan(file(), tmp_path), tested=tested)
     plan = read_plan(file(space={"pnp": {**RANGE, "variant": ["Ds", "Dq", "Ib"]}}, search={"trials": 8}), tmp_path)
     assert plan.folder.name == "small-2"
-    assert ("A study's choices are fixed, so small-2 goes on" in plan.notices[0]) != tested
+    assert ("A study's choices are fixed, so small-2 continues" in plan.notices[0]) != tested
     assert len(go_on(plan).trials("pnp", Stage.SEARCH)) == 8
 
 

@@ -155,7 +155,7 @@ def test_losses_share_a_budget_equally(opened: Opened) -> None:
 @pytest.mark.parametrize(
     ("search", "said"),
     [
-        ({"budget": "together"}, "budget is together and there is none to share"),
+        ({"budget": "together"}, "budget is together, but there is no budget to share"),
         ({"hours": 0}, "search.hours: must be more than 0"),
     ],
 )

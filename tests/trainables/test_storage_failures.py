@@ -223,5 +223,5 @@ def test_code_removed_under_a_worker_is_not_a_trial_error(spec: TrialSpec, tmp_p
     assert done.returncode == 0, done.stderr
     found, again, on = json.loads(done.stdout.splitlines()[-1])
     assert found["cause"] == "LOST"
-    assert found["reason"].startswith("the module trainables.losses.ranking is gone from its folder")
+    assert found["reason"].startswith("the module trainables.losses.ranking is missing from its folder")
     assert (again, on) == (1, 1)

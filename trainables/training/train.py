@@ -325,7 +325,10 @@ def failure_of(error: BaseException) -> dict[str, Any]:
         return {"cause": "LOST", "reason": str(error).rstrip(".")}
     elif module := _own_module_gone(error):
         invalidate_caches()  # of directory listings, which may date from while the folder was rewritten
-        return {"cause": "LOST", "reason": f"the module {module} is gone from its folder, or the folder away"}
+        return {
+            "cause": "LOST",
+            "reason": f"the module {module} is missing from its folder, or the folder is unavailable",
+        }
     elif isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in OUT_OF_MEMORY):
         cause = "OUT_OF_MEMORY"
     else:

@@ -24,7 +24,7 @@ def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path) -> None:
     for trials in (2, 3):
         file = write_search(tmp_path / "alike.yaml", {**CONTENT, "search": {"trials": trials}})
         said = plain(holdout_here("run", file, "--runs", runs).stderr)
-    assert "alike was tested, so alike-2 goes on from its trials, with 3 trials" in said
+    assert "alike was tested, so alike-2 continues from its trials with 3 trials" in said
     holdout_here("verify", "alike-2", "--runs", runs)
     record = runs / "alike-2" / "predecessor.json"
     assert json.loads(record.read_text()) == {"search": "alike"}
