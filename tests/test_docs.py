@@ -10,6 +10,8 @@ import yaml
 
 from search import __version__
 from search.cli.main import app
+from search.config.search_config import parse_config
+from search.config.yaml_file import parse_yaml
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -106,6 +108,17 @@ def test_named_tests_exist(page: Path) -> None:
     for file, _, name in re.findall(r"`(tests/[\w/]+\.py)(::(\w+))?`", page.read_text()):
         assert (ROOT / file).exists(), f"there is no {file}"
         assert not name or f"def {name}(" in (ROOT / file).read_text(), f"{file} has no {name}"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "\n```yaml\nname: birds\n" in page.read_text()], ids=lambda page: page.name
+)
+def test_search_files_are_accepted(page: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    for text in re.findall(r"^```yaml\n(name: birds\n.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
+        content = parse_yaml(text, page.name)
+        assert parse_config({**content, "dataset": {**content["dataset"], "root": str(tmp_path)}}).name == "birds"
 
 
 def test_every_command_has_its_line() -> None:
