@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # holdout datasets
 
 PICTURES = (".png", ".webp")
-LOOK_S = 60
+INSPECT_S = 60
 """Time limit for looking at image files, in seconds."""
 INDENT = (0, 0, 0, 2)
 """Padding of a data set's details."""
@@ -130,12 +130,12 @@ def _split(dataset: "Dataset") -> "ClassSplit":
 
 def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
     """Print which files look damaged by their headers; none is decoded, so test images are not seen."""
-    from trainables.data.header import look_at
+    from trainables.data.header import inspect_headers
 
     classes = dataset.classes()
     for part, names in {"training classes": split.train + split.validation, "test classes": split.test}.items():
         keys = [key for name in names for key in classes[name]]
-        if sentence := look_at(dataset, keys, seconds=LOOK_S).sentence(part):
+        if sentence := inspect_headers(dataset, keys, seconds=INSPECT_S).sentence(part):
             say([sentence], "yellow")
 
 

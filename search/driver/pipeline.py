@@ -14,7 +14,7 @@ from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpd
 from search.driver.notices import early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
-from search.driver.sealed_test import (
+from search.driver.sealed import (
     AnyScoring,
     SealedImagesCheck,
     catch_up,

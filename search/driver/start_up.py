@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 # One driver per search: a lock in its runs folder and, if its studies are in PostgreSQL, a lock there. Everything that
 # writes a search holds it, so a driver never has to read again what it wrote.
 
-LOOK_S = 5.0
+POLL_S = 5.0
 _TRY = sqlalchemy.text("SELECT pg_try_advisory_lock(:key)")
 _FREE = sqlalchemy.text("SELECT pg_advisory_unlock_all()")
 _HOLDER = sqlalchemy.text(
@@ -68,10 +68,10 @@ def hold(plans: Sequence[Plan]) -> Iterator[None]:
 
 
 @contextmanager
-def only_driver_of(searches: Sequence[str], storage: str, look_s: float = LOOK_S) -> Iterator[None]:
+def only_driver_of(searches: Sequence[str], storage: str, poll_s: float = POLL_S) -> Iterator[None]:
     """Lock ``searches`` for this process in their PostgreSQL database ``storage``.
 
-    A restarted server has lost the locks. They are taken again within ``look_s``; if another driver was
+    A restarted server has lost the locks. They are taken again within ``poll_s``; if another driver was
     faster, this one is interrupted.
 
     Raises:
@@ -83,7 +83,7 @@ def only_driver_of(searches: Sequence[str], storage: str, look_s: float = LOOK_S
     connection = _take(engine, searches)
     done = threading.Event()
     keeper = threading.Thread(
-        target=_keep, args=(engine, connection, searches, look_s, done), name="driver lock", daemon=True
+        target=_keep, args=(engine, connection, searches, poll_s, done), name="driver lock", daemon=True
     )
     keeper.start()
     try:
@@ -117,11 +117,11 @@ def _release(connection: Connection) -> None:
 
 
 def _keep(
-    engine: sqlalchemy.Engine, connection: Connection, searches: Sequence[str], look_s: float, done: threading.Event
+    engine: sqlalchemy.Engine, connection: Connection, searches: Sequence[str], poll_s: float, done: threading.Event
 ) -> None:
     """Keep the locks until ``done`` is set."""
     held: Connection | None = connection
-    while not done.wait(look_s):
+    while not done.wait(poll_s):
         try:
             held = held or _take(engine, searches)
             held.execute(sqlalchemy.text("SELECT 1"))

@@ -19,12 +19,12 @@ from trainables.training.attempt import Worker
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The result of a check of a machine; ``mend`` is the advice where ``state`` is not ok."""
+    """The result of a check of a machine; ``fix`` is the advice where ``state`` is not ok."""
 
     check: str
     state: Literal["ok", "warning", "failed"]
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 class Running(Protocol):

@@ -30,7 +30,7 @@ from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 10.0
+POLL_S = 10.0
 DAY_MINUTES = 24 * 60
 """For a node to decode the images, which may take long and reports nothing meanwhile."""
 
@@ -193,7 +193,7 @@ class _StudyScheduler(FIFOScheduler):
                     logger.warning("While it waited for a trial, %s.", silence)
                 ray.kill(placed[trial_id])  # also one that is stopped: its node ends the process seconds later
         try:
-            assignments.placement.look(placed=len(placed), waiting=waiting)
+            assignments.placement.poll(placed=len(placed), waiting=waiting)
         except Exception as error:
             assignments.error = assignments.error or error
             tune_controller.request_stop_experiment()  # trials without a machine report nothing that could end it
@@ -309,14 +309,14 @@ def _results(calls: Sequence[Any], patience: Patience) -> list[Any]:
     """
     left = list(calls)
     while left:
-        done, left = ray.wait(left, timeout=LOOK_S)
+        done, left = ray.wait(left, timeout=POLL_S)
         _raise_own(done)
         if done:
             patience.answered()
             continue
         if not _is_here():
             raise Failure(RAY_DIED)
-        patience.look(len(left))
+        patience.poll(len(left))
     results: list[Any] = ray.get(list(calls))
     return results
 

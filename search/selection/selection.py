@@ -206,13 +206,13 @@ class SealedTest:
 
     def damage(self, seconds: float) -> str | None:
         """Inspect the files of the test images for at most ``seconds``; return a message about damaged ones."""
-        from trainables.data.header import look_at  # imports numpy and Pillow
+        from trainables.data.header import inspect_headers  # imports numpy and Pillow
 
         classes = self.dataset.classes()
         keys = [key for name in self.split.test for key in classes[name]]
-        look = look_at(self.dataset, keys, seconds=seconds)
-        sentence = look.sentence("test classes")
-        return f"{sentence} {REPAIR}" if sentence and look.damaged else sentence
+        seen = inspect_headers(self.dataset, keys, seconds=seconds)
+        sentence = seen.sentence("test classes")
+        return f"{sentence} {REPAIR}" if sentence and seen.damaged else sentence
 
     def images(self, selection: Selection, opening: Opening) -> StoreSpec:
         """Return the test images for a selection of this split and its opening."""

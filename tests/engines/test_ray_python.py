@@ -80,7 +80,7 @@ def test_doctor_fails_where_searches_would_take_ray(address: str, state: str, mo
     (found,) = check_ray()
     assert (found.check, found.state) == ("ray", state)
     assert found.found == f"Ray cannot start workers with {SPACED}, because this path contains ' '"
-    assert found.mend.startswith("Make the virtual environment in a folder without it, or set ")
+    assert found.fix.startswith("Make the virtual environment in a folder without it, or set ")
 
 
 def test_a_real_folder_with_a_space_is_refused_at_once(

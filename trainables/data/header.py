@@ -143,7 +143,7 @@ class Look:
         return f"{len(self.damaged):,} {which} {'looks' if len(self.damaged) == 1 else 'look'} damaged: {shown}."
 
 
-def look_at(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> Look:
+def inspect_headers(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> Look:
     """Check the images ``keys`` without decoding them, for at most ``seconds`` even if the file system hangs."""
     end = time.monotonic() + seconds
     found: dict[int, Unreadable | None] = {}

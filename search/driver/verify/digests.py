@@ -6,7 +6,7 @@ from contextlib import closing
 from itertools import chain
 from typing import Any
 
-from search.driver.sealed_test import recorded_openings, scores_digest
+from search.driver.sealed import recorded_openings, scores_digest
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
-from search.driver.sealed_test import opened_among_training, recorded_openings
+from search.driver.sealed import opened_among_training, recorded_openings
 from search.driver.stages import confirm_stage, final_stage, noise_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.digests import check_digests, check_ledger, check_warning, file_digest, stored_selection

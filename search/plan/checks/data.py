@@ -292,7 +292,7 @@ def check_gallery(found: Findings, config: SearchConfig) -> None:
         found.add([sentence], "metrics.gallery", "search.objective")
 
 
-LOOK_S = 5
+INSPECT_S = 5
 """Time limit for reading images, in seconds."""
 
 DRAWN = "glyphs"
@@ -300,7 +300,7 @@ DRAWN = "glyphs"
 
 
 def check_images_readable(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
-    """Check that images of the training half can be read, as many as :data:`LOOK_S` seconds allow.
+    """Check that images of the training half can be read, as many as :data:`INSPECT_S` seconds allow.
 
     Decoding reports the same when a search begins. This is for a search with other mistakes, so that its user learns
     of all at once. Images of test classes are not opened.
@@ -308,7 +308,7 @@ def check_images_readable(found: Findings, config: SearchConfig, data: SplitClas
     if config.dataset.name != DRAWN:
         half = (*data.split.train, *data.split.validation)
         keys = [key for name in half for key in data.classes[name]]
-        found.add(unreadable_images(config.dataset.source, keys, seconds=LOOK_S))
+        found.add(unreadable_images(config.dataset.source, keys, seconds=INSPECT_S))
 
 
 def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:

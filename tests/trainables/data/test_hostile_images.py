@@ -20,7 +20,7 @@ from PIL import Image
 
 from trainables.data import DATASETS, Dataset
 from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.header import look_at
+from trainables.data.header import inspect_headers
 from trainables.data.loading import load
 from trainables.data.store.build import build_store
 from trainables.data.store.contents import read_contents
@@ -239,7 +239,7 @@ def test_in_a_test_class(name: str, tmp_path: Path) -> None:
     """The image is checked without decoding; damage is reported and nothing stops."""
     case = CASES[name]
     dataset = folder_with(case, tmp_path / "images")
-    sentence = look_at(dataset, dataset.classes()["a"], seconds=60).sentence("test classes")
+    sentence = inspect_headers(dataset, dataset.classes()["a"], seconds=60).sentence("test classes")
     if case.seen is None:
         assert sentence is None
     else:
@@ -317,7 +317,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     user = os.geteuid()
     os.seteuid(65534 if user == 0 else user)
     try:
-        look = look_at(dataset, ["a/0.jpg", "a/1.jpg"], seconds=60)
+        look = inspect_headers(dataset, ["a/0.jpg", "a/1.jpg"], seconds=60)
     finally:
         os.seteuid(user)
     assert [(image.key, image.reason) for image in look.damaged] == [("a/0.jpg", "Permission denied")]

@@ -298,6 +298,6 @@ def _doctor_table(results: list["CheckResult"]) -> "Table":
     table.add_column(no_wrap=True)
     table.add_column()
     for result in results:
-        text = f"{result.found}. {result.mend}" if result.mend else result.found
+        text = f"{result.found}. {result.fix}" if result.fix else result.found
         table.add_row(result.check, Text(result.state, style=STYLES[result.state]), Text(text))
     return table
