@@ -100,7 +100,7 @@ def test_a_slot_shows_the_rungs_of_its_trial_s_own_bracket(opened: Opened) -> No
 @pytest.mark.parametrize(
     ("make", "steps"),
     [
-        (lambda: Halving([(2, 4, 8), (4, 8), ()], lambda number: number % 3, 2), 16),
+        (lambda: Halving([(2, 4, 8), (4, 8), ()], lambda number: number % 3), 16),
         (lambda: BelowMedian(2, 4, "epoch"), 6),
     ],
 )
