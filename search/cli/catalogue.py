@@ -8,7 +8,7 @@ import typer
 
 from search.cli.options import Json
 from search.cli.output import Tables, show
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -268,7 +268,7 @@ def _known_kind(part: str, kind: Kind | None) -> Kind:
     """Return the kind of a part: the given one, or the one derived from its name or class.
 
     Raises:
-        Mistakes: the part does not exist, or is of another kind.
+        InvalidInput: the part does not exist, or is of another kind.
     """
     from spaces.contract import check_part
     from trainables.models.backbones import LIBRARIES
@@ -287,7 +287,7 @@ def _known_kind(part: str, kind: Kind | None) -> Kind:
         return kind
     found = kinds[check_part.kind_of(part)]
     if kind not in (None, found):
-        raise Mistakes(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
+        raise InvalidInput(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
     return found
 
 
@@ -300,7 +300,7 @@ def _outcomes(part: str, kind: Kind, settings: list[str], image_size: int) -> "l
 
     options = apply_settings({}, settings)
     if options and kind not in (Kind.DATASET, Kind.TRAINABLE):
-        raise Mistakes(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
+        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
     checks = {
         Kind.LOSS: lambda: check_loss(part),
         Kind.DATASET: lambda: check_dataset(part, options),

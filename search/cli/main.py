@@ -20,7 +20,7 @@ from search import __version__
 from search.cli import catalogue, cluster, datasets, disk, models, results, run, trials
 from search.cli.output import say, set_up_logging
 from search.config.names import find_parts_here
-from trainables.mistakes import Failure, Mistakes
+from trainables.errors import Failure, InvalidInput
 from trainables.storage import DiskFull, is_full
 
 FAILED, MISTAKE = 1, 2
@@ -118,7 +118,7 @@ def main() -> None:
         sys.exit(MISTAKE)
     except typer.Abort:  # Ctrl-D at a question
         sys.exit(FAILED)
-    except Mistakes as error:
+    except InvalidInput as error:
         say(error.sentences, "red")
         sys.exit(MISTAKE)
     except Failure as error:

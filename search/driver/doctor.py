@@ -34,8 +34,8 @@ from search.selection import REPAIR
 from search.stages import Stage, study_name
 from search.study import Tally, is_blind, without_model
 from trainables.data.header import inspect_headers
+from trainables.errors import InvalidInput, counted, listed
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
-from trainables.mistakes import Mistakes, counted, listed
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, Images, measured_costs
 
@@ -244,7 +244,7 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
     """Check the space for images, checkpoints and results on each file system."""
     try:
         sentences = check_space([plan])
-    except Mistakes as mistakes:
+    except InvalidInput as mistakes:
         fix = " ".join(mistakes.sentences)
         yield CheckResult(check="disk", state="failed", found="there is too little room", fix=fix)
         return
@@ -318,7 +318,7 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         slots = _slots(plan.config, here)
     except NoEngine:
         return  # the check of Ray reports it
-    except Mistakes as error:
+    except InvalidInput as error:
         found = "not even one trial fits on the cluster"
         yield CheckResult(check="cluster", state="failed", found=found, fix=" ".join(error.sentences))
         return
@@ -384,7 +384,7 @@ def examine(
         return
     try:
         plan = make_plan(config, runs)
-    except Mistakes as error:
+    except InvalidInput as error:
         for sentence in error.sentences:
             yield CheckResult(check="search", state="failed", found=sentence)
         return

@@ -84,8 +84,8 @@ def run_stages(
         listeners: further listeners of every trial.
 
     Raises:
-        Mistakes: the disk or the cluster is too small, images cannot be read, another process runs one of the searches,
-            or packages are missing. Nothing is created.
+        InvalidInput: the disk or the cluster is too small, images cannot be read, another process runs one of the
+            searches, or packages are missing. Nothing is created.
         FailedLosses: a loss failed in every trial; nothing was chosen.
         NothingToSelect: no configuration of any search could be confirmed.
         DiskFull: the disk filled up during the run. The same call resumes it.

@@ -23,7 +23,7 @@ from search.plan.plan import Plan
 from search.private_parts import TESTED, untested
 from search.secrets import expand
 from search.study import RunningTrial, TrialListener
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.spec import EpochRecord
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def hold(plans: Sequence[Plan]) -> Iterator[None]:
     """Lock the searches of ``plans`` for this process.
 
     Raises:
-        Mistakes: another process has locked one of them.
+        InvalidInput: another process has locked one of them.
     """
     databases: dict[str, list[str]] = {}
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ def only_driver_of(searches: Sequence[str], storage: str, poll_s: float = POLL_S
     faster, this one is interrupted.
 
     Raises:
-        Mistakes: another process has locked one of them.
+        InvalidInput: another process has locked one of them.
     """
     name = f"process {os.getpid()} on {socket.gethostname()}"
     arguments = {"application_name": name[:63], "options": _KEEPALIVE, "connect_timeout": 10}
@@ -101,7 +101,7 @@ def _take(engine: sqlalchemy.Engine, searches: Sequence[str]) -> Connection:
             key = {"key": lock_key(search)}
             if not connection.execute(_TRY, key).scalar():
                 holder = connection.execute(_HOLDER, key).scalar() or "another process"
-                raise Mistakes(
+                raise InvalidInput(
                     f"The search {search} is being run by {holder}; wait for it, or end it and give the command again."
                 )
     except BaseException:
@@ -129,7 +129,7 @@ def _keep(
             if held is not None:
                 held.close()
             held = None
-        except Mistakes as error:
+        except InvalidInput as error:
             logger.error("%s It began while the database was away.", error)
             os.kill(os.getpid(), signal.SIGINT)
             return
@@ -210,7 +210,7 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
     ``stack`` keeps the engine's session and the decoded images.
 
     Raises:
-        Mistakes: images that cannot be read, or machines that are too small.
+        InvalidInput: images that cannot be read, or machines that are too small.
         NoEngine: the engine does not start.
     """
     for library in TESTED:

@@ -19,7 +19,7 @@ from search.engines.base import Engine, Queue, Running
 from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 POLL_S = 0.2
 """Time between two looks at the queue and at the workers' silence."""

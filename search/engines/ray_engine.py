@@ -12,7 +12,7 @@ from search.engines.ray_session import NoRay, import_ray, ray_session, token_pat
 from search.engines.waiting import Silences
 from search.extra import missing_packages
 from trainables.data.store.spec import StoreSpec
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 
 def check_token() -> Iterator[CheckResult]:

@@ -25,7 +25,7 @@ from search.engines.capacity import Node, at_once, growth
 from search.engines.ray_session import NAMESPACE
 from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
 from search.private_parts import check_private_parts
-from trainables.mistakes import Failure, Mistakes
+from trainables.errors import Failure, InvalidInput
 from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
     """Return the number of trials that run at once on the connected cluster, grown as far as it may.
 
     Raises:
-        Mistakes: not even one trial fits.
+        InvalidInput: not even one trial fits.
     """
     return at_once(resources, max_concurrent, _alive_nodes(), growth(BOOTSTRAP))
 
@@ -326,6 +326,6 @@ def _raise_own(done: Sequence[Any]) -> None:
     try:
         ray.get(done)
     except RayTaskError as error:
-        if isinstance(error.cause, Failure | Mistakes):
+        if isinstance(error.cause, Failure | InvalidInput):
             raise error.cause from error
         raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node, trials_on, wanted
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 logger = logging.getLogger(__name__)
 

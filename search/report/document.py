@@ -23,8 +23,8 @@ from search.report.sections.loss import loss_section
 from search.report.sections.models import models_section
 from search.report.sections.outcome import outcome
 from search.report.summary import summary_so_far
+from trainables.errors import listed
 from trainables.files import reading, write_text
-from trainables.mistakes import listed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -135,7 +135,7 @@ def search_report(searches: Sequence[StoredSearch]) -> Report:
     """Build the report of searches that share one split, finished or not.
 
     Raises:
-        Mistakes: the searches differ in split, test images or objective, or cannot be read.
+        InvalidInput: the searches differ in split, test images or objective, or cannot be read.
     """
     folders = [search.folder for search in searches]
     summaries = [summary_so_far(search) for search in searches]
@@ -184,7 +184,7 @@ def write_search_report(runs: Path, names: Sequence[str], file: Path | None = No
         file: the path to write; None: ``report.html`` in the folder of the first search.
 
     Raises:
-        Mistakes: a search does not exist, they cannot be compared, or their records cannot be read.
+        InvalidInput: a search does not exist, they cannot be compared, or their records cannot be read.
     """
     with reading(f"A record of {listed(names)}"):
         text = as_html(search_report([stored_search(runs, name) for name in names]))

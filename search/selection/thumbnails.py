@@ -132,7 +132,7 @@ class Thumbnails:
 
         Raises:
             FileNotFoundError: it does not exist.
-            Mistakes: it is damaged.
+            InvalidInput: it is damaged.
         """
         with reading(path):
             content = read_arrays(path)

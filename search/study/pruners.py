@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 # The rules. The values of a study's trials are kept sorted, so that a comparison costs a few look-ups.
 

@@ -11,7 +11,7 @@ import pytest
 from support.services import Postgres, postgres
 
 from search.driver.start_up import lock_key, only_driver_of
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 POLL_S = 0.05
 
@@ -30,7 +30,7 @@ def url(server: Postgres) -> str:
 def test_the_second_driver_is_refused_naming_the_first(url: str, server: Postgres) -> None:
     with only_driver_of(["birds", "cars"], url):
         with (
-            pytest.raises(Mistakes, match=f"cars is being run by process {os.getpid()} on {socket.gethostname()}"),
+            pytest.raises(InvalidInput, match=f"cars is being run by process {os.getpid()} on {socket.gethostname()}"),
             only_driver_of(["cars"], url),
         ):
             pass
@@ -46,7 +46,7 @@ def test_the_lock_outlives_a_restart_of_the_server(url: str, server: Postgres) -
         time.sleep(0.2)
         server.start()
         time.sleep(1)
-        with pytest.raises(Mistakes, match="birds is being run by"), only_driver_of(["birds"], url, POLL_S):
+        with pytest.raises(InvalidInput, match="birds is being run by"), only_driver_of(["birds"], url, POLL_S):
             pass
 
 

@@ -7,7 +7,7 @@ import pytest
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node
 from search.engines.waiting import AWAKE_S, END_S, FIRST_EPOCH_S, FLOOR_S, SAY_S, SILENCE_POLL_S, Placement, Silences
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 
 class Clock:

@@ -17,7 +17,7 @@ from PIL import BmpImagePlugin, Image, PpmImagePlugin, TiffImagePlugin
 
 from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, identified, open_file, unreadable
-from trainables.mistakes import listed
+from trainables.errors import listed
 
 PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 JPEG_START_OF_SCAN, JPEG_END = 0xDA, b"\xff\xd9"

@@ -18,11 +18,11 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, training_half
+from trainables.errors import InvalidInput
 from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_backbone, read_network
 from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
-from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -170,7 +170,7 @@ class Training(EpochTraining):
             return
         groups = self.optimizer.param_groups
         if not any(p.grad is not None and p.grad.any() for group in groups for p in group["params"]):
-            raise Mistakes(
+            raise InvalidInput(
                 f"Nothing is learned: in every step of epoch {epoch} the loss and its gradient are exactly 0. No batch "
                 f"holds a pair or triplet that {self.spec.loss} counts; change batch_size, images_per_class or the "
                 "loss's margin."

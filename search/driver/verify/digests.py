@@ -13,8 +13,8 @@ from search.plan.stored import StoredSearch
 from search.report.models import checkpoint_of
 from search.selection import Baselines, Ledger, Selection, study_digest
 from search.study import stored_trials
+from trainables.errors import counted
 from trainables.files import as_path
-from trainables.mistakes import counted
 from trainables.storage import AnyPath
 
 Records = Mapping[str, Mapping[str, Any]]

@@ -16,9 +16,9 @@ from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_repo
 from search.trials import epochs_of, params_of, record_key, record_keys, whole_training
 from spaces.space import Params, lies_within
 from trainables.data.marks import GALLERY
+from trainables.errors import counted
 from trainables.metrics import metric_name
 from trainables.metrics.table import is_retrieval
-from trainables.mistakes import counted
 from trainables.spec import TrialSpec, derived_seed
 
 Pair = tuple[str, Any, Any]

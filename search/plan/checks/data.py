@@ -17,6 +17,7 @@ from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
 from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
+from trainables.errors import InvalidInput, counted, listed, raise_if_any
 from trainables.losses import loss_row
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
@@ -24,7 +25,6 @@ from trainables.metrics.table import (
     split_subset,
     superclass_metrics,
 )
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own
@@ -75,7 +75,7 @@ def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
     except Exception as error:  # a user-defined data set may raise anything
         if not is_own(config.dataset.name):
             raise
-        raise Mistakes(
+        raise InvalidInput(
             f"dataset.name: {config.dataset.name} raises {type(error).__name__}: {error}; fix its code."
         ) from error
     return SplitClasses(split=split, classes=classes)
@@ -209,7 +209,7 @@ def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, 
         if data := of_splits.check(lambda further=further: _split(config, further)):  # type: ignore[misc]
             check_split(of_splits, config, data)
             splits.append(data.split)
-    # Mistakes that the search's own split has too are reported once.
+    # InvalidInput that the search's own split has too are reported once.
     raise_if_any([f"noise.splits: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
     return tuple(splits)
 

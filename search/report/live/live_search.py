@@ -20,7 +20,7 @@ from search.report.rows import Result
 from search.secrets import without_password
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 ReportOfCampaign = Callable[[CampaignFolder], Report]
 """A function of the room above that makes the report of a campaign."""
@@ -107,7 +107,7 @@ def live_search(stored: StoredSearch) -> LiveSearch:
     """Read the state of a search.
 
     Raises:
-        Mistakes: the search has no studies yet, or its file cannot be read.
+        InvalidInput: the search has no studies yet, or its file cannot be read.
     """
     search, status = search_so_far(stored), status_of(stored)
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
@@ -177,7 +177,7 @@ def live_campaign(folder: CampaignFolder) -> LiveCampaign:
     """Read the names of a campaign's searches; one that cannot be read gets a ``problem`` instead of an error."""
     try:
         return LiveCampaign(name=folder.name, searches=tuple(folder.searches()))
-    except Mistakes as error:
+    except InvalidInput as error:
         return LiveCampaign(name=folder.name, searches=(), problem=without_password(error.sentences[0]))
 
 
@@ -198,7 +198,7 @@ class ReportsSoFar:
         """Return the sections of ``stored``.
 
         Raises:
-            Mistakes: the search has no studies yet, or its records cannot be read.
+            InvalidInput: the search has no studies yet, or its records cannot be read.
         """
         return self._sections(stored.name, lambda: _state(stored), lambda: search_report([stored]))
 
@@ -206,7 +206,7 @@ class ReportsSoFar:
         """Return the sections of the campaign in ``folder``.
 
         Raises:
-            Mistakes: its records cannot be read.
+            InvalidInput: its records cannot be read.
         """
         return self._sections(folder.name, lambda: _state_of_campaign(folder), lambda: report(folder))
 

@@ -17,7 +17,7 @@ from search.report.sections.mosaic import Mosaic
 from search.report.text_table import TextTable
 from search.selection import Kind, Thumbnails
 from search.stages import Role
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 # Queries with their nearest images.
 

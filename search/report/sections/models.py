@@ -12,8 +12,8 @@ from search.report.sections.model_classes import class_dots, class_values, harde
 from search.report.sections.model_curves import distances, precision_recall
 from search.report.sections.model_pictures import embedding_map, retrieval_gallery
 from search.selection import NAME, Kind, Thumbnails
+from trainables.errors import counted
 from trainables.metrics.table import is_retrieval
-from trainables.mistakes import counted
 
 
 def models_section(stored: StoredSearch, comparison: Comparison) -> Section:

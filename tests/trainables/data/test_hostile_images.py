@@ -25,7 +25,7 @@ from trainables.data.loading import load
 from trainables.data.store.build import build_store
 from trainables.data.store.contents import read_contents
 from trainables.data.store.view import Store
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 # Pillow's warnings about very large images and truncated headers, which the command line suppresses.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.Image.DecompressionBombWarning")
@@ -224,7 +224,7 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
         assert f"a/{case.file}" in contents.image_keys
         assert len(contents.image_keys) == 5
         return
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         build_store(dataset, ["a", "b"], short_side=32, cache=cache, workers=2)
     (sentence,) = mistake.value.sentences
     assert sentence.startswith("1 of 5 images cannot be read: a/")
@@ -304,7 +304,7 @@ def test_a_file_truncated_after_listing(tmp_path: Path) -> None:
     dataset = folder_with(CASES["JPEG"], tmp_path / "images")
     dataset.classes()
     os.truncate(tmp_path / "images" / "a" / "0.jpg", 900)
-    with pytest.raises(Mistakes, match=r"1 of 5 images cannot be read: a/0\.jpg \(image file is truncated"):
+    with pytest.raises(InvalidInput, match=r"1 of 5 images cannot be read: a/0\.jpg \(image file is truncated"):
         build_store(dataset, ["a", "b"], short_side=32, cache=tmp_path / "cache", workers=1)
 
 
