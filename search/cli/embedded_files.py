@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def refuse_file(address: str) -> None:
-    """Raise :class:`InvalidInput` if the file cannot be written or has an unknown format, before images are embedded."""
+    """Raise :class:`InvalidInput` if the file has an unknown format or cannot be written, before any image."""
     path = given_path(address)
     if path.suffix not in _WRITERS:
         raise InvalidInput(
