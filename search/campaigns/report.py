@@ -11,7 +11,7 @@ from search.campaigns.tables import cell_table, data_set_tables, other_tables, t
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
-from search.report.document import Report, as_html, write_search_report
+from search.report.document import ReportPage, as_html, write_search_report
 from search.report.drawing import (
     COLOURS,
     FAINT,
@@ -37,7 +37,7 @@ from trainables.errors import InvalidInput, counted
 from trainables.files import reading, write_text
 
 
-def campaign_report(folder: CampaignFolder) -> Report:
+def campaign_report(folder: CampaignFolder) -> ReportPage:
     """Build the report of a campaign, finished or not.
 
     Raises:
@@ -57,7 +57,7 @@ def campaign_report(folder: CampaignFolder) -> Report:
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
         told = Section(name="study", title=config.study, figures=figures, pending=(why,))
-    return Report(
+    return ReportPage(
         title=config.name,
         subtitle=f"{config.study}: {len(folder.searches())} searches, tested together",
         sections=(told, effort(searches, summaries), again(searches, folder.config)),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from search.driver.verify.comparison import Check
     from search.plan.runs import CampaignFolder, RunFolder
     from search.plan.stored import StoredSearch
-    from search.report.document import Report
+    from search.report.document import ReportPage
     from search.report.text_table import TextTable
 
 
@@ -248,7 +248,7 @@ def serve(
     serve_page(runs, host, port, show_line, report_of_campaign=_campaign_report)
 
 
-def _campaign_report(folder: "CampaignFolder") -> "Report":
+def _campaign_report(folder: "CampaignFolder") -> "ReportPage":
     from search.campaigns import campaign_report  # only if somebody opens a campaign
 
     return campaign_report(folder)

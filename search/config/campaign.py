@@ -13,7 +13,7 @@ from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.sections import ConfigSection, Names
-from search.config.validation import Validation, key_paths, validate
+from search.config.validation import ValidatedFile, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role
 from trainables.errors import InvalidInput, raise_if_any
@@ -147,7 +147,7 @@ class CampaignConfig(ConfigSection):
         return self
 
 
-def validate_campaign(content: Mapping[str, Any]) -> Validation[CampaignConfig]:
+def validate_campaign(content: Mapping[str, Any]) -> ValidatedFile[CampaignConfig]:
     """Validate ``content`` as a campaign file, without its searches.
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.

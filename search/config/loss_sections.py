@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
 from search.config.names import plain_name, unique
 from search.config.sections import ConfigSection
-from search.config.validation import Validation, validate
+from search.config.validation import ValidatedFile, validate
 from search.stages import BASELINES
 from trainables.errors import InvalidInput, suggestion
 from trainables.losses import LOSSES, LossPart, loss_part
@@ -110,7 +110,7 @@ def training_of_loss(training: TrainingConfig, own: Mapping[str, Any]) -> Traini
     return _over(training, own).result().training
 
 
-def _over(training: TrainingConfig, own: Mapping[str, Any]) -> Validation[_Settings]:
+def _over(training: TrainingConfig, own: Mapping[str, Any]) -> ValidatedFile[_Settings]:
     content = asdict(training)
     for name, value in own.items():
         under = content.get(name)

@@ -26,7 +26,7 @@ from search.config.sections import (
     TrackingSection,
 )
 from search.config.stage_sections import FinalSection, NoiseSection, SearchSection, SelectionSection
-from search.config.validation import Validation, validate
+from search.config.validation import ValidatedFile, validate
 from search.goal import Goal
 from search.stages import Stage
 from spaces.space import Value
@@ -211,7 +211,7 @@ UNKNOWN = {"name": "unknown", "part": "unknown:Trainable"}
 """The row of a trainable that cannot be imported."""
 
 
-def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:
+def validate_config(content: Mapping[str, Any]) -> ValidatedFile[SearchConfig]:
     """Validate ``content`` as a search file.
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.

@@ -79,7 +79,7 @@ class Findings:
         raise_if_any(self.sentences)
 
 
-class Validation(Findings, Generic[Built]):
+class ValidatedFile(Findings, Generic[Built]):
     """The mistakes of a file, and the object ``built`` from it without the wrong entries, if they make one."""
 
     def __init__(self, mistakes: Sequence[str], left_out: LeftOut, built: Built | None) -> None:
@@ -102,7 +102,7 @@ def validate(
     *,
     keys: Sequence[str] | None = None,
     stand_ins: Mapping[str, Any] = MappingProxyType({}),
-) -> Validation[Built]:
+) -> ValidatedFile[Built]:
     """Validate ``content`` as a ``target`` and collect all mistakes.
 
     Args:
@@ -138,7 +138,7 @@ class _Reader(Generic[Built]):
         self._sentences: dict[str, None] = {}  # an ordered set
         self._left_out: dict[KeyPath, None] = {}
 
-    def read(self) -> Validation[Built]:
+    def read(self) -> ValidatedFile[Built]:
         self._drop([path for path, value in _leaves(self._content) for path in self._if_unusable(path, value)])
         while True:
             try:
@@ -154,8 +154,8 @@ class _Reader(Generic[Built]):
             if self._remaining == before:
                 return self._validation(None)
 
-    def _validation(self, built: Built | None) -> Validation[Built]:
-        return Validation(tuple(self._sentences), LeftOut(paths=tuple(self._left_out)), built)
+    def _validation(self, built: Built | None) -> ValidatedFile[Built]:
+        return ValidatedFile(tuple(self._sentences), LeftOut(paths=tuple(self._left_out)), built)
 
     def _drop(self, wrong: Sequence[KeyPath]) -> None:
         # From the end of each list, so that the other indices stay valid.

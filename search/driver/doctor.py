@@ -37,7 +37,7 @@ from trainables.data.header import inspect_headers
 from trainables.errors import InvalidInput, counted, listed
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
 from trainables.spec import DeviceMemory, TrialSpec
-from trainables.training.cost import Cost, Images, measured_costs
+from trainables.training.cost import Cost, ImageCounts, measured_costs
 
 # The expected duration of a search, from the measured cost of its trainings.
 
@@ -103,13 +103,13 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
         return dict(zip(trainings, found.result(), strict=True))
 
 
-def images_of(plan: Plan) -> Images:
+def images_of(plan: Plan) -> ImageCounts:
     """Return the numbers of images of one training; for a cross-validation, those of the first fold."""
     classes = plan.config.dataset.source.classes()
     validation = plan.split.folds[0] if plan.split.folds else plan.split.validation
     held_out = set(validation)
     train = tuple(len(classes[name]) for name in plan.split.train if name not in held_out)
-    return Images(
+    return ImageCounts(
         train=train,
         validation=tuple(len(classes[name]) for name in validation),
         gallery=sum(map(_half, train)) if plan.config.metrics.gallery == "training_half" else 0,

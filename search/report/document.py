@@ -33,7 +33,7 @@ _ASSETS = Path(__file__).parent / "assets"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ReportPage:
     """A title and the ``sections`` of a report, in order."""
 
     title: str
@@ -41,7 +41,7 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def as_html(report: Report) -> str:
+def as_html(report: ReportPage) -> str:
     """Render a report as one HTML file that loads nothing else."""
     plotted = any(isinstance(figure.picture, Plot) for part in report.sections for figure in part.figures)
     return (
@@ -131,7 +131,7 @@ def shared_file(name: str) -> str:
 # Reports of searches.
 
 
-def search_report(searches: Sequence[StoredSearch]) -> Report:
+def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
     """Build the report of searches that share one split, finished or not.
 
     Raises:
@@ -141,7 +141,7 @@ def search_report(searches: Sequence[StoredSearch]) -> Report:
     summaries = [summary_so_far(search) for search in searches]
     comparison = compare(folders, summaries)
     losses = list(dict.fromkeys(loss for search in searches for loss in search.losses))
-    return Report(
+    return ReportPage(
         title=", ".join(search.name for search in searches),
         subtitle=f"{', '.join(losses)}: tuned by {comparison.objective} on validation classes, tested on others",
         sections=(

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageFile
 from support.small_search import draw_folder
 
-from trainables.data.header import Look, damage_in, inspect_headers
+from trainables.data.header import HeaderCheck, damage_in, inspect_headers
 from trainables.data.images import read_image
 from trainables.data.sets.folders import Folder
 
@@ -128,7 +128,7 @@ def test_all_that_are_damaged_are_counted_and_the_first_are_named(tmp_path: Path
     root = draw_folder(tmp_path / "images", classes=4)
     dataset = Folder(root=str(root))
     keys = [key for keys in dataset.classes().values() for key in keys]
-    assert inspect_headers(dataset, keys, seconds=60) == Look(looked=40, total=40, seconds=60, damaged=())
+    assert inspect_headers(dataset, keys, seconds=60) == HeaderCheck(looked=40, total=40, seconds=60, damaged=())
     assert inspect_headers(dataset, keys, seconds=60).sentence("test classes") is None
     for key in keys[3::4]:
         (root / key).write_bytes((root / key).read_bytes()[:300])
