@@ -288,6 +288,8 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
         yield f'Models: holdout.load("{folder.model(models[0])}"){beside}'
     where = "" if folder.runs == RUNS else f" --runs {folder.runs}"
     losses = outcome.summary.losses.items()
+    for loss, entry in losses:
+        yield from (f"{loss}: {found.sentence}." for found in entry.diagnostics if found.kind == "nothing_learned")
     if early := [loss for loss, entry in losses if any(found.kind == "first_epochs" for found in entry.diagnostics)]:
         yield (
             f"The best epochs of {', '.join(early)} are the first ones: fewer epochs (--set training.epochs=…), or "

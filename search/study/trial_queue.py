@@ -124,7 +124,7 @@ class TrialQueue:
                 return False
         if result["finished"]:
             self._outage.end()
-            self._end(running, TrialState.COMPLETE, whole_training(running.spec.epochs))
+            self._end(running, TrialState.COMPLETE, whole_training(running.stored, running.spec.epochs))
             return False
         return True
 

@@ -144,7 +144,7 @@ def test_patterns_find_names_then_descriptions() -> None:
         return [key.name for key in matching(KEYS, pattern)]
 
     assert found("LR") == ["training.lr", "training.head_lr", "training.proxy_lr"]
-    assert found("final.*") == ["final.seeds", "final.train_on", "final.within"]
+    assert found("final.*") == ["final.seeds", "final.train_on", "final.test", "final.within"]
     assert found("space.mpa.scale") == ["space"]
     assert found("bfloat16") == ["training.precision"]
     with pytest.raises(InvalidInput, match=r"did you mean search.trials\?"):

@@ -177,9 +177,7 @@ def test_batches_without_pairs_are_refused_for_losses_of_pairs(
     search_file: SearchFile, tmp_path: Path, batches: dict[str, Any], missing: str
 ) -> None:
     (found,) = sentences(search_file(losses=["proxy_anchor", "triplet", "pnp"], training=batches), tmp_path / "runs")
-    assert found.startswith(f"training: no batch holds {missing}, which triplet, pnp compares")
-    remembered = search_file(losses=["triplet"], training={**batches, "cross_batch_memory": 0.5})
-    assert read_plan(remembered, tmp_path / "runs").config.losses[0].name == "triplet"
+    assert found.startswith(f"training: no batch holds {missing}, which triplet, pnp compare, so")
 
 
 HEAVY = ("torch", "ray", "mlflow", "faiss", "scipy", "sqlalchemy")
