@@ -115,9 +115,9 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
                 yield from (f"{key}: {sentence}" for sentence in problems)
             elif (missing := lacks(batches[0], sizes, *batches[1:])) and (names := _comparing(config, batches)):
                 fitting.pop(batches, None)
-                compare = "compares" if len(names) == 1 else "compare"
+                verb = "compares" if len(names) == 1 else "compare"
                 yield (
-                    f"{key}: no batch holds {missing}, which {', '.join(names)} {compare}, so nothing would be learned; "
+                    f"{key}: no batch holds {missing}, which {', '.join(names)} {verb}, so nothing would be learned; "
                     "change batch_size or images_per_class."
                 )
     on_halves = confirms_on_halves(config.selection.on, data.split.validating)
