@@ -205,7 +205,7 @@ def nothing_learned(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
             parameters=(),
             sentence=f"the loss of {idle} of {counted(len(complete), 'complete trial')} was 0 in all epochs, so "
             "nothing was learned and their values are luck: no batch has a pair or triplet that counts, or "
-            "margins are met; change training.sampler, training.batch_size, training.images_per_class or the range of the margin",
+            "margins are met; change training.sampler, training.batch_size, training.images_per_class or the margins",
         )
 
 
