@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from holdout.parts import Dataset, Mistakes
+from holdout.parts import Dataset, InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Rings(Dataset):
 
     def __post_init__(self) -> None:
         if min(self.num_classes, self.images_per_class) < 1 or self.size < 16:
-            raise Mistakes(
+            raise InvalidInput(
                 "dataset.num_classes and dataset.images_per_class must be at least 1 and dataset.size at least 16; "
                 f"they are {self.num_classes}, {self.images_per_class} and {self.size}."
             )

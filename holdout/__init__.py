@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from holdout.searches import Search, campaign, compare, open, run
     from search import __version__
     from trainables.data.dataset import Dataset, ItemDataset
+    from trainables.errors import Failure, InvalidInput
     from trainables.inference.embedder import Embedder
     from trainables.inference.index import ImageIndex
-    from trainables.mistakes import Failure, Mistakes
     from trainables.training.library_trainables import (
         EstimatorTrainable,
         LightningTrainable,
@@ -42,10 +42,10 @@ __all__ = [
     "Float",
     "ImageIndex",
     "Int",
+    "InvalidInput",
     "ItemDataset",
     "Items",
     "LightningTrainable",
-    "Mistakes",
     "OwnModel",
     "Report",
     "Search",
@@ -68,14 +68,14 @@ _PATHS = {
     "Dataset": "trainables.data.dataset:Dataset",
     "Embedder": "trainables.inference.embedder:Embedder",
     "EstimatorTrainable": "trainables.training.library_trainables:EstimatorTrainable",
-    "Failure": "trainables.mistakes:Failure",
+    "Failure": "trainables.errors:Failure",
     "Float": "trainables.training.trainable:Float",
     "ImageIndex": "trainables.inference.index:ImageIndex",
     "Int": "trainables.training.trainable:Int",
     "ItemDataset": "trainables.data.dataset:ItemDataset",
     "Items": "trainables.training.trainable:Items",
     "LightningTrainable": "trainables.training.library_trainables:LightningTrainable",
-    "Mistakes": "trainables.mistakes:Mistakes",
+    "InvalidInput": "trainables.errors:InvalidInput",
     "OwnModel": "trainables.training.own_model:OwnModel",
     "Report": "trainables.training.trainable:Report",
     "Search": "holdout.searches:Search",

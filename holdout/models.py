@@ -35,7 +35,7 @@ def load(
         A network of Holdout, or the model of a user-defined training.
 
     Raises:
-        Mistakes: there is no model, it has another format or is damaged, it names code that is not trusted or that
+        InvalidInput: there is no model, it has another format or is damaged, it names code that is not trusted or that
             cannot load it, or the device is not available.
     """
     return load_model(os.fspath(address), device=device, trust_code=trust_code)
@@ -66,7 +66,7 @@ def evaluate(
         The value of each metric by name, in [0, 1] except for distances.
 
     Raises:
-        Mistakes: a name is unknown, there are no embeddings, some are zero or not finite, the number of labels
+        InvalidInput: a name is unknown, there are no embeddings, some are zero or not finite, the number of labels
             differs, superclasses are missing, queries, gallery or cameras are not one for each image, or there is no
             query or no gallery.
     """

@@ -7,6 +7,7 @@ from search.engines.base import Engine
 from spaces.space import Parameter, Space
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.samplers import BatchSampler
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.losses.base import (
     Loss,
     ProxyLoss,
@@ -22,16 +23,15 @@ from trainables.losses.base import (
     unit,
     whole,
 )
-from trainables.mistakes import Mistakes, raise_if_any
 from trainables.training.trainable import Trainable
 
 __all__ = [
     "BatchSampler",
     "Dataset",
     "Engine",
+    "InvalidInput",
     "ItemDataset",
     "Loss",
-    "Mistakes",
     "Parameter",
     "ProxyLoss",
     "Space",

@@ -67,7 +67,7 @@ class Search:
             ``outcome`` (why the trial ended).
 
         Raises:
-            Mistakes: the search has no such loss.
+            InvalidInput: the search has no such loss.
         """
         import pandas
 
@@ -87,7 +87,7 @@ class Search:
         number that it reports.
 
         Raises:
-            Mistakes: the search has no such loss or trial.
+            InvalidInput: the search has no such loss or trial.
         """
         import pandas
 
@@ -113,7 +113,7 @@ class Search:
         """Return the results so far.
 
         Raises:
-            Mistakes: no trial has begun yet, or the records cannot be read.
+            InvalidInput: no trial has begun yet, or the records cannot be read.
         """
         from search.report.comparison import results_so_far
 
@@ -129,8 +129,8 @@ class Search:
         this machine.
 
         Raises:
-            Mistakes: the search has no such loss, its models for the test are not trained yet, or the model names code
-                that is not trusted.
+            InvalidInput: the search has no such loss, its models for the test are not trained yet, or the model names
+                code that is not trusted.
         """
         from search.report.models import model_folder
         from search.tracking import load_model
@@ -146,7 +146,7 @@ class Search:
         """Return a trial: its row, its objective after each epoch, its checkpoint and its log.
 
         Raises:
-            Mistakes: the search has no such loss or trial.
+            InvalidInput: the search has no such loss or trial.
         """
         from search.report.trial_page import trial_page
 
@@ -156,7 +156,7 @@ class Search:
         """Write the report, as ``holdout report`` does, and return it; a notebook shows it inline.
 
         Raises:
-            Mistakes: the records cannot be read.
+            InvalidInput: the records cannot be read.
         """
         from search.report.document import write_search_report
 
@@ -210,7 +210,7 @@ def run(
         quiet: show no progress on standard error.
 
     Raises:
-        Mistakes: the file is invalid (all mistakes are listed); nothing is created.
+        InvalidInput: the file is invalid (all mistakes are listed); nothing is created.
         Failure: the search could not be completed, or a loss failed in every trial.
     """
     from search.cli.output import Tables, Terminal
@@ -245,7 +245,7 @@ def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust: Iterab
         trust: hosts that this process may contact to read searches that you did not start on this machine.
 
     Raises:
-        Mistakes: there is no search with this name.
+        InvalidInput: there is no search with this name.
     """
     allow(trust)
     return Search(stored_search(runs_folder(runs), name))
@@ -257,7 +257,7 @@ def compare(*names: str, runs: str | os.PathLike[str] | None = None, within: flo
     ``within`` is the margin of equivalence in points; None: ``final.within`` of the search files.
 
     Raises:
-        Mistakes: a search does not exist or has not begun yet, or the splits or objectives differ.
+        InvalidInput: a search does not exist or has not begun yet, or the splits or objectives differ.
     """
     from search.report.comparison import compare_stored
 
@@ -269,7 +269,7 @@ def campaign(name: str, *, runs: str | os.PathLike[str] | None = None) -> "Campa
     """Return the result of the campaign ``name``, as it was written last.
 
     Raises:
-        Mistakes: there is no such campaign, or it has no result yet.
+        InvalidInput: there is no such campaign, or it has no result yet.
     """
     from search.campaigns import stored_result
     from search.plan.runs import CampaignFolder

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from trainables.mistakes import Mistakes, listed
+from trainables.errors import InvalidInput, listed
 
 PACKAGES = ("cmaes", "fastapi", "mlflow", "psycopg", "ray", "uvicorn")
 """What ``holdout-dml[search]`` installs beyond ``holdout-dml``, see ``pyproject.toml``."""
@@ -24,10 +24,10 @@ def check_extra(what: str, packages: Sequence[str] = PACKAGES) -> None:
         packages: packages of the extra, by default all of them.
 
     Raises:
-        Mistakes: some are missing.
+        InvalidInput: some are missing.
     """
     if missing := missing_packages(packages):
-        raise Mistakes(f"{what} needs packages that are not installed: {listed(missing)}; run `{INSTALL}`.")
+        raise InvalidInput(f"{what} needs packages that are not installed: {listed(missing)}; run `{INSTALL}`.")
 
 
 def _is_installed(package: str) -> bool:

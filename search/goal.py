@@ -10,8 +10,8 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.trials import by_fold, epochs_of
+from trainables.errors import InvalidInput
 from trainables.metrics.table import metric_name
-from trainables.mistakes import Mistakes
 
 CHOICE_IN_FRONT = "the one nearest to the best values of all, each in units of its range over the front"
 """The rule that chooses one of a Pareto front, in words."""
@@ -44,7 +44,7 @@ BOUND = r"\s*(<=|>=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
 def bound_text(text: str) -> str:
     """Return ``text``; raise unless it is a :data:`BOUND`."""
     if not re.fullmatch(BOUND, text):
-        raise Mistakes(f'it must be <, <=, > or >= and a number, such as "< 5"; it is {text!r}.')
+        raise InvalidInput(f'it must be <, <=, > or >= and a number, such as "< 5"; it is {text!r}.')
     return text
 
 

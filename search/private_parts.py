@@ -12,7 +12,7 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 TESTED: Mapping[str, str] = MappingProxyType({"ray": ">=2.60,<2.61", "optuna": ">=5.0,<6", "mlflow": ">=3.17,<4"})
 

@@ -5,7 +5,7 @@ import os
 import re
 from urllib.parse import quote, urlsplit
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _PASSWORD = re.compile(
@@ -32,11 +32,13 @@ def expand(address: str) -> str:
     on :func:`without_password` shows the reference instead of the value.
 
     Raises:
-        Mistakes: a variable is not set, or its value cannot stand there.
+        InvalidInput: a variable is not set, or its value cannot stand there.
     """
     missing = [name for name in _REFERENCE.findall(address) if name not in os.environ]
     if missing:
-        raise Mistakes(f"{address} needs the environment variable {', '.join(missing)}, which is not set; export it.")
+        raise InvalidInput(
+            f"{address} needs the environment variable {', '.join(missing)}, which is not set; export it."
+        )
     parts = _PARTS.fullmatch(address)
     assert parts is not None, "every text has these parts"
     quoted_path = (parts["scheme"] or "").startswith("http")  # in a database's name nothing is unquoted
@@ -59,7 +61,7 @@ def _value(reference: re.Match[str], part: str, address: str, quoted_path: bool)
     if part == "path" and quoted_path:
         return quote(value)
     if not fits:
-        raise Mistakes(f"The value of {reference[0]} cannot stand where {address} has it; export another one.")
+        raise InvalidInput(f"The value of {reference[0]} cannot stand where {address} has it; export another one.")
     return value
 
 
@@ -72,10 +74,10 @@ def without_a_password(address: str) -> str:
     """Return ``address`` unchanged.
 
     Raises:
-        Mistakes: it contains a password, which the message does not show.
+        InvalidInput: it contains a password, which the message does not show.
     """
     if holds_password(address):
-        raise Mistakes(
+        raise InvalidInput(
             f"it holds a password ({without_password(address)}); write it as a reference such as "
             "${DATABASE_PASSWORD} and export that."
         )

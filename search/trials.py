@@ -53,9 +53,16 @@ def epochs_trained(trials: Iterable[FrozenTrial]) -> int:
     return sum(map(count_epochs, trials))
 
 
-def whole_training(epochs: int) -> str:
+def whole_training(trial: FrozenTrial, epochs: int) -> str:
     """Return the outcome of a trial that trained all of its epochs."""
-    return "its only epoch trained" if epochs == 1 else f"all {epochs} epochs trained"
+    text = "its only epoch trained" if epochs == 1 else f"all {epochs} epochs trained"
+    return f"{text}, but the loss was 0 in all of them: nothing was learned" if learned_nothing(trial) else text
+
+
+def learned_nothing(trial: FrozenTrial) -> bool:
+    """Return True if the loss of every epoch was exactly 0, as of pairs where no batch has one that counts."""
+    losses = [record.get("loss") for record in epochs_of(trial)]
+    return bool(losses) and all(loss == 0 for loss in losses)
 
 
 def changed(trial: FrozenTrial, **changes: Any) -> FrozenTrial:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from search.secrets import without_password
+from trainables.errors import InvalidInput, listed
 from trainables.files import DAMAGED, write_json
-from trainables.mistakes import Mistakes, listed
 from trainables.parts import is_import_path
 from trainables.storage import AnyPath
 
@@ -209,7 +209,7 @@ def _configured() -> frozenset[str]:
     """Return the places in the user's configuration file.
 
     Raises:
-        Mistakes: it has another form.
+        InvalidInput: it has another form.
     """
     try:
         path = config_file()
@@ -224,7 +224,7 @@ def _configured() -> frozenset[str]:
         content = text
     places = content.get("trust") if isinstance(content, dict) and content.keys() <= {"trust"} else None
     if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
-        raise Mistakes(f"{path} must hold one key, a list of hosts, such as `trust: [db.example.org]`; correct it.")
+        raise InvalidInput(f"{path} must hold one key, a list of hosts, such as `trust: [db.example.org]`; correct it.")
     return frozenset(map(_place, places))
 
 
@@ -238,7 +238,7 @@ def check_address(folder: Path, key: str, address: str) -> None:
     started the search, and places that the user allowed.
 
     Raises:
-        Mistakes: it may not.
+        InvalidInput: it may not.
     """
     if _is_local(folder, key, address) or ((known := started(folder)) and known.addresses.get(key) == address):
         return
@@ -249,7 +249,7 @@ def check_address(folder: Path, key: str, address: str) -> None:
         fix = "its host is ambiguous; if the search is yours, start it once with `holdout run FILE`"
     else:
         fix = f"if you trust it, add `--trust {place}`, or list it under `trust:` in {config_file()}"
-    raise Mistakes(
+    raise InvalidInput(
         f"{key} of {folder.name} is {without_password(address)}, which is not contacted: you did not start this search "
         f"here; {fix}."
     )
@@ -261,12 +261,12 @@ def check_model(folder: AnyPath, address: str) -> None:
     That is so if this user made the index, or allowed the host of the address.
 
     Raises:
-        Mistakes: it may not.
+        InvalidInput: it may not.
     """
     place = place_of(address)
     known = started(folder)
     if (known is None or known.addresses.get(INDEX_MODEL) != address) and not (place and place in _allowed_places()):
-        raise Mistakes(
+        raise InvalidInput(
             f"The index {folder} names the model {without_password(address)}, which is not loaded: you did not make "
             "this index here; if you trust it, add --model with the address of the model."
         )
@@ -276,11 +276,11 @@ def check_recipe(folder: Path, recipe: str) -> None:
     """Check that the file at the path ``recipe``, which the campaign in ``folder`` names, may be opened.
 
     Raises:
-        Mistakes: this user did not start the campaign.
+        InvalidInput: this user did not start the campaign.
     """
     known = started(folder)
     if known is None or known.addresses.get(CAMPAIGN_RECIPE) != recipe:
-        raise Mistakes(
+        raise InvalidInput(
             f"recipe of {folder.name} is the file {recipe}, which is not opened: you did not start this campaign here; "
             "copy its sections into base in campaign.yaml, and remove recipe."
         )
@@ -312,10 +312,10 @@ def check_code(folder: Path, paths: Collection[str]) -> None:
     """Check that the import paths, which the search or campaign in ``folder`` names, may be imported.
 
     Raises:
-        Mistakes: they may not.
+        InvalidInput: they may not.
     """
     if not trusts_code(folder, paths):
-        raise Mistakes(
+        raise InvalidInput(
             f"{folder.name} names code that would be imported and run ({listed(sorted(paths), shown=5)}), and you did "
             "not start it here; if you trust it, add --trust-code."
         )

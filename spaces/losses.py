@@ -11,8 +11,8 @@ from functools import partial
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from spaces.space import Parameter, Space, Value
+from trainables.errors import InvalidInput
 from trainables.losses import LIBRARY, LOSSES, LossPart
-from trainables.mistakes import Mistakes
 
 TABLE_15 = "thesis, Tables 4 and 15"
 TABLE_4 = "thesis, Table 4; range chosen: that of Table 15's margins"
@@ -161,7 +161,7 @@ def declared_space(loss: LossPart) -> Space:
     A user-defined loss is imported.
 
     Raises:
-        Mistakes: the loss cannot be imported, or declares no space.
+        InvalidInput: the loss cannot be imported, or declares no space.
     """
     if loss.path is None:
         return SPACES[loss.name]
@@ -171,7 +171,7 @@ def declared_space(loss: LossPart) -> Space:
     space = getattr(own, "space", None)
     if not isinstance(space, Mapping) or not all(isinstance(row, Parameter) for row in space.values()):
         found = "it has none" if space is None else f"it is {space!r:.100}"
-        raise Mistakes(
+        raise InvalidInput(
             f"The loss {loss.path!r} must declare its search space in a class attribute space, a mapping from params "
             f"to holdout.parts.Parameter that may be empty; {found}. Write for example `{EXAMPLE}`."
         )

@@ -29,8 +29,8 @@ from spaces.space import (
     value_text,
 )
 from spaces.trainables import space_of_trainable
+from trainables.errors import InvalidInput, raise_if_any, suggestion
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
-from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
 from trainables.training.config import TrainingConfig
 
@@ -153,7 +153,7 @@ def search_space(
         checked: build the loss with each wished value, which imports torch. False for a search already accepted.
 
     Raises:
-        Mistakes: unknown names, values outside a domain, malformed ranges; all of them at once.
+        InvalidInput: unknown names, values outside a domain, malformed ranges; all of them at once.
     """
     part = loss_part(loss) if isinstance(loss, str) else loss
 
@@ -188,7 +188,7 @@ def search_space_of_trainable(part: LossPart, wishes: Mapping[str, Any]) -> Sear
     Its class sees the values first when it trains, so a wish may name any of the declared kind.
 
     Raises:
-        Mistakes: as :func:`search_space`.
+        InvalidInput: as :func:`search_space`.
     """
     assert part.path is not None
     declared = space_of_trainable(part.path)
@@ -239,7 +239,7 @@ def _impossible_networks(space: SearchSpace, model: ModelConfig) -> Iterator[str
         params = Params(dict(zip(searched, combination, strict=True))).model
         try:
             replace(model, **params)
-        except Mistakes as error:
+        except InvalidInput as error:
             shown = ", ".join(f"{name}: {value_text(value)}" for name, value in params.items())
             yield from (f"space.{MODEL} allows {{{shown}}}: {sentence}" for sentence in error.sentences)
             return
@@ -256,8 +256,8 @@ def _build(part: LossPart, params: Mapping[str, Value]) -> None:
         if part.path is None and not isinstance(error, MemoryError | RuntimeError):
             raise
         if part.path is None:  # PyTorch raises RuntimeError if memory runs out
-            raise Mistakes(f"{dict(params)} cannot be built ({error}); give smaller values.") from error
-        raise Mistakes(f"{part.path} raises {type(error).__name__}: {error}; fix its constructor.") from error
+            raise InvalidInput(f"{dict(params)} cannot be built ({error}); give smaller values.") from error
+        raise InvalidInput(f"{part.path} raises {type(error).__name__}: {error}; fix its constructor.") from error
 
 
 def _prefixed(section: str, space: Space) -> Space:
@@ -287,7 +287,7 @@ def _override_all(
                 parameters[name] = override(
                     declared[name], wishes[name], name=f"{section}.{name}", refuse=partial(refuse, name)
                 )
-            except Mistakes as error:
+            except InvalidInput as error:
                 mistakes += error.sentences
     return parameters
 
@@ -347,7 +347,7 @@ def override(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Va
     choices.
 
     Raises:
-        Mistakes: the wish is malformed or leaves the domain.
+        InvalidInput: the wish is malformed or leaves the domain.
     """
     distribution: BaseDistribution
     ends: tuple[Value, ...]
@@ -364,7 +364,7 @@ def override(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Va
         except ValueError as error:
             mistakes.append(f"space.{name}: {error}")
     if mistakes:
-        raise Mistakes(mistakes)
+        raise InvalidInput(mistakes)
     default = nearest(distribution, parameter.default)
     return replace(parameter, distribution=distribution, default=default, paper_grid=())
 
@@ -372,22 +372,22 @@ def override(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Va
 def _choices(wish: Any, name: str) -> CategoricalDistribution:
     choices = tuple(wish) if isinstance(wish, list) else (wish,)
     if not choices:
-        raise Mistakes(f"space.{name}: the list of choices is empty; name at least one value.")
+        raise InvalidInput(f"space.{name}: the list of choices is empty; name at least one value.")
     if not all(value is None or isinstance(value, bool | int | float | str) for value in choices):
-        raise Mistakes(f"space.{name}: choices must be plain values; the list is {wish!r}.")
+        raise InvalidInput(f"space.{name}: choices must be plain values; the list is {wish!r}.")
     return CategoricalDistribution(choices)
 
 
 def _range(declared: BaseDistribution, wish: Mapping[str, Any], name: str) -> FloatDistribution | IntDistribution:
     if unknown := [key for key in wish if key not in RANGE_KEYS]:
-        raise Mistakes(
+        raise InvalidInput(
             f"space.{name}: a range has the keys {', '.join(RANGE_KEYS)}, not {', '.join(map(str, unknown))}."
         )
     bounds: dict[str, Any]
     if isinstance(declared, CategoricalDistribution):
         numbers: list[Any] = [choice for choice in declared.choices if _is_number(choice)]
         if len(numbers) < len(declared.choices):
-            raise Mistakes(
+            raise InvalidInput(
                 f"space.{name}: a range needs numbers, and this is one of {', '.join(map(repr, declared.choices))}; "
                 "give a list of choices."
             )
@@ -401,15 +401,17 @@ def _range(declared: BaseDistribution, wish: Mapping[str, Any], name: str) -> Fl
     step, log = wish.get("step"), wish.get("log", False)
     numbers_given = [*bounds.values(), *([] if step is None else [step])]
     if not all(_is_number(number) for number in numbers_given) or not isinstance(log, bool):
-        raise Mistakes(f"space.{name}: low, high and step must be numbers and log true or false; it is {dict(wish)}.")
+        raise InvalidInput(
+            f"space.{name}: low, high and step must be numbers and log true or false; it is {dict(wish)}."
+        )
     if whole and not all(float(number).is_integer() for number in numbers_given):
-        raise Mistakes(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
+        raise InvalidInput(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
     try:
         found = numeric_range(bounds["low"], bounds["high"], log=log, step=step, whole=whole)
-    except Mistakes as error:
-        raise Mistakes(f"space.{name}: {error}") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"space.{name}: {error}") from error
     if found.step and (found.high - found.low) / found.step >= MOST_STEPS:
-        raise Mistakes(
+        raise InvalidInput(
             f"space.{name}: it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}; give a larger "
             "step or a smaller range."
         )

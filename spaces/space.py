@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:  # a value and its text are used where Optuna is missing
     from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
@@ -131,7 +131,7 @@ def numeric_range(
     """Return the range of numbers from ``low`` to ``high``.
 
     Raises:
-        Mistakes: the range is impossible, or steps from ``low`` do not end at ``high``.
+        InvalidInput: the range is impossible, or steps from ``low`` do not end at ``high``.
     """
     from optuna.distributions import FloatDistribution, IntDistribution
 
@@ -144,9 +144,9 @@ def numeric_range(
             else:
                 found = FloatDistribution(float(low), float(high), log=log, step=step)
     except ValueError as error:
-        raise Mistakes(f"{str(error).rstrip('.')}; correct the range.") from error
+        raise InvalidInput(f"{str(error).rstrip('.')}; correct the range.") from error
     if changed:
-        raise Mistakes(
+        raise InvalidInput(
             f"steps of {step} from {low} do not end at {high}, but at {found.high}; set high to that, or give another "
             "step."
         )

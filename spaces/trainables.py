@@ -3,7 +3,7 @@
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from spaces.space import Parameter, Space, numeric_range
-from trainables.mistakes import raise_if_any
+from trainables.errors import raise_if_any
 from trainables.training.trainable import Choice, Int, Range, trainable_class
 
 
@@ -11,7 +11,7 @@ def space_of_trainable(path: str) -> Space:
     """Return the declared space of the training at the import path ``path``.
 
     Raises:
-        Mistakes: a range is impossible, or does not contain its default; all of them.
+        InvalidInput: a range is impossible, or does not contain its default; all of them.
     """
     space: dict[str, Parameter] = {}
     mistakes = []

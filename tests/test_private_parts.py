@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 
 from search import private_parts
 from search.private_parts import PARTS, TESTED, check_private_parts, untested
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 ROOT = Path(__file__).parents[1]
 

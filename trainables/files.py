@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.storage import AnyPath, ask, in_time, storage_errors
 
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError, EOFError, BadZipFile)
@@ -42,11 +42,12 @@ def given_path(address: str) -> AnyPath:
     """Return a user's ``address`` as :func:`as_path` does, after checking access; it need not exist.
 
     Raises:
-        Mistakes: it contains a password, which would appear wherever the address is written, or it cannot be accessed.
+        InvalidInput: it contains a password, which would appear wherever the address is written, or it cannot be
+            accessed.
     """
     user, _, host = address.partition("://")[2].partition("/")[0].rpartition("@")
     if ":" in user:
-        raise Mistakes(
+        raise InvalidInput(
             f"The address at {host} holds a password; leave it out, the storage library finds user and password by "
             "itself (see CLUSTER.md)."
         )
@@ -54,7 +55,7 @@ def given_path(address: str) -> AnyPath:
         path = as_path(address)
         in_time(path.exists)
     except Exception as error:  # every storage library has its own exceptions
-        raise Mistakes(
+        raise InvalidInput(
             f"{address} cannot be accessed ({type(error).__name__}: {error}); install its library, check that this "
             "machine has access, or correct the address."
         ) from error
@@ -95,7 +96,7 @@ def read_json(path: AnyPath) -> Any:
 
     Raises:
         OSError: it cannot be read.
-        Mistakes: it does not contain JSON.
+        InvalidInput: it does not contain JSON.
     """
     with reading(path):
         return json.loads(path.read_bytes())
@@ -103,18 +104,18 @@ def read_json(path: AnyPath) -> Any:
 
 @contextmanager
 def reading(what: object, fix: str = "restore it from a copy") -> Iterator[None]:
-    """Convert errors in the content of ``what``, a file that this program wrote, to :class:`Mistakes`.
+    """Convert errors in the content of ``what``, a file that this program wrote, to :class:`InvalidInput`.
 
     Raises:
-        Mistakes: the content is damaged or of another version; ``fix`` ends the sentence.
+        InvalidInput: the content is damaged or of another version; ``fix`` ends the sentence.
     """
     try:
         yield
-    except Mistakes:
+    except InvalidInput:
         raise
     except DAMAGED as error:
         reason = textwrap.shorten(f"{type(error).__name__}: {error}", 120)
-        raise Mistakes(f"{what} is damaged, or another version wrote it ({reason}); {fix}.") from error
+        raise InvalidInput(f"{what} is damaged, or another version wrote it ({reason}); {fix}.") from error
 
 
 # Writing

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from trainables.mistakes import Mistakes, suggestion
+from trainables.errors import InvalidInput, suggestion
 
 OURS = __name__.removesuffix("parts")
 """How the names of this package's modules begin: ``trainables.``, or ``holdout.trainables.`` in an installed wheel."""
@@ -49,7 +49,7 @@ class PartTable(Mapping[str, Part], Generic[Part, Row]):
 
         Raises:
             KeyError: ``name`` is neither.
-            Mistakes: the import path does not lead to a part of this kind.
+            InvalidInput: the import path does not lead to a part of this kind.
         """
         if name not in self._loaded:
             if name in self.rows:
@@ -107,12 +107,12 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
         base: the class that the part must derive from.
 
     Raises:
-        Mistakes: the path is malformed, the module or attribute does not exist, the module cannot be imported, or the
-            object is not a subclass of ``base``.
+        InvalidInput: the path is malformed, the module or attribute does not exist, the module cannot be imported, or
+            the object is not a subclass of ``base``.
     """
     match = _PATH.fullmatch(path)
     if match is None:
-        raise Mistakes(
+        raise InvalidInput(
             f"The {kind} {path!r} is not an import path: give module:Attribute, such as mylab.parts:Mine, where "
             "mylab/parts.py defines Mine."
         )
@@ -122,12 +122,12 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
             part = getattr(part, name)
         except AttributeError:
             hint = suggestion(name, [known for known in dir(part) if not known.startswith("_")])
-            raise Mistakes(
+            raise InvalidInput(
                 f"The {kind} {path!r} does not exist: {match['module']} has no {name}{hint}. Correct the name after "
                 "the colon, or define it there."
             ) from None
     if base is not None and not (isinstance(part, type) and issubclass(part, base)):
-        raise Mistakes(
+        raise InvalidInput(
             f"The {kind} {path!r} must be a class that derives from {_public(base)}; it is {part!r:.100}. Derive it, "
             "or name another attribute."
         )
@@ -139,16 +139,16 @@ def _module(name: str, path: str, kind: str) -> Any:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise Mistakes(
+            raise InvalidInput(
                 f"The {kind} {path!r} cannot be imported: {name} needs the module {error.name}, which is not "
                 "installed. Install it, or remove the import."
             ) from error
-        raise Mistakes(
+        raise InvalidInput(
             f"The {kind} {path!r} does not exist: no module {error.name} is found. Correct the name before the colon, "
             "or put the folder that contains it on PYTHONPATH."
         ) from None
     except (Exception, SystemExit) as error:  # a user's module may raise anything
-        raise Mistakes(
+        raise InvalidInput(
             f"The {kind} {path!r} cannot be imported: {name} raises {type(error).__name__}: {error}. Fix the module."
         ) from error
 

@@ -12,7 +12,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from trainables.mistakes import raise_if_any, suggestion
+from trainables.errors import raise_if_any, suggestion
 from trainables.parts import is_own
 
 
@@ -41,7 +41,7 @@ class Rule(ABC):
         return [f"{key} {each}must be {self.text}; it is {shown}{self._hint(value)}.".lstrip()]
 
     def checked(self, value: Any) -> Any:
-        """Return ``value``; raise :class:`Mistakes` if it breaks the rule. The type says whether it may be null."""
+        """Return ``value``; raise :class:`InvalidInput` if it breaks the rule. The type says whether it may be null."""
         if value is not None:
             raise_if_any(self.mistakes("", value))
         return value

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 if TYPE_CHECKING:
     from upath import UPath

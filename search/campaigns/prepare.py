@@ -12,14 +12,14 @@ from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.selection import Ledger, Selection
 from search.trust import check_code, check_recipe, own_code
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.errors import InvalidInput, raise_if_any
 
 
 def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaign, list[Plan]]:
     """Validate the campaign file ``content`` and plan its searches, which start or resume below ``runs``.
 
     Raises:
-        Mistakes: all mistakes in the file and its searches, or searches that were removed or added too late.
+        InvalidInput: all mistakes in the file and its searches, or searches that were removed or added too late.
     """
     plans: list[Plan] = []
 
@@ -29,11 +29,11 @@ def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaig
 
     try:
         campaign = parse_campaign(content, planned)
-    except Mistakes as error:
-        raise Mistakes(list(dict.fromkeys([*_mistakes_of_form(content), *error.sentences]))) from error
+    except InvalidInput as error:
+        raise InvalidInput(list(dict.fromkeys([*_mistakes_of_form(content), *error.sentences]))) from error
     folder = CampaignFolder(runs, campaign.name)
     if RunFolder(runs, campaign.name).config.exists():
-        raise Mistakes(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
+        raise InvalidInput(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
     raise_if_any([*_vanished(plans, folder), *_late(plans, folder)])
     return campaign, plans
 
@@ -42,7 +42,7 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
     """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
 
     Raises:
-        Mistakes: its file cannot be read, or names code that the user did not allow or somebody else's recipe file.
+        InvalidInput: its file cannot be read, or names code that the user did not allow or somebody else's recipe file.
     """
     content = folder.content()
     if (recipe := content.get("recipe")) not in (None, *recipes()):
@@ -59,7 +59,7 @@ def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the mistakes in the file itself: if a search cannot be planned, parsing stops before some of them."""
     try:
         parse_campaign(content)
-    except Mistakes as error:
+    except InvalidInput as error:
         return error.sentences
     return ()
 

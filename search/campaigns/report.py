@@ -11,7 +11,7 @@ from search.campaigns.tables import cell_table, data_set_tables, other_tables, t
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
-from search.report.document import Report, as_html, write_search_report
+from search.report.document import ReportPage, as_html, write_search_report
 from search.report.drawing import (
     COLOURS,
     FAINT,
@@ -33,15 +33,15 @@ from search.report.statistics import Tournament
 from search.report.summary import summary_so_far
 from search.report.text_table import TextTable
 from search.stages import Role
+from trainables.errors import InvalidInput, counted
 from trainables.files import reading, write_text
-from trainables.mistakes import Mistakes, counted
 
 
-def campaign_report(folder: CampaignFolder) -> Report:
+def campaign_report(folder: CampaignFolder) -> ReportPage:
     """Build the report of a campaign, finished or not.
 
     Raises:
-        Mistakes: its records cannot be read.
+        InvalidInput: its records cannot be read.
     """
     config = read_config(folder.content())
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
@@ -57,7 +57,7 @@ def campaign_report(folder: CampaignFolder) -> Report:
     else:
         why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
         told = Section(name="study", title=config.study, figures=figures, pending=(why,))
-    return Report(
+    return ReportPage(
         title=config.name,
         subtitle=f"{config.study}: {len(folder.searches())} searches, tested together",
         sections=(told, effort(searches, summaries), again(searches, folder.config)),
@@ -95,10 +95,10 @@ def stored_result(folder: CampaignFolder) -> CampaignResult:
     """Return the result of a campaign as it was written last.
 
     Raises:
-        Mistakes: there is none, or it is damaged.
+        InvalidInput: there is none, or it is damaged.
     """
     if not folder.result.exists():
-        raise Mistakes(f"No campaign {folder.name!r} has a result in {folder.runs}; `holdout campaign` runs one.")
+        raise InvalidInput(f"No campaign {folder.name!r} has a result in {folder.runs}; `holdout campaign` runs one.")
     with reading(folder.result, "`holdout campaign` with the campaign's file writes it again"):
         return CampaignResult.model_validate_json(folder.result.read_bytes())
 
@@ -112,13 +112,13 @@ def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> 
         file: the path to write; None: ``report.html`` in the folder of the first name.
 
     Raises:
-        Mistakes: a name does not exist, the searches cannot be compared, or their records cannot be read.
+        InvalidInput: a name does not exist, the searches cannot be compared, or their records cannot be read.
     """
     campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
     if not campaigns:
         return write_search_report(runs, names, file)
     if len(names) > 1:
-        raise Mistakes(
+        raise InvalidInput(
             f"{campaigns[0]} is a campaign, which has a separate report; give one campaign, or only searches."
         )
     folder = CampaignFolder(runs, campaigns[0])

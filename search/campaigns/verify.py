@@ -23,7 +23,7 @@ def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
     """Yield the checks of the campaign in ``folder``, up to the first one that fails.
 
     Raises:
-        Mistakes: one of its searches names a place or code that the user did not allow.
+        InvalidInput: one of its searches names a place or code that the user did not allow.
     """
     for name in folder.searches():
         if (run := RunFolder(folder.runs, name)).config.exists():

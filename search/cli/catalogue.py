@@ -8,7 +8,7 @@ import typer
 
 from search.cli.options import Json
 from search.cli.output import Tables, show
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -226,7 +226,7 @@ def _lines(commands: str) -> str:
     return commands.replace(" && ", " &&\n")
 
 
-class Kind(StrEnum):
+class PartKind(StrEnum):
     """The kinds of parts."""
 
     LOSS = "loss"
@@ -243,7 +243,7 @@ def check(
         typer.Argument(metavar="PART", help="A name, or the import path of your own, such as mylab.losses:CircleLoss."),
     ],
     kind: Annotated[
-        Kind | None, typer.Option("--kind", help="The kind of part, if it cannot be derived from its class.")
+        PartKind | None, typer.Option("--kind", help="The kind of part, if it cannot be derived from its class.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -264,34 +264,34 @@ def check(
         raise typer.Exit(1)
 
 
-def _known_kind(part: str, kind: Kind | None) -> Kind:
+def _known_kind(part: str, kind: PartKind | None) -> PartKind:
     """Return the kind of a part: the given one, or the one derived from its name or class.
 
     Raises:
-        Mistakes: the part does not exist, or is of another kind.
+        InvalidInput: the part does not exist, or is of another kind.
     """
     from spaces.contract import check_part
     from trainables.models.backbones import LIBRARIES
     from trainables.parts import is_own, load_part
 
     kinds = {
-        check_part.LOSS: Kind.LOSS,
-        check_part.DATASET: Kind.DATASET,
-        check_part.BACKBONE: Kind.BACKBONE,
-        check_part.BATCH_SAMPLER: Kind.SAMPLER,
-        check_part.METRIC: Kind.METRIC,
-        check_part.TRAINABLE: Kind.TRAINABLE,
+        check_part.LOSS: PartKind.LOSS,
+        check_part.DATASET: PartKind.DATASET,
+        check_part.BACKBONE: PartKind.BACKBONE,
+        check_part.BATCH_SAMPLER: PartKind.SAMPLER,
+        check_part.METRIC: PartKind.METRIC,
+        check_part.TRAINABLE: PartKind.TRAINABLE,
     }
     if kind is not None and is_own(part) and part.partition(":")[0] not in LIBRARIES:
         load_part(part, kind=kind.value)
         return kind
     found = kinds[check_part.kind_of(part)]
     if kind not in (None, found):
-        raise Mistakes(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
+        raise InvalidInput(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
     return found
 
 
-def _outcomes(part: str, kind: Kind, settings: list[str], image_size: int) -> "list[CheckOutcome]":
+def _outcomes(part: str, kind: PartKind, settings: list[str], image_size: int) -> "list[CheckOutcome]":
     from search.config.yaml_file import apply_settings
     from spaces.contract.check_data import check_batch_sampler, check_dataset
     from spaces.contract.check_loss import check_loss
@@ -299,20 +299,20 @@ def _outcomes(part: str, kind: Kind, settings: list[str], image_size: int) -> "l
     from spaces.contract.check_trainable import check_trainable
 
     options = apply_settings({}, settings)
-    if options and kind not in (Kind.DATASET, Kind.TRAINABLE):
-        raise Mistakes(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
+    if options and kind not in (PartKind.DATASET, PartKind.TRAINABLE):
+        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
     checks = {
-        Kind.LOSS: lambda: check_loss(part),
-        Kind.DATASET: lambda: check_dataset(part, options),
-        Kind.BACKBONE: lambda: check_backbone(part, image_size),
-        Kind.SAMPLER: lambda: check_batch_sampler(part),
-        Kind.METRIC: lambda: check_metric(part),
-        Kind.TRAINABLE: lambda: check_trainable(part, options),
+        PartKind.LOSS: lambda: check_loss(part),
+        PartKind.DATASET: lambda: check_dataset(part, options),
+        PartKind.BACKBONE: lambda: check_backbone(part, image_size),
+        PartKind.SAMPLER: lambda: check_batch_sampler(part),
+        PartKind.METRIC: lambda: check_metric(part),
+        PartKind.TRAINABLE: lambda: check_trainable(part, options),
     }
     return list(checks[kind]())
 
 
-def _table(part: str, kind: Kind, outcomes: "list[CheckOutcome]") -> "Table":
+def _table(part: str, kind: PartKind, outcomes: "list[CheckOutcome]") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -11,7 +11,7 @@ import typer
 
 from search.cli.options import RUNS, AllowFailed, Json, Settings
 from search.cli.output import Tables, say, show
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,8 +91,8 @@ def _cluster(address: str, name: str | None = None) -> "Iterator[Jobs]":
     try:
         with connected(address) as jobs:
             yield jobs
-    except Mistakes as error:
-        raise Mistakes([*error.sentences, *_here(Path(os.environ.get("HOLDOUT_RUNS") or RUNS), name)]) from error
+    except InvalidInput as error:
+        raise InvalidInput([*error.sentences, *_here(Path(os.environ.get("HOLDOUT_RUNS") or RUNS), name)]) from error
 
 
 def _here(runs: Path, name: str | None) -> "Iterator[str]":

@@ -9,7 +9,7 @@ import typer
 
 from search.cli.options import Json
 from search.cli.output import say, show
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # holdout datasets
 
 PICTURES = (".png", ".webp")
-LOOK_S = 60
+INSPECT_S = 60
 """Time limit for looking at image files, in seconds."""
 INDENT = (0, 0, 0, 2)
 """Padding of a data set's details."""
@@ -51,18 +51,18 @@ def datasets(
         show(entries, as_json, lambda: _rendered(entries))
         return
     if name is None:
-        raise Mistakes(
+        raise InvalidInput(
             "--root, --set and --picture need the name of a data set, as in `holdout datasets cub200 --root DIR`."
         )
     if picture is not None and picture.suffix not in PICTURES:
-        raise Mistakes(
+        raise InvalidInput(
             f"--picture {picture}: the file's suffix sets the format and must be one of {', '.join(PICTURES)}; it is "
             f"{picture.suffix!r}."
         )
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
     if picture is not None and not dataset.of_images:
-        raise Mistakes("--picture: the data set has no images; leave it out.")
+        raise InvalidInput("--picture: the data set has no images; leave it out.")
     split = _split(dataset)
     counts = _counts(dataset, split)
     if picture is not None:
@@ -130,12 +130,12 @@ def _split(dataset: "Dataset") -> "ClassSplit":
 
 def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
     """Print which files look damaged by their headers; none is decoded, so test images are not seen."""
-    from trainables.data.header import look_at
+    from trainables.data.header import inspect_headers
 
     classes = dataset.classes()
     for part, names in {"training classes": split.train + split.validation, "test classes": split.test}.items():
         keys = [key for name in names for key in classes[name]]
-        if sentence := look_at(dataset, keys, seconds=LOOK_S).sentence(part):
+        if sentence := inspect_headers(dataset, keys, seconds=INSPECT_S).sentence(part):
             say([sentence], "yellow")
 
 
@@ -151,7 +151,7 @@ def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     try:
         write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))
     except OSError as error:
-        raise Mistakes(
+        raise InvalidInput(
             f"--picture {file}: it cannot be written ({error.strerror or error}); name another file."
         ) from error
     say([f"Wrote {len(shown)} of {len(keys):,} images of the training half to {file}."])
@@ -245,10 +245,12 @@ def init(
 
     network = pretrained(backbone, weights)
     if root is not None and (folder is None or not is_manifest(folder)):
-        raise Mistakes(f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out.")
+        raise InvalidInput(
+            f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out."
+        )
     facts = dataset_facts(Glyphs()) if folder is None else facts_of(folder, root)
     if facts.features is not None and network is not None:
-        raise Mistakes(
+        raise InvalidInput(
             f"{folder} has embeddings, which no network computes any more; leave out --backbone and --weights."
         )
     path = output or Path(f"{name_for(facts.root)}.yaml")

@@ -51,12 +51,12 @@ def remove(
     from rich.filesize import decimal
 
     from search.driver.removal import plan_removal
-    from trainables.mistakes import Mistakes
+    from trainables.errors import InvalidInput
 
     removal = plan_removal(runs, name)
     if not yes:
         if not sys.stdin.isatty():
-            raise Mistakes(f"`holdout remove {name}` asks for confirmation, but there is no terminal; add --yes.")
+            raise InvalidInput(f"`holdout remove {name}` asks for confirmation, but there is no terminal; add --yes.")
         say(_question(removal))
         if not typer.confirm("Remove it?", err=True):
             say(["Nothing was removed."])
@@ -101,7 +101,7 @@ def trim(
     from search.plan.runs import find_runs
     from search.trust import started
     from trainables.data.store.cache import make_room
-    from trainables.mistakes import counted
+    from trainables.errors import counted
 
     records, sentences = [], []
     # The file of somebody else's search may name any folder as its cache.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from search.cli.output import messages, say
+from trainables.errors import InvalidInput
 from trainables.files import given_path, write_whole
-from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 
 def refuse_file(address: str) -> None:
-    """Raise :class:`Mistakes` if the file's format is unknown or it cannot be written, before anything is embedded."""
+    """Raise :class:`InvalidInput` if the file has an unknown format or cannot be written, before any image."""
     path = given_path(address)
     if path.suffix not in _WRITERS:
-        raise Mistakes(
+        raise InvalidInput(
             f"--to {address}: the file's suffix sets the format and must be one of {', '.join(_WRITERS)}; it is "
             f"{path.suffix!r}."
         )
     if path.is_dir():
-        raise Mistakes(f"--to {address}: it is a folder; name a file.")
+        raise InvalidInput(f"--to {address}: it is a folder; name a file.")
     refuse_unwritable(address)
 
 
 def refuse_unwritable(address: str) -> None:
-    """Raise :class:`Mistakes` if the nearest existing folder above ``address`` is not writable."""
+    """Raise :class:`InvalidInput` if the nearest existing folder above ``address`` is not writable."""
     path = given_path(address)
     if not isinstance(path, Path):
         return  # a remote storage fails when it is written
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise Mistakes(f"--to {address}: {above} is not writable; name another folder.")
+        raise InvalidInput(f"--to {address}: {above} is not writable; name another folder.")
 
 
 def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
@@ -57,17 +57,17 @@ def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: 
     (lists of D float32) and ``paths``.
 
     Raises:
-        Mistakes: the file cannot be written, or a path cannot be written in its format.
+        InvalidInput: the file cannot be written, or a path cannot be written in its format.
     """
     path = given_path(address)
     try:
         write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
     except UnicodeEncodeError as error:
-        raise Mistakes(
+        raise InvalidInput(
             f"--to {address}: the path {error.object!a} is not UTF-8, which Parquet requires; write a .npz file."
         ) from error
     except OSError as error:
-        raise Mistakes(
+        raise InvalidInput(
             f"--to {address}: it cannot be written ({error.strerror or error}); name another file."
         ) from error
 
@@ -125,7 +125,7 @@ def embedded_files(
     """Embed image files, or for a model of features files of embeddings, with a progress bar.
 
     Raises:
-        Mistakes: images cannot be read and ``skip_unreadable`` is False, or none can be read; or a model of a
+        InvalidInput: images cannot be read and ``skip_unreadable`` is False, or none can be read; or a model of a
             user-defined training is given other files than those of embeddings.
     """
     from trainables.data.feature_file import SUFFIXES, is_feature_file
@@ -133,7 +133,7 @@ def embedded_files(
 
     if not isinstance(model, Embedder):
         if other := [path for path in paths if not is_feature_file(path)]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{model.address} is a model of {model.spec.trainable}, a user-defined training, and {other[0]} is no "
                 f"file of embeddings ({', '.join(SUFFIXES)}); give it its items in Python, by holdout.load(…).embed(…)."
             )
@@ -157,10 +157,10 @@ def embedded_files(
     sentences = [f"{image.key} cannot be read ({image.reason})." for image in found.unreadable]
     if found.unreadable and not skip_unreadable:
         count = f"{len(found.unreadable):,} of {len(paths):,} images cannot be read"
-        raise Mistakes([*sentences, f"{count}, so nothing was written: repair them, or add --skip-unreadable."])
+        raise InvalidInput([*sentences, f"{count}, so nothing was written: repair them, or add --skip-unreadable."])
     if not len(found.positions_N):
         which = "The only image cannot" if len(paths) == 1 else f"None of the {len(paths):,} images can"
-        raise Mistakes([*sentences, f"{which} be read, so nothing was written."])
+        raise InvalidInput([*sentences, f"{which} be read, so nothing was written."])
     say(sentences, "yellow")
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)

@@ -17,10 +17,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from search import __version__
-from search.cli import catalogue, cluster, datasets, disk, look, models, run, trials
+from search.cli import catalogue, cluster, datasets, disk, models, results, run, trials
 from search.cli.output import say, set_up_logging
 from search.config.names import find_parts_here
-from trainables.mistakes import Failure, Mistakes
+from trainables.errors import Failure, InvalidInput
 from trainables.storage import DiskFull, is_full
 
 FAILED, MISTAKE = 1, 2
@@ -62,8 +62,8 @@ app = typer.Typer(
 )
 PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Search": (datasets.init, run.run, run.select, run.test, run.enqueue, run.campaign),
-    "Results": (look.status, trials.trials, trials.show, look.compare, look.verify, run.sync),
-    "Pictures": (look.report, look.serve),
+    "Results": (results.status, trials.trials, trials.show, results.compare, results.verify, run.sync),
+    "Pictures": (results.report, results.serve),
     "Models": (models.export, models.embed, models.index, models.query, models.register),
     "Disk": (disk.disk, disk.remove, disk.trim),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
@@ -74,7 +74,7 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
         catalogue.backbones,
         catalogue.papers,
         catalogue.check,
-        look.doctor,
+        results.doctor,
     ),
 }
 """The commands by heading of ``--help``."""
@@ -118,7 +118,7 @@ def main() -> None:
         sys.exit(MISTAKE)
     except typer.Abort:  # Ctrl-D at a question
         sys.exit(FAILED)
-    except Mistakes as error:
+    except InvalidInput as error:
         say(error.sentences, "red")
         sys.exit(MISTAKE)
     except Failure as error:

@@ -23,7 +23,7 @@ from search.cli.options import (
     TrustSearch,
 )
 from search.cli.output import Tables, say, show, show_line
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from search.report.text_table import TextTable
@@ -161,13 +161,13 @@ def query(
     refuse_neighbours(k, described)
     address = model or described.model
     if address is None:
-        raise Mistakes(f"The index {index} does not name its model; add --model.")
+        raise InvalidInput(f"The index {index} does not name its model; add --model.")
     if not model:
         from search.trust import check_model
 
         check_model(given_path(index), address)
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
-            raise Mistakes(f"The model of {index} is no longer in {address}; add --model with its new place.")
+            raise InvalidInput(f"The model of {index} is no longer in {address}; add --model with its new place.")
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model
@@ -226,7 +226,7 @@ def register(
     try:
         wanted = name if model_name is None else plain_name(model_name)
     except ValueError:
-        raise Mistakes(
+        raise InvalidInput(
             f"--as is {model_name!r}; the name of a registered model has letters, digits, '.', '_' and '-', and begins "
             "with a letter or digit. Give another one."
         ) from None

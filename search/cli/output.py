@@ -22,7 +22,7 @@ from rich.text import Text
 from search.packages import PACKAGES
 from search.report.text_table import TextTable
 from search.secrets import without_password
-from trainables.mistakes import printable
+from trainables.errors import printable
 
 
 def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -> None:

@@ -12,7 +12,7 @@ import typer
 from search.cli import STARTED
 from search.cli.options import RUNS, AllowFailed, Json, Name, Output, Runs, SearchFile, Settings, Trust, TrustSearch
 from search.cli.output import Tables, messages, say, show
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from search.driver.stages import Outcome
@@ -63,7 +63,7 @@ def select(
     refuse_member(runs, name)
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SEARCH):
-            raise Mistakes(f"The search {name} has trials left; `holdout run` its file first.")
+            raise InvalidInput(f"The search {name} has trials left; `holdout run` its file first.")
     _print_result(_run(search, Stage.SELECT, allow_failed=allow_failed), as_json)
 
 
@@ -86,14 +86,14 @@ def test(
     refuse_member(runs, name)
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SELECT):
-            raise Mistakes(f"No configuration of {name} is chosen yet; run `holdout select {name}` first.")
+            raise InvalidInput(f"No configuration of {name} is chosen yet; run `holdout select {name}` first.")
         if again is not None and not again.strip():
-            raise Mistakes("--again needs a reason; state in a sentence why the test classes are opened once more.")
+            raise InvalidInput("--again needs a reason; state in a sentence why the test classes are opened once more.")
         if (sealed := stays_sealed(search.plan)) and again is None:
-            raise Mistakes(f"{sealed} `--again REASON` opens it.")
+            raise InvalidInput(f"{sealed} `--again REASON` opens it.")
         if search.is_done(Stage.TEST) and again is None:
             _print_result(recorded_outcome(search), as_json)
-            raise Mistakes(
+            raise InvalidInput(
                 f"The test classes of {name} were already opened, and the result above is from that time. "
                 "`--again REASON` opens them once more, and every later table shows it."
             )
@@ -122,7 +122,7 @@ def enqueue(
 
     proposals = [parse_yaml(text, "--params") for text in params]
     if wrong := [proposal for proposal in proposals if not isinstance(proposal, dict) or not proposal]:
-        raise Mistakes(f"--params must hold names and values, such as '{{scale: 16}}'; it is {wrong[0]!r:.60}.")
+        raise InvalidInput(f"--params must hold names and values, such as '{{scale: 16}}'; it is {wrong[0]!r:.60}.")
     result = enqueue_trials(name, runs, loss, proposals)
     numbers = ", ".join(str(trial["number"]) for trial in result["trials"])
     show(result, as_json, lambda: f"{loss}: trial {numbers} of {result['search_trials']} enqueued.")
@@ -290,6 +290,8 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
         yield f'Models: holdout.load("{folder.model(models[0])}"){beside}'
     where = "" if folder.runs == RUNS else f" --runs {folder.runs}"
     losses = outcome.summary.losses.items()
+    for loss, entry in losses:
+        yield from (f"{loss}: {found.sentence}." for found in entry.diagnostics if found.kind == "nothing_learned")
     if early := [loss for loss, entry in losses if any(found.kind == "first_epochs" for found in entry.diagnostics)]:
         yield (
             f"The best epochs of {', '.join(early)} are the first ones: fewer epochs (--set training.epochs=…), or "

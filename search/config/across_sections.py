@@ -1,4 +1,4 @@
-"""Mistakes in a search file that concern several of its sections."""
+"""InvalidInput in a search file that concern several of its sections."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

@@ -13,10 +13,10 @@ from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.sections import ConfigSection, Names
-from search.config.validation import Validation, key_paths, validate
+from search.config.validation import ValidatedFile, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.errors import InvalidInput, raise_if_any
 
 # The campaign file: a search file, the settings that vary, and the table of the results.
 
@@ -143,11 +143,11 @@ class CampaignConfig(ConfigSection):
     def _known_rows(self) -> "CampaignConfig":
         known = (LOSS, *self.vary)
         if unknown := [row for row in self.table.rows if row not in known]:
-            raise Mistakes(f"table.rows may name {', '.join(known)}; it names {', '.join(unknown)}. Remove that.")
+            raise InvalidInput(f"table.rows may name {', '.join(known)}; it names {', '.join(unknown)}. Remove that.")
         return self
 
 
-def validate_campaign(content: Mapping[str, Any]) -> Validation[CampaignConfig]:
+def validate_campaign(content: Mapping[str, Any]) -> ValidatedFile[CampaignConfig]:
     """Validate ``content`` as a campaign file, without its searches.
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
@@ -161,7 +161,7 @@ def read_config(content: Mapping[str, Any]) -> CampaignConfig:
     """Return the campaign file with the keys and values ``content``.
 
     Raises:
-        Mistakes: all mistakes in it, those of its searches excepted.
+        InvalidInput: all mistakes in it, those of its searches excepted.
     """
     return validate_campaign(content).result()
 
@@ -176,14 +176,14 @@ def for_each(given: Mapping[str, Given], make: Callable[[Given], Made]) -> list[
     """Apply ``make`` to each of ``given``, the keys of which are the labels of the searches.
 
     Raises:
-        Mistakes: those of all searches: once if common to all, else with the labels.
+        InvalidInput: those of all searches: once if common to all, else with the labels.
     """
     made: list[Made] = []
     at: dict[str, list[str]] = {}
     for labels, value in given.items():
         try:
             made.append(make(value))
-        except Mistakes as mistakes:
+        except InvalidInput as mistakes:
             for sentence in mistakes.sentences:
                 at.setdefault(sentence, []).append(labels)
     raise_if_any(
@@ -231,8 +231,8 @@ def parse_campaign(
     """Return the campaign with the keys and values ``content``; ``parse_search`` reads each of its searches.
 
     Raises:
-        Mistakes: all mistakes in the file itself, those of a search with its labels. If the definition of the searches
-            is wrong, they are not checked.
+        InvalidInput: all mistakes in the file itself, those of a search with its labels. If the definition of the
+            searches is wrong, they are not checked.
     """
     found = validate_campaign(content)
     config = found.built
@@ -259,7 +259,7 @@ def recipes_of(config: CampaignConfig) -> dict[str, dict[str, Any]]:
     """Read the recipes that the campaign and its labels name.
 
     Raises:
-        Mistakes: one of them cannot be read.
+        InvalidInput: one of them cannot be read.
     """
     of_labels = [settings.get(RECIPE) for labels in config.vary.values() for settings in labels.values()]
     return {name: read_search(Path(name)) for name in dict.fromkeys((config.recipe, *of_labels)) if name is not None}

@@ -14,7 +14,7 @@ from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest, is_manifest
 from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, split_dataset
 from trainables.data.store.build import image_sizes
-from trainables.mistakes import Mistakes, counted, ranged
+from trainables.errors import InvalidInput, counted, ranged
 
 SAMPLE = 200
 """Number of images whose size is read: only their headers, and only of classes that train or validate."""
@@ -106,7 +106,7 @@ def facts_of(path: Path, root: Path | None = None) -> ImageFacts:
     ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file.
 
     Raises:
-        Mistakes: it cannot be searched, with the reason.
+        InvalidInput: it cannot be searched, with the reason.
     """
     if path.is_file() and is_manifest(path):
         paths = None if root is None else str(root.resolve())
@@ -120,7 +120,7 @@ def dataset_facts(dataset: Dataset) -> ImageFacts:
     """Return the facts about a data set.
 
     Raises:
-        Mistakes: it cannot be searched, with the reason.
+        InvalidInput: it cannot be searched, with the reason.
     """
     classes = dataset.classes()
     _refuse(classes)
@@ -150,13 +150,13 @@ def dataset_facts(dataset: Dataset) -> ImageFacts:
 def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
     if len(classes) < FEWEST:
         count = "is one class" if len(classes) == 1 else f"are {len(classes)} classes"
-        raise Mistakes(
+        raise InvalidInput(
             f"There {count} ({', '.join(classes)}), and a search needs at least {FEWEST}: half of the classes are "
             f"held out for the test, and of the others at least {FEWEST_CLASSES} train and as many validate. Give more "
             "classes, one sub-folder each."
         )
     if max(map(len, classes.values())) < FEWEST_IMAGES:
-        raise Mistakes(
+        raise InvalidInput(
             f"Each of the {len(classes)} classes has a single image, and so no neighbour of the same class to be "
             "found; give classes two images or more."
         )
@@ -164,7 +164,7 @@ def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
 
 def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit:
     """Return the default split, with the first seed that gives each part a class of two images."""
-    refusal: Mistakes | None = None
+    refusal: InvalidInput | None = None
     half = len(split_dataset(dataset, ratio=RATIO, seed=0).divisions[0][0]) + FEWEST_CLASSES
     ratio = round(1 - VALIDATING / half, 2) if 3 * VALIDATING <= half < VALIDATING / (1 - RATIO) else RATIO
     for seed in range(SEEDS):
@@ -173,7 +173,7 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit
             check_images(split, classes)
             check_galleries(dataset, split, classes)
             return split
-        except Mistakes as error:
+        except InvalidInput as error:
             refusal = refusal or error
     assert refusal is not None
     raise refusal
@@ -186,5 +186,5 @@ def _short_side(dataset: Dataset, keys: Sequence[str]) -> Spread | None:
     sample = keys[:: -(-len(keys) // SAMPLE)]
     sides = [min(size) for size in image_sizes(dataset, sample)]
     if not sides:
-        raise Mistakes(f"None of {len(sample)} images can be read, such as {sample[0]}; replace or remove them.")
+        raise InvalidInput(f"None of {len(sample)} images can be read, such as {sample[0]}; replace or remove them.")
     return Spread.of(sides)

@@ -12,9 +12,9 @@ from search.config.keys import commented, commented_out
 from search.config.search_config import SearchConfig
 from trainables.data.feature_file import is_feature_file
 from trainables.data.sets.manifest import is_manifest
+from trainables.errors import InvalidInput
 from trainables.files import write_text
 from trainables.metrics.table import KS
-from trainables.mistakes import Mistakes
 from trainables.models.backbones import BACKBONES, FEATURES
 from trainables.models.config import BACKBONE, IMAGENET, ModelConfig
 from trainables.models.weights import weights_path
@@ -64,7 +64,7 @@ class Pretrained:
         """Build the network with these weights and embed an image; return what was loaded as a sentence.
 
         Raises:
-            Mistakes: the network does not exist, or the weights are not its own.
+            InvalidInput: the network does not exist, or the weights are not its own.
         """
         from trainables.models.embedding import smoke_test
 
@@ -76,12 +76,12 @@ def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:
     """Return the network that a user names; ImageNet's weights if there are no others, None without a backbone.
 
     Raises:
-        Mistakes: there are weights without a backbone.
+        InvalidInput: there are weights without a backbone.
     """
     if backbone is None and weights is None:
         return None
     if backbone is None:
-        raise Mistakes(
+        raise InvalidInput(
             f"--weights is {weights}, and --backbone is missing: name the network that the weights belong to, such as "
             "--backbone resnet50; `holdout backbones` lists others."
         )
@@ -247,16 +247,16 @@ def _test_metrics(facts: ImageFacts) -> str | list[str]:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise :class:`Mistakes` if the file exists: nothing is overwritten."""
+    """Raise :class:`InvalidInput` if the file exists: nothing is overwritten."""
     if path.exists() or path.is_symlink():
-        raise Mistakes(f"{path} already exists and is not overwritten; name another with --output, or remove it.")
+        raise InvalidInput(f"{path} already exists and is not overwritten; name another with --output, or remove it.")
 
 
 def write_initial_file(path: Path, text: str) -> None:
     """Write a new search file.
 
     Raises:
-        Mistakes: it exists, or its folder cannot be written to.
+        InvalidInput: it exists, or its folder cannot be written to.
     """
     refuse_existing(path)
     try:
@@ -267,4 +267,4 @@ def write_initial_file(path: Path, text: str) -> None:
         refuse_existing(path)
         raise
     except OSError as error:
-        raise Mistakes(f"{path} cannot be written ({error.strerror}); name another with --output.") from error
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}); name another with --output.") from error

@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 
 from search.config.validation import fields_of
 from search.config.yaml_file import yaml_text
-from trainables.mistakes import Mistakes, suggestion
+from trainables.errors import InvalidInput, suggestion
 from trainables.rules import OneOf, rules_of
 
 SECTION = "section"
@@ -94,7 +94,7 @@ def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
     ``space.mpa.scale`` also means ``space``. If no name matches, the keys whose descriptions have it.
 
     Raises:
-        Mistakes: no key matches.
+        InvalidInput: no key matches.
     """
     listed = list(keys)
     wanted = pattern.lower() if {"*", "?"} & set(pattern) else f"*{pattern.lower()}*"
@@ -105,7 +105,7 @@ def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
     ):
         if found:
             return found
-    raise Mistakes(
+    raise InvalidInput(
         f"No key matches {pattern!r}{suggestion(pattern, [key.name for key in listed])}; `holdout keys` lists all."
     )
 

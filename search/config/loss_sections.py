@@ -9,10 +9,10 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
 from search.config.names import plain_name, unique
 from search.config.sections import ConfigSection
-from search.config.validation import Validation, validate
+from search.config.validation import ValidatedFile, validate
 from search.stages import BASELINES
+from trainables.errors import InvalidInput, suggestion
 from trainables.losses import LOSSES, LossPart, loss_part
-from trainables.mistakes import Mistakes, suggestion
 from trainables.parts import is_own
 from trainables.rules import OneOf
 from trainables.training.config import TrainingConfig
@@ -37,13 +37,13 @@ def _loss(entry: Any) -> LossPart:
     if isinstance(entry, Mapping):
         name, path = entry.get("name"), entry.get("part")
         if set(entry) != LOSS_KEYS or not isinstance(name, str) or not is_own(path):
-            raise Mistakes(
+            raise InvalidInput(
                 "a loss of your own has the keys name and part, as in {name: circle, part: 'mylab.losses:CircleLoss'}; "
                 f"it is {dict(entry)!r}."
             )
         return _well_named(LossPart(name=name, path=path))
     if not isinstance(entry, str):
-        raise Mistakes(f"{entry!r} is not a loss; give a name, or the import path of your own.")
+        raise InvalidInput(f"{entry!r} is not a loss; give a name, or the import path of your own.")
     part = loss_part(OneOf(LOSSES, own=True).checked(entry))
     return _well_named(part) if is_own(entry) else part
 
@@ -60,13 +60,13 @@ def _well_named(loss: LossPart) -> LossPart:
     try:
         plain_name(loss.name)
     except ValueError:
-        raise Mistakes(
+        raise InvalidInput(
             f"{loss.path} would be called {loss.name!r}, which cannot name a folder; give it another name, as in "
             f"{{name: mine, part: '{loss.path}'}}."
         ) from None
     for taken, names in _TAKEN.items():
         if loss.name in names:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{loss.path} would be called {loss.name}, which is the name of {taken}; give it another one, as in "
                 f"{{name: my_{loss.name}, part: '{loss.path}'}}."
             )
@@ -105,12 +105,12 @@ def training_of_loss(training: TrainingConfig, own: Mapping[str, Any]) -> Traini
     """Return ``training`` updated with the settings ``own``; the keys of a schedule are merged.
 
     Raises:
-        Mistakes: all mistakes in ``own``.
+        InvalidInput: all mistakes in ``own``.
     """
     return _over(training, own).result().training
 
 
-def _over(training: TrainingConfig, own: Mapping[str, Any]) -> Validation[_Settings]:
+def _over(training: TrainingConfig, own: Mapping[str, Any]) -> ValidatedFile[_Settings]:
     content = asdict(training)
     for name, value in own.items():
         under = content.get(name)

@@ -8,9 +8,9 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
+from trainables.errors import InvalidInput, raise_if_any, suggestion
 from trainables.metrics import METRICS, all_metrics, unknown_metrics
 from trainables.metrics.table import split_subset
-from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.spec import COSTS
 
 # Names of searches and campaigns, which are folders.
@@ -48,7 +48,7 @@ def unique(names: Sequence[str]) -> None:
     """Raise if a name is given more than once."""
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise Mistakes(f"{', '.join(repeated)} is given more than once; keep one of each.")
+        raise InvalidInput(f"{', '.join(repeated)} is given more than once; keep one of each.")
 
 
 def known_trainable(path: str) -> str:
@@ -62,7 +62,7 @@ def known_trainable(path: str) -> str:
 def known_metric(name: str) -> str:
     """Return ``name``; raise if it is not a metric, possibly on a part of the test classes."""
     if unknown_metrics((split_subset(name)[0],)):
-        raise Mistakes(
+        raise InvalidInput(
             f"{name} is not known{_metric_hint(name)}; choose one of {', '.join(METRICS)}, or give the import path of "
             "your own."
         )
@@ -106,7 +106,7 @@ def shipped_packages(names: Sequence[str]) -> dict[str, Path]:
     """Return the path of each package or module on this machine, by name.
 
     Raises:
-        Mistakes: one is not found, or is not a folder or file that could be copied.
+        InvalidInput: one is not found, or is not a folder or file that could be copied.
     """
     found, mistakes = {}, []
     for name in names:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from search.config.validation import validate
 from spaces.space import Parameter, Value
 from trainables.data import DATASETS, Dataset
+from trainables.errors import InvalidInput, raise_if_any, suggestion
 from trainables.losses import LOSSES
-from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.parts import is_own
 from trainables.rules import OneOf
 
@@ -85,11 +85,11 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
     """Return the data set ``name`` of the table or at this import path, with ``options``.
 
     Raises:
-        Mistakes: an unknown name or option, or all that the data set itself rejects.
+        InvalidInput: an unknown name or option, or all that the data set itself rejects.
     """
     dataset = DATASETS[known_dataset(name)]
     if not is_dataclass(dataset):
-        raise Mistakes(f"The data set {name!r} must be a dataclass, whose fields are its options; decorate it.")
+        raise InvalidInput(f"The data set {name!r} must be a dataclass, whose fields are its options; decorate it.")
     known = signature(dataset).parameters
     mistakes = [
         f"{key}: {name} has no such option{suggestion(key, known)}; remove it." for key in options if key not in known
@@ -103,4 +103,4 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
     except Exception as error:
         if not is_own(name):
             raise
-        raise Mistakes(f"The data set {name!r} raises {type(error).__name__}: {error}; fix its code.") from error
+        raise InvalidInput(f"The data set {name!r} raises {type(error).__name__}: {error}; fix its code.") from error

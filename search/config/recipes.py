@@ -10,7 +10,7 @@ from search.config.sections import ConfigSection
 from search.config.validation import validate
 from search.config.yaml_file import apply_settings, read_yaml
 from search.packages import SPACES
-from trainables.mistakes import Mistakes, suggestion
+from trainables.errors import InvalidInput, suggestion
 
 # Search files (recipes) and campaign files.
 
@@ -32,7 +32,7 @@ def shipped_or_file(given: Path) -> Path:
     """Return the file ``given``, or the recipe or campaign of that name.
 
     Raises:
-        Mistakes: none of them exists.
+        InvalidInput: none of them exists.
     """
     if given.exists() or given.is_symlink():  # a broken link is reported when it is read
         return given
@@ -44,7 +44,7 @@ def shipped_or_file(given: Path) -> Path:
     hint = suggestion(given.stem, [*known, *nearby])
     for stem, path in nearby.items():
         hint = hint.replace(f" {stem}?", f" {path}?")
-    raise Mistakes(
+    raise InvalidInput(
         f"There is no file {str(given)!r} and no recipe or campaign of that name{hint}; the recipes are "
         f"{', '.join(recipes())}; the campaigns are {', '.join(campaigns())}."
     )
@@ -61,11 +61,11 @@ def read_search(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     The entries of losses that the settings remove are removed too.
 
     Raises:
-        Mistakes: neither exists, or it is a campaign.
+        InvalidInput: neither exists, or it is a campaign.
     """
     content = read_yaml(shipped_or_file(given))
     if is_campaign(content):
-        raise Mistakes(f"{given} is a campaign of several searches; run it with `holdout campaign {given}`.")
+        raise InvalidInput(f"{given} is a campaign of several searches; run it with `holdout campaign {given}`.")
     return of_its_losses(apply_settings(content, settings), content)
 
 
@@ -87,11 +87,11 @@ def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Read the campaign file ``given``, or the campaign of that name, and apply ``settings``.
 
     Raises:
-        Mistakes: neither exists, or it is a single search.
+        InvalidInput: neither exists, or it is a single search.
     """
     content = read_yaml(shipped_or_file(given))
     if "losses" in content and not is_campaign(content):
-        raise Mistakes(f"{given} is a single search; run it with `holdout run {given}`.")
+        raise InvalidInput(f"{given} is a single search; run it with `holdout run {given}`.")
     return apply_settings(content, settings)
 
 
@@ -132,9 +132,9 @@ def papers(name: str | None = None) -> Mapping[str, Paper]:
     """Return all papers by short name, or only the paper ``name``.
 
     Raises:
-        Mistakes: the paper is unknown.
+        InvalidInput: the paper is unknown.
     """
     files = shipped("papers")
     if name is not None and name not in files:
-        raise Mistakes(f"{name} is not a paper{suggestion(name, files)}; choose one of {', '.join(files)}.")
+        raise InvalidInput(f"{name} is not a paper{suggestion(name, files)}; choose one of {', '.join(files)}.")
     return {key: validate(Paper, read_yaml(file)).result() for key, file in files.items() if name in (None, key)}

@@ -26,14 +26,14 @@ from search.config.sections import (
     TrackingSection,
 )
 from search.config.stage_sections import FinalSection, NoiseSection, SearchSection, SelectionSection
-from search.config.validation import Validation, validate
+from search.config.validation import ValidatedFile, validate
 from search.goal import Goal
 from search.stages import Stage
 from spaces.space import Value
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
-from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm
 from trainables.models.config import IMAGENET
@@ -114,7 +114,7 @@ class SearchConfig(ConfigSection):
         given = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in given.items()}
         features = None
         if "backbone" not in given and (dataset := info.data.get("dataset")) is not None:
-            with suppress(Mistakes):  # they are reported with the classes
+            with suppress(InvalidInput):  # they are reported with the classes
                 features = dataset.source.features()
         return given if features is None else {"backbone": f"{FEATURES}:{features}", **given}
 
@@ -134,7 +134,7 @@ class SearchConfig(ConfigSection):
         model = info.data.get("model")
         if model is None or not is_of_timm(model.backbone) or training.resize_size is not None:
             return training
-        with suppress(Mistakes):  # such as timm that is missing here; reported when the network is built
+        with suppress(InvalidInput):  # such as timm that is missing here; reported when the network is built
             if crop := backbone(model.backbone).crop:
                 return replace(training, resize_size=crop.resize_size(training.image_size))
         return training
@@ -211,7 +211,7 @@ UNKNOWN = {"name": "unknown", "part": "unknown:Trainable"}
 """The row of a trainable that cannot be imported."""
 
 
-def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:
+def validate_config(content: Mapping[str, Any]) -> ValidatedFile[SearchConfig]:
     """Validate ``content`` as a search file.
 
     An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
@@ -226,7 +226,7 @@ def _row_of_trainable(path: Any) -> dict[str, Any]:
         return {}
     try:
         return {"losses": [{"name": plain_name(trainable_class(path)), "part": path}]}
-    except (Mistakes, TypeError):  # reported with the key
+    except (InvalidInput, TypeError):  # reported with the key
         return {"losses": [UNKNOWN]}
 
 
@@ -234,7 +234,7 @@ def parse_config(content: Mapping[str, Any]) -> SearchConfig:
     """Return the search file with the keys and values ``content``.
 
     Raises:
-        Mistakes: all mistakes in the file itself.
+        InvalidInput: all mistakes in the file itself.
     """
     return validate_config(content).result()
 
@@ -243,10 +243,10 @@ def parse_stored(content: Mapping[str, Any], path: Path) -> SearchConfig:
     """Return the resolved search file with the ``content`` that a search stored at ``path``.
 
     Raises:
-        Mistakes: it is damaged, or another version wrote it: missing keys do not get defaults.
+        InvalidInput: it is damaged, or another version wrote it: missing keys do not get defaults.
     """
     if missing := [key for key in SearchConfig.model_fields if key not in content]:
-        raise Mistakes(
+        raise InvalidInput(
             f"{path} is damaged, or another version wrote it (it has no {', '.join(missing)}); restore it from a copy."
         )
     return parse_config(content)

@@ -21,7 +21,7 @@ from search.config.tables import AUTO, ENGINES
 from search.packages import PACKAGES
 from search.secrets import without_a_password
 from trainables.data import Dataset
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.rules import Bounds, OneOf
 
 
@@ -106,7 +106,7 @@ class SplitSection(ConfigSection):
     @model_validator(mode="after")
     def _one_protocol(self) -> "SplitSection":
         if self.folds is not None and self.ratio != SplitSection.model_fields["ratio"].default:
-            raise Mistakes(
+            raise InvalidInput(
                 f"folds is {self.folds} and ratio {self.ratio}; each fold validates on its own part of the classes, "
                 "so leave the ratio out, or folds null for one fixed part."
             )
@@ -173,7 +173,7 @@ class CheckpointsSection(ConfigSection):
         if not separator and not storage_path.startswith("/"):
             raise ValueError("must be an absolute path, or a URL such as s3://bucket/folder")
         if "@" in rest.partition("/")[0]:
-            raise Mistakes("it names a user; leave that out, its library finds user and password (see CLUSTER.md).")
+            raise InvalidInput("it names a user; leave that out, its library finds user and password (see CLUSTER.md).")
         without_a_password(storage_path)
         if separator and scheme not in available_protocols():
             raise ValueError(f"fsspec has no {scheme}://; use s3://, gs://, abfs://, sftp:// or another of its schemes")
@@ -194,12 +194,12 @@ class TrackingSection(ConfigSection):
 
 def _package(name: str) -> str:
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name):
-        raise Mistakes(f"{name!r} is not a package's name; give it as Python imports it, such as mylab.")
+        raise InvalidInput(f"{name!r} is not a package's name; give it as Python imports it, such as mylab.")
     top = name.partition(".")[0]
     if top != name:
-        raise Mistakes(f"{name} is a part of the package {top}; ship that.")
+        raise InvalidInput(f"{name} is a part of the package {top}; ship that.")
     if name in PACKAGES:
-        raise Mistakes(f"{name} is one of Holdout's packages, which are always copied; rename yours.")
+        raise InvalidInput(f"{name} is one of Holdout's packages, which are always copied; rename yours.")
     return name
 
 

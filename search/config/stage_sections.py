@@ -9,7 +9,7 @@ from search.config.names import allowed_measure, allowed_objective
 from search.config.sections import MOST_SPLITS, Address, ConfigSection, Metric
 from search.config.tables import PRUNERS, SAMPLERS
 from search.goal import bound_text
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.rules import Bounds, OneOf
 from trainables.spec import COSTS
 
@@ -61,7 +61,7 @@ class SearchSection(ConfigSection):
         if not isinstance(objectives, list) or not objectives:
             return content
         if (first := str(objectives[0])).startswith("-") or first in COSTS:
-            raise Mistakes(
+            raise InvalidInput(
                 "the first of objectives ranks the epochs of a training, so it is a metric that is maximised, and it "
                 f"is {first}; put such a metric first."
             )

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from search.secrets import without_password
-from trainables.mistakes import Mistakes, raise_if_any, suggestion
+from trainables.errors import InvalidInput, raise_if_any, suggestion
 
 Built = TypeVar("Built")
 Result = TypeVar("Result")
@@ -65,21 +65,21 @@ class Findings:
         self.check(lambda: raise_if_any(list(sentences)), *keys)
 
     def check(self, find: Callable[[], Result], *keys: str) -> Result | None:
-        """Return the result of ``find``; None if it raises :class:`Mistakes` or one of ``keys`` was left out."""
+        """Return the result of ``find``; None if it raises :class:`InvalidInput` or one of ``keys`` was left out."""
         if any(self.left_out.touched(key) for key in keys):
             return None
         try:
             return find()
-        except Mistakes as error:
+        except InvalidInput as error:
             self._sentences |= dict.fromkeys(error.sentences)
             return None
 
     def raise_if_any(self) -> None:
-        """Raise :class:`Mistakes` if a mistake was found."""
+        """Raise :class:`InvalidInput` if a mistake was found."""
         raise_if_any(self.sentences)
 
 
-class Validation(Findings, Generic[Built]):
+class ValidatedFile(Findings, Generic[Built]):
     """The mistakes of a file, and the object ``built`` from it without the wrong entries, if they make one."""
 
     def __init__(self, mistakes: Sequence[str], left_out: LeftOut, built: Built | None) -> None:
@@ -87,7 +87,7 @@ class Validation(Findings, Generic[Built]):
         self.built = built
 
     def result(self) -> Built:
-        """Return the object that the file describes; raise :class:`Mistakes` if a mistake was found."""
+        """Return the object that the file describes; raise :class:`InvalidInput` if a mistake was found."""
         self.raise_if_any()
         assert self.built is not None
         return self.built
@@ -102,7 +102,7 @@ def validate(
     *,
     keys: Sequence[str] | None = None,
     stand_ins: Mapping[str, Any] = MappingProxyType({}),
-) -> Validation[Built]:
+) -> ValidatedFile[Built]:
     """Validate ``content`` as a ``target`` and collect all mistakes.
 
     Args:
@@ -138,7 +138,7 @@ class _Reader(Generic[Built]):
         self._sentences: dict[str, None] = {}  # an ordered set
         self._left_out: dict[KeyPath, None] = {}
 
-    def read(self) -> Validation[Built]:
+    def read(self) -> ValidatedFile[Built]:
         self._drop([path for path, value in _leaves(self._content) for path in self._if_unusable(path, value)])
         while True:
             try:
@@ -154,8 +154,8 @@ class _Reader(Generic[Built]):
             if self._remaining == before:
                 return self._validation(None)
 
-    def _validation(self, built: Built | None) -> Validation[Built]:
-        return Validation(tuple(self._sentences), LeftOut(paths=tuple(self._left_out)), built)
+    def _validation(self, built: Built | None) -> ValidatedFile[Built]:
+        return ValidatedFile(tuple(self._sentences), LeftOut(paths=tuple(self._left_out)), built)
 
     def _drop(self, wrong: Sequence[KeyPath]) -> None:
         # From the end of each list, so that the other indices stay valid.
@@ -179,7 +179,7 @@ class _Reader(Generic[Built]):
             self._say(self._unknown_key(path))
             yield path  # not in left_out: no default replaces it
             return
-        if isinstance(cause := first.get("ctx", {}).get("error"), Mistakes):
+        if isinstance(cause := first.get("ctx", {}).get("error"), InvalidInput):
             for sentence in cause.sentences:
                 if not self._is_about_left_out(path, sentence):
                     self._say(_placed(path, sentence))

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.errors import InvalidInput, raise_if_any
 
 MOST_CHARACTERS = 1_000_000
 MOST_VALUES = 10_000
@@ -23,21 +23,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in the YAML file at ``path``.
 
     Raises:
-        Mistakes: the file cannot be read, is not YAML, or holds no mapping.
+        InvalidInput: the file cannot be read, is not YAML, or holds no mapping.
     """
     try:
         if path.exists() and not path.is_file() and not path.is_dir():  # a pipe may never end
-            raise Mistakes(f"{path} is not a regular file; copy its content into one, and name that.")
+            raise InvalidInput(f"{path} is not a regular file; copy its content into one, and name that.")
         with path.open("rb") as file:
             text = file.read(4 * MOST_CHARACTERS + 1).decode("utf-8")  # a character has at most four bytes
     except OSError as error:
-        raise Mistakes(f"{path} cannot be read ({error.strerror or error}); name a search file.") from error
+        raise InvalidInput(f"{path} cannot be read ({error.strerror or error}); name a search file.") from error
     except UnicodeDecodeError as error:
-        raise Mistakes(f"{path} is not UTF-8 text; save it as UTF-8, or name a search file.") from error
+        raise InvalidInput(f"{path} is not UTF-8 text; save it as UTF-8, or name a search file.") from error
     value = parse_yaml(text, str(path))
     if not isinstance(value, dict):
         held = "is empty" if value is None else f"holds {value!r:.60}"
-        raise Mistakes(f"{path} must hold keys and values, such as `name: quickstart`; it {held}.")
+        raise InvalidInput(f"{path} must hold keys and values, such as `name: quickstart`; it {held}.")
     return value
 
 
@@ -45,7 +45,7 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
     """Return ``content`` with each ``key.path=value`` of ``settings`` (the value is YAML) set in it.
 
     Raises:
-        Mistakes: all settings that cannot be read.
+        InvalidInput: all settings that cannot be read.
     """
     changed = dict(content)
     mistakes = []
@@ -58,7 +58,7 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
         try:
             _check_key(path)
             changed = with_value(changed, keys, _load(text))
-        except Mistakes as error:
+        except InvalidInput as error:
             mistakes += [f"--set {_short(setting)} {sentence}" for sentence in error.sentences]
     raise_if_any(mistakes)
     return changed
@@ -79,31 +79,31 @@ def parse_yaml(text: str, origin: str) -> Any:
     """Return the value of a YAML text.
 
     Raises:
-        Mistakes: it is not a valid YAML text; the sentences begin with ``origin``.
+        InvalidInput: it is not a valid YAML text; the sentences begin with ``origin``.
     """
     try:
         return _load(text)
-    except Mistakes as error:
-        raise Mistakes([f"{origin} {sentence}" for sentence in error.sentences]) from error
+    except InvalidInput as error:
+        raise InvalidInput([f"{origin} {sentence}" for sentence in error.sentences]) from error
 
 
 def _load(text: str) -> Any:
     """Return the value of a YAML text; the sentences of the mistakes it raises lack their subject."""
     if len(text) > MOST_CHARACTERS:
-        raise Mistakes(f"has more than {MOST_CHARACTERS:,} characters, too many for a search file; shorten it.")
+        raise InvalidInput(f"has more than {MOST_CHARACTERS:,} characters, too many for a search file; shorten it.")
     try:
         return _Parser(text).document()
     except ReaderError as error:
         line = text.encode().count(b"\n", 0, error.position) + 1
         reason = f"the character U+{error.character:04X} is not allowed"
-        raise Mistakes(f"is not valid YAML: line {line}: {reason}; remove it.") from error
+        raise InvalidInput(f"is not valid YAML: line {line}: {reason}; remove it.") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        raise Mistakes(f"is not valid YAML: {where}{reason}; correct it.") from error
+        raise InvalidInput(f"is not valid YAML: {where}{reason}; correct it.") from error
     except UnicodeEncodeError as error:  # a command line that is not UTF-8
-        raise Mistakes("is not valid text; write it in UTF-8.") from error
+        raise InvalidInput("is not valid text; write it in UTF-8.") from error
 
 
 def yaml_text(content: Mapping[str, Any]) -> str:
@@ -114,7 +114,7 @@ def yaml_text(content: Mapping[str, Any]) -> str:
 def _check_key(key: str) -> None:
     """Raise if ``key`` cannot be printed in an error message."""
     if not key.isprintable():
-        raise Mistakes(f"has the key {key!a:.80}, which holds an invisible character; write the key plainly.")
+        raise InvalidInput(f"has the key {key!a:.80}, which holds an invisible character; write the key plainly.")
 
 
 # Parsing: the plain values of YAML 1.2, within limits.
@@ -157,7 +157,7 @@ class _Parser:
         """Return the value that begins with ``event``; raise as soon as there are too many values or levels."""
         line = event.start_mark.line + 1
         if depth > MOST_DEPTH:
-            raise Mistakes(
+            raise InvalidInput(
                 f"is more than {MOST_DEPTH} levels deep (line {line}), too deep for a search file; flatten it."
             )
         before, value = self._values, None
@@ -172,7 +172,7 @@ class _Parser:
             _require(not tag, event, f"the tag {tag} is not supported; remove it")
             self._values += 1
         if self._values > MOST_VALUES:
-            raise Mistakes(
+            raise InvalidInput(
                 f"holds more than {MOST_VALUES:,} values (line {line}), too many for a search file; shorten it."
             )
         if isinstance(event, yaml.MappingStartEvent):
@@ -194,9 +194,9 @@ class _Parser:
             key = event.value
             _check_key(key)
             if key == "<<" and event.implicit[0]:
-                raise Mistakes(f"merges entries with << (line {line}), which is not supported; write them out.")
+                raise InvalidInput(f"merges entries with << (line {line}), which is not supported; write them out.")
             if key in content:
-                raise Mistakes(f"has the key {key!r} twice (line {line}); keep one of them.")
+                raise InvalidInput(f"has the key {key!r} twice (line {line}); keep one of them.")
             content[key] = self._value(next(self._events), depth=depth + 1)
         return content
 
@@ -221,7 +221,7 @@ def _plain_value(event: Any) -> bool | int | float | str | None:
 def _require(holds: bool, event: Any, problem: str) -> None:
     if not holds:
         mark = event.start_mark
-        raise Mistakes(f"is not valid YAML: line {mark.line + 1}, column {mark.column + 1}: {problem}.")
+        raise InvalidInput(f"is not valid YAML: line {mark.line + 1}, column {mark.column + 1}: {problem}.")
 
 
 class _Dumper(yaml.CSafeDumper):

@@ -15,8 +15,8 @@ from search.secrets import without_password
 from search.stages import Stage
 from trainables.data.store.build import expected_size
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import raise_if_any
 from trainables.files import as_path
-from trainables.mistakes import raise_if_any
 from trainables.storage import existing
 
 IMAGES, CHECKPOINTS, POSSIBLE, RESULTS = "images", "checkpoints", "checkpoints at most", "results"
@@ -110,7 +110,7 @@ def check_space(plans: Sequence[Plan]) -> list[str]:
     Unused decoded images count as free, since they are removed when room is needed.
 
     Raises:
-        Mistakes: it cannot fit.
+        InvalidInput: it cannot fit.
     """
     sentences, mistakes = [], []
     for needs in _by_file_system(disk_needs(plans)):

@@ -33,11 +33,11 @@ from search.plan.work import Work, numbers_of, planned_budgets, seconds_left, sl
 from search.selection import REPAIR
 from search.stages import Stage, study_name
 from search.study import Tally, is_blind, without_model
-from trainables.data.header import look_at
+from trainables.data.header import inspect_headers
+from trainables.errors import InvalidInput, counted, listed
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
-from trainables.mistakes import Mistakes, counted, listed
 from trainables.spec import DeviceMemory, TrialSpec
-from trainables.training.cost import Cost, Images, measured_costs
+from trainables.training.cost import Cost, ImageCounts, measured_costs
 
 # The expected duration of a search, from the measured cost of its trainings.
 
@@ -103,13 +103,13 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
         return dict(zip(trainings, found.result(), strict=True))
 
 
-def images_of(plan: Plan) -> Images:
+def images_of(plan: Plan) -> ImageCounts:
     """Return the numbers of images of one training; for a cross-validation, those of the first fold."""
     classes = plan.config.dataset.source.classes()
     validation = plan.split.folds[0] if plan.split.folds else plan.split.validation
     held_out = set(validation)
     train = tuple(len(classes[name]) for name in plan.split.train if name not in held_out)
-    return Images(
+    return ImageCounts(
         train=train,
         validation=tuple(len(classes[name]) for name in validation),
         gallery=sum(map(_half, train)) if plan.config.metrics.gallery == "training_half" else 0,
@@ -162,7 +162,7 @@ def expected_seconds(plan: Plan, works: Sequence[Work], costs: Mapping[str, Cost
 
 # The checks, each with what was found and the fix.
 
-LOOK_S = 60
+INSPECT_S = 60
 PROCESS_BYTES = 700_000_000
 """Memory of a worker before its first batch: Python, torch, Ray."""
 
@@ -175,7 +175,7 @@ def _torch() -> Iterator[CheckResult]:
     devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     found = ", ".join(f"{device.name} with {_gigabytes(device.total_memory)}" for device in devices) or "no GPU"
     if problem := driver_problem(torch.version.cuda, installed_driver()):
-        yield CheckResult(check="torch", state="failed", found=f"{torch.__version__}, {problem}", mend=NEWER_DRIVER)
+        yield CheckResult(check="torch", state="failed", found=f"{torch.__version__}, {problem}", fix=NEWER_DRIVER)
         return
     yield CheckResult(check="torch", state="ok", found=f"{torch.__version__}, {found}")
 
@@ -184,8 +184,8 @@ def _faiss() -> Iterator[CheckResult]:
     try:
         import faiss
     except (ImportError, RuntimeError, OSError) as error:  # faiss-gpu without CUDA's libraries raises any of them
-        mend = "Run `make setup`; without it torch searches neighbours, on a CPU more slowly."
-        yield CheckResult(check="faiss", state="warning", found=f"cannot be imported: {error}", mend=mend)
+        fix = "Run `make setup`; without it torch searches neighbours, on a CPU more slowly."
+        yield CheckResult(check="faiss", state="warning", found=f"cannot be imported: {error}", fix=fix)
         return
     there = torch.cuda.device_count()
     on_gpus = f"; on {'the GPU' if there == 1 else f'{there} GPUs'} torch searches" if there else ""
@@ -197,14 +197,14 @@ def _mps() -> Iterator[CheckResult]:
     """Check that trials that share a GPU can run kernels concurrently."""
     if not torch.cuda.device_count():
         return
-    found, mend = mps_daemon(os.environ, PIPES)
-    yield CheckResult(check="mps", state="warning" if mend else "ok", found=found, mend=mend)
+    found, fix = mps_daemon(os.environ, PIPES)
+    yield CheckResult(check="mps", state="warning" if fix else "ok", found=found, fix=fix)
 
 
 def _extra() -> Iterator[CheckResult]:
     if missing := missing_packages():
         found = f"not installed: {listed(missing)}; models can be used, and searches compared, but not run"
-        yield CheckResult(check="extra", state="warning", found=found, mend=f"Run `{INSTALL}`.")
+        yield CheckResult(check="extra", state="warning", found=found, fix=f"Run `{INSTALL}`.")
 
 
 MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
@@ -228,15 +228,15 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
         "training": (plan.images.class_names, "Replace them; a search refuses to begin with what it cannot decode."),
         "test": (plan.split.test, REPAIR),
     }
-    for part, (names, mend) in parts.items():
+    for part, (names, fix) in parts.items():
         keys = [key for name in names for key in classes[name]]
-        look = look_at(source, keys, seconds=LOOK_S)
-        found = look.sentence(f"{part} classes") or f"none of {len(keys):,} looks damaged, and none was decoded"
+        seen = inspect_headers(source, keys, seconds=INSPECT_S)
+        found = seen.sentence(f"{part} classes") or f"none of {len(keys):,} looks damaged, and none was decoded"
         yield CheckResult(
             check=f"{part} images",
-            state="warning" if look.damaged else "ok",
+            state="warning" if seen.damaged else "ok",
             found=found.rstrip("."),
-            mend=mend if look.damaged else "",
+            fix=fix if seen.damaged else "",
         )
 
 
@@ -244,9 +244,9 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
     """Check the space for images, checkpoints and results on each file system."""
     try:
         sentences = check_space([plan])
-    except Mistakes as mistakes:
-        mend = " ".join(mistakes.sentences)
-        yield CheckResult(check="disk", state="failed", found="there is too little room", mend=mend)
+    except InvalidInput as mistakes:
+        fix = " ".join(mistakes.sentences)
+        yield CheckResult(check="disk", state="failed", found="there is too little room", fix=fix)
         return
     for sentence in sentences:
         state: Literal["ok", "warning"] = "warning" if MAY_NOT_FIT in sentence else "ok"
@@ -260,19 +260,19 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     need = slots * PROCESS_BYTES + of_trials
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
-    mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
+    fix = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
     yield (
         CheckResult(check="memory", state="ok", found=found)
         if need < has
-        else CheckResult(check="memory", state="failed", found=found, mend=mend)
+        else CheckResult(check="memory", state="failed", found=found, fix=fix)
     )
 
 
 def _precision(plan: Plan) -> Iterator[CheckResult]:
     """Check that this machine computes in the precision of the trainings."""
     if sentence := slow_precision(plan.config):
-        found, mend = sentence.split("; ")
-        yield CheckResult(check="precision", state="warning", found=found, mend=mend)
+        found, fix = sentence.split("; ")
+        yield CheckResult(check="precision", state="warning", found=found, fix=fix)
 
 
 def _sampling(plan: Plan) -> Iterator[CheckResult]:
@@ -297,7 +297,7 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
     here = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
     if not trials_on(here, wanted(resources)):
         found = "not measured: this machine has no room for a trial"
-        yield CheckResult(check="time", state="warning", found=found, mend="Ask on a machine that will train.")
+        yield CheckResult(check="time", state="warning", found=found, fix="Ask on a machine that will train.")
         return
     try:
         costs = measured_costs_of(plan)
@@ -305,8 +305,8 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         reason = (
             "its process was killed" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
         )
-        mend = "Trials would fail as well; where memory is short, set training.batch_size to less."
-        yield CheckResult(check="step", state="failed", found=f"a training could not be measured ({reason})", mend=mend)
+        fix = "Trials would fail as well; where memory is short, set training.batch_size to less."
+        yield CheckResult(check="step", state="failed", found=f"a training could not be measured ({reason})", fix=fix)
         return
     steps = ", ".join(f"{loss} {_seconds(cost.step)} a step" for loss, cost in costs.items())
     most = max(costs.values(), key=lambda cost: cost.memory)
@@ -318,9 +318,9 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         slots = _slots(plan.config, here)
     except NoEngine:
         return  # the check of Ray reports it
-    except Mistakes as error:
+    except InvalidInput as error:
         found = "not even one trial fits on the cluster"
-        yield CheckResult(check="cluster", state="failed", found=found, mend=" ".join(error.sentences))
+        yield CheckResult(check="cluster", state="failed", found=found, fix=" ".join(error.sentences))
         return
     took = expected_seconds(plan, expected_works(plan), costs, slots)
     found = f"about {_minutes(took)} with {counted(slots, 'trial')} at once, and then the scoring of the test"
@@ -342,8 +342,8 @@ def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:
     """Check that as many trials fit on a GPU as ``gpus_per_trial`` allows."""
     need, fit = fitting(memory)
     found = f"a trial takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
-    mend = too_tight(resources.gpus_per_trial, memory)
-    return CheckResult(check="gpu share", state="failed" if mend else "ok", found=found, mend=mend or "")
+    fix = too_tight(resources.gpus_per_trial, memory)
+    return CheckResult(check="gpu share", state="failed" if fix else "ok", found=found, fix=fix or "")
 
 
 def _seconds(seconds: float) -> str:
@@ -384,7 +384,7 @@ def examine(
         return
     try:
         plan = make_plan(config, runs)
-    except Mistakes as error:
+    except InvalidInput as error:
         for sentence in error.sentences:
             yield CheckResult(check="search", state="failed", found=sentence)
         return

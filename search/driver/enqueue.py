@@ -18,7 +18,7 @@ from search.plan.search import copy_trials, open_search
 from search.stages import Stage
 from spaces.search_space import SearchSpace, nearest
 from spaces.space import Parameter, Value
-from trainables.mistakes import Mistakes, suggestion
+from trainables.errors import InvalidInput, suggestion
 
 
 def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -31,13 +31,13 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
         ``search``, ``loss``, ``trials`` (the number and the parameters of each) and ``search_trials``.
 
     Raises:
-        Mistakes: all mistakes in the proposals; the search is being run, its configurations are chosen, it belongs to a
-            campaign, or its sampler tries a fixed list or its epochs are used up. Nothing is enqueued.
+        InvalidInput: all mistakes in the proposals; the search is being run, its configurations are chosen, it belongs
+            to a campaign, or its sampler tries a fixed list or its epochs are used up. Nothing is enqueued.
     """
     _refuse_late(runs, name)
     plan = reopened(runs, name)
     if loss not in plan.spaces:
-        raise Mistakes(
+        raise InvalidInput(
             f"--loss is {loss}, which {name} does not search{suggestion(loss, plan.spaces)}; it has "
             f"{', '.join(plan.spaces)}."
         )
@@ -51,7 +51,9 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
         enqueued = len(trials)
         plan = _with_trials(plan, enqueued + len(wanted))
         if over := plan.budget(loss).availability(trials).over:
-            raise Mistakes(f"{loss} takes no more trials in {name}: {over}; begin another search with a larger budget.")
+            raise InvalidInput(
+                f"{loss} takes no more trials in {name}: {over}; begin another search with a larger budget."
+            )
         with closing(open_search(plan)) as search:
             for other in plan.config.loss_names:
                 search.study(other, Stage.SEARCH)  # stores the planned number of trials
@@ -68,11 +70,11 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
 
 def _refuse_late(runs: Path, name: str) -> None:
     if campaign := campaign_of(runs, name):
-        raise Mistakes(
+        raise InvalidInput(
             f"{name} is a search of the campaign {campaign.name}, whose searches have equal budgets; name another one."
         )
     if existing_run(runs, name).selection.exists():
-        raise Mistakes(
+        raise InvalidInput(
             f"The configurations of {name} are already chosen, so it takes no more trials; raise search.trials in its "
             "file and `holdout run` it with `--set 'stages=[search]'`, which extends it or begins its successor."
         )
@@ -95,7 +97,7 @@ def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> l
     """Return the proposals with the types of the space.
 
     Raises:
-        Mistakes: all values outside the space, and a sampler that tries a fixed list.
+        InvalidInput: all values outside the space, and a sampler that tries a fixed list.
     """
     mistakes = []
     budget = plan.budget(loss)
@@ -109,7 +111,7 @@ def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> l
         mistakes += _mistakes(plan.spaces[loss], loss, proposal)
         wanted.append({name: _typed(plan.spaces[loss].parameters.get(name), value) for name, value in proposal.items()})
     if mistakes:
-        raise Mistakes(list(dict.fromkeys(mistakes)))
+        raise InvalidInput(list(dict.fromkeys(mistakes)))
     return wanted
 
 

@@ -15,8 +15,8 @@ from search.driver.synchronise import behind, make_projection, synchronise, try_
 from search.plan.stored import StoredSearch
 from search.report.models import write_model_folders
 from search.tracking import Projection
+from trainables.errors import InvalidInput
 from trainables.inference.model_files import DESCRIPTION
-from trainables.mistakes import Mistakes
 from trainables.storage import DiskFull
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def write_models(outcome: Outcome) -> None:
     try:
         with closing(StoredSearch(folder)) as stored:
             write_model_folders(stored, outcome.comparison)
-    except (Mistakes, OSError, DiskFull) as error:
+    except (InvalidInput, OSError, DiskFull) as error:
         logger.warning("The models of %s cannot be written: %s", folder.name, error)
 
 

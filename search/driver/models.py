@@ -12,9 +12,9 @@ from search.plan.stored import StoredSearch
 from search.report.models import comparison_of, model_to_hand_out
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.trust import check_code, own_code, trusts_code
+from trainables.errors import InvalidInput
 from trainables.files import draft_of, remove_dead_drafts_of, write_text
 from trainables.inference.model_files import CARD, EmbedderSpec, TrainableSpec
-from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -43,11 +43,11 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         folder: the folder to create.
 
     Raises:
-        Mistakes: there is no such model, ``folder`` exists, the training images are missing, or the search names code
-            that is not allowed.
+        InvalidInput: there is no such model, ``folder`` exists, the training images are missing, or the search names
+            code that is not allowed.
     """
     if folder.exists():
-        raise Mistakes(f"--to is {str(folder)!r}, which already exists; name a new folder.")
+        raise InvalidInput(f"--to is {str(folder)!r}, which already exists; name a new folder.")
     check_code(stored.folder.path, own_code(stored.config))
     model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
     images = [] if isinstance(model.spec, TrainableSpec) else _training_images(stored)
@@ -67,7 +67,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         try:
             draft.rename(folder)
         except OSError as error:
-            raise Mistakes(
+            raise InvalidInput(
                 f"--to is {str(folder)!r}, to which the model cannot be moved ({error.strerror or error}); name a new "
                 "folder."
             ) from error

@@ -11,7 +11,7 @@ from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study import without_model
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 
 def say(console: Console, sentences: Iterable[str]) -> None:
@@ -24,7 +24,7 @@ def needs(plans: Sequence[Plan]) -> Iterator[str]:
     """Yield what the searches need, and warnings about this machine.
 
     Raises:
-        Mistakes: a disk is too small.
+        InvalidInput: a disk is too small.
     """
     yield from check_space(plans)
     yield from (sentence for plan in plans if (sentence := slow_precision(plan.config)))

@@ -14,7 +14,7 @@ from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpd
 from search.driver.notices import early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
-from search.driver.sealed_test import (
+from search.driver.sealed import (
     AnyScoring,
     SealedImagesCheck,
     catch_up,
@@ -84,8 +84,8 @@ def run_stages(
         listeners: further listeners of every trial.
 
     Raises:
-        Mistakes: the disk or the cluster is too small, images cannot be read, another process runs one of the searches,
-            or packages are missing. Nothing is created.
+        InvalidInput: the disk or the cluster is too small, images cannot be read, another process runs one of the
+            searches, or packages are missing. Nothing is created.
         FailedLosses: a loss failed in every trial; nothing was chosen.
         NothingToSelect: no configuration of any search could be confirmed.
         DiskFull: the disk filled up during the run. The same call resumes it.

@@ -16,7 +16,7 @@ from search.plan.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, Tally, TrialListener
 from search.trials import epochs_of
-from trainables.mistakes import printable
+from trainables.errors import printable
 from trainables.spec import EpochRecord
 
 TITLES = {

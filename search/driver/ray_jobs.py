@@ -31,8 +31,8 @@ from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
 from search.extra import check_extra
 from search.packages import PACKAGES, TOP
+from trainables.errors import Failure, InvalidInput
 from trainables.files import reading
-from trainables.mistakes import Failure, Mistakes
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -53,7 +53,7 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
     """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`.
 
     Raises:
-        Mistakes: a shipped package has more than code: a link out of it, a pipe, a socket, or too many bytes.
+        InvalidInput: a shipped package has more than code: a link out of it, a pipe, a socket, or too many bytes.
     """
     for path in shipped.values():
         _refuse_more_than_code(path)
@@ -74,7 +74,7 @@ def _refuse_more_than_code(package: Path) -> None:
     """Raise if a shipped package holds files that must not or cannot travel; their copies would follow links.
 
     Raises:
-        Mistakes: it does.
+        InvalidInput: it does.
     """
     size, root = 0, package.resolve()
     walked = os.walk(package) if package.is_dir() else iter([(str(package.parent), list[str](), [package.name])])
@@ -83,15 +83,15 @@ def _refuse_more_than_code(package: Path) -> None:
         folders[:] = [name for name in folders if name not in left]
         for path in (Path(folder, name) for name in (*folders, *names) if name not in left):
             if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(root)):
-                raise Mistakes(
+                raise InvalidInput(
                     f"ship: {path} is a link to {os.readlink(path)}, and a shipped package may only hold links to its "
                     "own files; replace it by what the search needs of it."
                 )
             if not path.is_dir() and not path.is_file():
-                raise Mistakes(f"ship: {path} is not a regular file, so it cannot be sent; remove it.")
+                raise InvalidInput(f"ship: {path} is not a regular file, so it cannot be sent; remove it.")
             size += path.stat().st_size
     if size > MOST_SHIPPED:
-        raise Mistakes(
+        raise InvalidInput(
             f"ship: {package} has {size / 1e6:,.0f} MB, and a shipped package may have {MOST_SHIPPED / 1e6:,.0f} MB; "
             "keep data and weights on the cluster."
         )
@@ -164,31 +164,33 @@ def _authorization() -> dict[str, str]:
     return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
 
 
-def wrong_token(address: str) -> Mistakes:
+def wrong_token(address: str) -> InvalidInput:
     """Return the error for a cluster with another token."""
-    return Mistakes(
+    return InvalidInput(
         f"The cluster at {address} does not take this machine's token; copy the file .ray/auth_token from the home "
         f"folder of the cluster's head to {Path.home() / TOKEN_FILE}, or name it in RAY_AUTH_TOKEN_PATH."
     )
 
 
-def unanswered(address: str) -> Mistakes:
+def unanswered(address: str) -> InvalidInput:
     """Return the error for a cluster that no longer answers."""
-    return Mistakes(f"The cluster at {address} stopped answering; give the command again.")
+    return InvalidInput(f"The cluster at {address} stopped answering; give the command again.")
 
 
 def check_answers(address: str) -> None:
     """Check within seconds that Ray answers at ``address``; Ray's own client would wait for minutes.
 
     Raises:
-        Mistakes: nothing answers there, or something else than Ray.
+        InvalidInput: nothing answers there, or something else than Ray.
     """
     try:
         is_url = urlsplit(address).scheme in ("http", "https")
     except ValueError:  # such as a bracket that is not closed
         is_url = False
     if not is_url:
-        raise Mistakes(f"--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is {address!r}.")
+        raise InvalidInput(
+            f"--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is {address!r}."
+        )
     try:
         with urlopen(f"{address.rstrip('/')}/api/version", timeout=PATIENCE_S) as answer:
             is_ray = b"ray_version" in answer.read()
@@ -196,12 +198,12 @@ def check_answers(address: str) -> None:
         is_ray = error.code in (401, 403)
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise Mistakes(
+        raise InvalidInput(
             f"No cluster answers at {address} ({reason}); start it, forward its port with `ray dashboard`, "
             "or correct --address."
         ) from error
     if not is_ray:
-        raise Mistakes(f"The server at {address} is not a Ray cluster; correct --address.")
+        raise InvalidInput(f"The server at {address} is not a Ray cluster; correct --address.")
 
 
 # Searches as jobs.
@@ -249,7 +251,7 @@ def _search_job(details: Mapping[str, Any]) -> SearchJob:
     """Return the job that Ray describes; everybody with the cluster's token may write such a description.
 
     Raises:
-        Mistakes: its metadata are not those of a submitted search.
+        InvalidInput: its metadata are not those of a submitted search.
     """
     with reading(f"The description of the job {details.get('submission_id')!r} on the cluster", "delete the job"):
         metadata, code = details["metadata"], details["driver_exit_code"]
@@ -296,7 +298,7 @@ class Jobs:
             try:
                 if _SEARCH in (details.get("metadata") or {}):
                     jobs.append(_search_job(details))
-            except Mistakes as error:
+            except InvalidInput as error:
                 logger.warning("%s It is left out.", error)
         return sorted(jobs, key=lambda job: job.attempt)
 
@@ -309,14 +311,14 @@ class Jobs:
         """Return the last attempt at the search ``name``.
 
         Raises:
-            Mistakes: the search was never submitted here, or not with the runs folder ``runs``.
+            InvalidInput: the search was never submitted here, or not with the runs folder ``runs``.
         """
         searches = self.searches(runs)
         if job := next((job for job in searches if job.name == name), None):
             return job
         location = f"the cluster at {self._address}" + (f" in {runs}" if runs else "")
         there = ", ".join(job.name for job in searches) or "none yet"
-        raise Mistakes(
+        raise InvalidInput(
             f"There is no search {name!r} on {location}; there is: {there}. `holdout submit` brings one there."
         )
 
@@ -326,7 +328,7 @@ class Jobs:
         A name belongs to one search, whose records are in one runs folder.
 
         Raises:
-            Mistakes: the search is in another runs folder, or runs already with another file.
+            InvalidInput: the search is in another runs folder, or runs already with another file.
         """
         digest = hashlib.sha256(submission.text.encode()).hexdigest()
         attempts = [job for job in self._attempts() if job.name == submission.name]
@@ -420,7 +422,7 @@ class Jobs:
         self._api.delete(question)
         if details["status"] != "SUCCEEDED":
             if details["driver_exit_code"] == MISTAKE:
-                raise Mistakes(lines)
+                raise InvalidInput(lines)
             raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details['message']}")
         start = next(number for number, line in enumerate(lines) if line[:1] in ("[", "{"))
         return json.loads("\n".join(lines[start:]))
@@ -435,7 +437,7 @@ def _own_lines(log: str) -> list[str]:
 
 def _refuse_another_folder(job: SearchJob, runs: str) -> None:
     if job.runs != runs:
-        raise Mistakes(
+        raise InvalidInput(
             f"The search {job.name} is in the runs folder {job.runs} of this cluster, and --runs is {runs}; give it "
             f"--runs {job.runs} to resume it, or give the new one another name."
         )
@@ -443,7 +445,7 @@ def _refuse_another_folder(job: SearchJob, runs: str) -> None:
 
 def _same(job: SearchJob, digest: str) -> SearchJob:
     if job.file != digest:
-        raise Mistakes(
+        raise InvalidInput(
             f"The search {job.name} runs already with another file; `holdout stop {job.name}` ends it, "
             "or give the new one another name."
         )
@@ -455,14 +457,14 @@ def connected(address: str) -> Iterator[Jobs]:
     """Yield the jobs of the cluster whose dashboard is at ``address``.
 
     Raises:
-        Mistakes: nothing answers there, or something else than Ray, or a Ray with another token, or packages are
+        InvalidInput: nothing answers there, or something else than Ray, or a Ray with another token, or packages are
             missing.
     """
     check_extra("A cluster", ["ray"])
     check_answers(address)
     try:
         yield Jobs(address)
-    except (Mistakes, Failure):
+    except (InvalidInput, Failure):
         raise
     except OSError as error:
         raise unanswered(address) from error

@@ -13,7 +13,7 @@ from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.secrets import expand, without_password
 from search.study import delete_studies, study_names
 from search.trust import CHECKPOINTS, STORAGE, addresses_in, check_addresses, forget, started
-from trainables.mistakes import Failure, Mistakes, raise_if_any, suggestion
+from trainables.errors import Failure, InvalidInput, raise_if_any, suggestion
 from trainables.storage import AnyPath, ask
 
 # Results go before their sources and search files last, so a killed removal leaves a valid earlier state.
@@ -56,7 +56,7 @@ class Removal:
         """Remove everything. If killed halfway, the removal can be planned and carried out again.
 
         Raises:
-            Mistakes: another process runs one of the searches; nothing is removed.
+            InvalidInput: another process runs one of the searches; nothing is removed.
             Failure: a database or a storage does not respond.
         """
         folders = list(dict.fromkeys([*(search.folder for search in self.searches), self.folder]))
@@ -79,12 +79,12 @@ def plan_removal(runs: Path, name: str) -> Removal:
     """Plan the removal of the search or campaign ``name``; change nothing.
 
     Raises:
-        Mistakes: it does not exist, is a link, or is running.
+        InvalidInput: it does not exist, is a link, or is running.
         Failure: its database or the storage of its checkpoints does not respond.
     """
     names = sorted(path.name for path in runs.iterdir() if _holds(RunFolder(runs, path.name))) if runs.is_dir() else []
     if name not in names:
-        raise Mistakes(
+        raise InvalidInput(
             f"There is no search or campaign {name!r} in {runs}{suggestion(name, names)}; there is: "
             f"{', '.join(names) or 'none yet'}."
         )
@@ -125,7 +125,7 @@ def _planned(folder: RunFolder) -> SearchRemoval:
     try:
         elsewhere = _own_checkpoints(folder)
         size += 0 if elsewhere is None else size_of(elsewhere)
-    except Mistakes as error:
+    except InvalidInput as error:
         kept.append(f"The checkpoints elsewhere are kept: {error.sentences[0]}")
     except Exception as error:  # each storage library has its own error types
         raise Failure(
@@ -147,17 +147,17 @@ def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
     """Return the checkpoints of a search outside its folder; None if there are none.
 
     Raises:
-        Mistakes: they are kept, since their folder is a link, not allowed, or not made by this search.
+        InvalidInput: they are kept, since their folder is a link, not allowed, or not made by this search.
         Exception: any error raised by the storage backend.
     """
     trials = checkpoints_elsewhere(folder)
     if trials is None:
         return None
     if isinstance(trials, Path) and trials.parent.is_symlink():
-        raise Mistakes(f"{trials.parent} is a link; {NOT_FOLLOWED}")
+        raise InvalidInput(f"{trials.parent} is a link; {NOT_FOLLOWED}")
     check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
     if ask(trials, trials.parent.exists) and not owns_checkpoints(folder, trials):
-        raise Mistakes(f"the marker {MARKER} beside {without_password(str(trials))} does not name this search.")
+        raise InvalidInput(f"the marker {MARKER} beside {without_password(str(trials))} does not name this search.")
     return trials
 
 

@@ -31,8 +31,8 @@ from search.selection import (
 from search.stages import BASELINES, Role, Stage, short_study_name, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy
 from spaces.space import Value
+from trainables.errors import Failure, InvalidInput, raise_if_any
 from trainables.metrics.table import metric_name
-from trainables.mistakes import Failure, Mistakes, raise_if_any
 from trainables.spec import derived_seed
 
 Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
@@ -318,11 +318,11 @@ def frozen_selection(search: OpenedSearch) -> Selection:
     """Load the frozen selection of ``search``, and check that its studies and objective are unchanged.
 
     Raises:
-        Mistakes: there is no selection, or it, a study or the objective was changed after the choice.
+        InvalidInput: there is no selection, or it, a study or the objective was changed after the choice.
     """
     selection = Selection.load(search.plan.folder.selection)
     if search.config.objective != selection.objective:
-        raise Mistakes(
+        raise InvalidInput(
             f"search.objective is {search.config.objective}, but the choice of {search.name} was frozen with "
             f"{selection.objective}; restore it, or start a search with a new name."
         )

@@ -52,7 +52,7 @@ def run_search(
             the file names its stages.
 
     Raises:
-        Mistakes: every mistake in the file; nothing is created.
+        InvalidInput: every mistake in the file; nothing is created.
         Failure: the search could not be run.
     """
     with phase(console, "Checking the search …"):

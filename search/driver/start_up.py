@@ -23,7 +23,7 @@ from search.plan.plan import Plan
 from search.private_parts import TESTED, untested
 from search.secrets import expand
 from search.study import RunningTrial, TrialListener
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.spec import EpochRecord
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 # One driver per search: a lock in its runs folder and, if its studies are in PostgreSQL, a lock there. Everything that
 # writes a search holds it, so a driver never has to read again what it wrote.
 
-LOOK_S = 5.0
+POLL_S = 5.0
 _TRY = sqlalchemy.text("SELECT pg_try_advisory_lock(:key)")
 _FREE = sqlalchemy.text("SELECT pg_advisory_unlock_all()")
 _HOLDER = sqlalchemy.text(
@@ -53,7 +53,7 @@ def hold(plans: Sequence[Plan]) -> Iterator[None]:
     """Lock the searches of ``plans`` for this process.
 
     Raises:
-        Mistakes: another process has locked one of them.
+        InvalidInput: another process has locked one of them.
     """
     databases: dict[str, list[str]] = {}
     with ExitStack() as stack:
@@ -68,14 +68,14 @@ def hold(plans: Sequence[Plan]) -> Iterator[None]:
 
 
 @contextmanager
-def only_driver_of(searches: Sequence[str], storage: str, look_s: float = LOOK_S) -> Iterator[None]:
+def only_driver_of(searches: Sequence[str], storage: str, poll_s: float = POLL_S) -> Iterator[None]:
     """Lock ``searches`` for this process in their PostgreSQL database ``storage``.
 
-    A restarted server has lost the locks. They are taken again within ``look_s``; if another driver was
+    A restarted server has lost the locks. They are taken again within ``poll_s``; if another driver was
     faster, this one is interrupted.
 
     Raises:
-        Mistakes: another process has locked one of them.
+        InvalidInput: another process has locked one of them.
     """
     name = f"process {os.getpid()} on {socket.gethostname()}"
     arguments = {"application_name": name[:63], "options": _KEEPALIVE, "connect_timeout": 10}
@@ -83,7 +83,7 @@ def only_driver_of(searches: Sequence[str], storage: str, look_s: float = LOOK_S
     connection = _take(engine, searches)
     done = threading.Event()
     keeper = threading.Thread(
-        target=_keep, args=(engine, connection, searches, look_s, done), name="driver lock", daemon=True
+        target=_keep, args=(engine, connection, searches, poll_s, done), name="driver lock", daemon=True
     )
     keeper.start()
     try:
@@ -101,7 +101,7 @@ def _take(engine: sqlalchemy.Engine, searches: Sequence[str]) -> Connection:
             key = {"key": lock_key(search)}
             if not connection.execute(_TRY, key).scalar():
                 holder = connection.execute(_HOLDER, key).scalar() or "another process"
-                raise Mistakes(
+                raise InvalidInput(
                     f"The search {search} is being run by {holder}; wait for it, or end it and give the command again."
                 )
     except BaseException:
@@ -117,11 +117,11 @@ def _release(connection: Connection) -> None:
 
 
 def _keep(
-    engine: sqlalchemy.Engine, connection: Connection, searches: Sequence[str], look_s: float, done: threading.Event
+    engine: sqlalchemy.Engine, connection: Connection, searches: Sequence[str], poll_s: float, done: threading.Event
 ) -> None:
     """Keep the locks until ``done`` is set."""
     held: Connection | None = connection
-    while not done.wait(look_s):
+    while not done.wait(poll_s):
         try:
             held = held or _take(engine, searches)
             held.execute(sqlalchemy.text("SELECT 1"))
@@ -129,7 +129,7 @@ def _keep(
             if held is not None:
                 held.close()
             held = None
-        except Mistakes as error:
+        except InvalidInput as error:
             logger.error("%s It started while the database was unreachable.", error)
             os.kill(os.getpid(), signal.SIGINT)
             return
@@ -210,7 +210,7 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
     ``stack`` keeps the engine's session and the decoded images.
 
     Raises:
-        Mistakes: images that cannot be read, or machines that are too small.
+        InvalidInput: images that cannot be read, or machines that are too small.
         NoEngine: the engine does not start.
     """
     for library in TESTED:

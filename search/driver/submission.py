@@ -12,7 +12,7 @@ from search.config.search_config import SearchConfig, validate_config
 from search.driver.ray_jobs import Submission
 from search.plan.checks.parts import check_parts, check_spaces
 from trainables.data import DATASETS
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own
 
@@ -26,11 +26,11 @@ def submission(content: dict[str, Any]) -> Submission:
     The data set and the resources are checked on the cluster, which has the images.
 
     Raises:
-        Mistakes: every mistake in the other sections; for a campaign, those of each of its searches.
+        InvalidInput: every mistake in the other sections; for a campaign, those of each of its searches.
     """
     if is_campaign(content):
         if (recipe := content.get("recipe")) not in (None, *recipes()):
-            raise Mistakes(
+            raise InvalidInput(
                 f"recipe is {recipe!r}, but the cluster has only the recipes that come with Holdout "
                 f"({', '.join(recipes())}); use one of them, or copy the sections of the recipe into base."
             )
@@ -72,7 +72,7 @@ def _is_known(dataset: Any) -> bool:
     """Return True if ``dataset`` is a built-in data set or a user-defined one that can be imported here."""
     try:
         return isinstance(dataset, str) and (dataset in DATASETS or (is_own(dataset) and bool(DATASETS[dataset])))
-    except Mistakes:
+    except InvalidInput:
         return False
 
 

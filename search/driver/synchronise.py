@@ -42,9 +42,9 @@ from search.tracking import (
     milliseconds,
 )
 from spaces.space import Value
+from trainables.errors import Failure, InvalidInput
 from trainables.files import read_json
 from trainables.inference.model_files import CARD, DESCRIPTION, is_of_trainable
-from trainables.mistakes import Failure, Mistakes
 
 logger = logging.getLogger(__name__)
 
@@ -120,11 +120,11 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
     """Update MLflow and register the chosen models of a search in it under ``name``; the recommended one is champion.
 
     Raises:
-        Mistakes: a model is missing, or another registered model has this name.
+        InvalidInput: a model is missing, or another registered model has this name.
         Failure: MLflow cannot be written.
     """
     if path := outcome.search.config.trainable:
-        raise Mistakes(
+        raise InvalidInput(
             f"The models of {outcome.search.name} were not registered because MLflow cannot serve those of {path}, a "
             "training of your own; `holdout.load` reads them if it has a predictor."
         )
@@ -135,7 +135,7 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
         chosen = [wanted.best, *(loss for loss, entry in outcome.summary.losses.items() if entry.chosen)]
         if missing := [loss for loss in chosen if loss not in models]:
             search = outcome.search.name
-            raise Mistakes(
+            raise InvalidInput(
                 f"The models of {search} were not registered because that of {', '.join(missing)} is missing; `holdout "
                 "run` with the search's file trains and writes it."
             )
@@ -147,7 +147,7 @@ def mlflow_errors() -> Iterator[None]:
     """Convert any error raised by MLflow, its database or its server to a :class:`Failure`."""
     try:
         yield
-    except (Mistakes, Failure):
+    except (InvalidInput, Failure):
         raise
     except Exception as error:
         reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
@@ -190,7 +190,7 @@ def try_to_write(write: Callable[[], object]) -> bool:
     """Call ``write`` and return True if it succeeded; log a warning if MLflow is unavailable."""
     try:
         write()
-    except Mistakes as mistakes:
+    except InvalidInput as mistakes:
         logger.warning("%s", mistakes)
         return False
     except Exception as error:  # any error raised by MLflow; the result of the search is kept
@@ -398,7 +398,7 @@ def registration(comparison: Comparison, name: str) -> Registration:
     """Return the registration of a search's chosen models under ``name``, from the ``comparison`` of it alone."""
     (summary,) = comparison.searches
     if summary.recommended is None:
-        raise Mistakes(f"Nothing is chosen in {summary.name} yet; resume it by `holdout run` with its file.")
+        raise InvalidInput(f"Nothing is chosen in {summary.name} yet; resume it by `holdout run` with its file.")
     return Registration(
         name=name,
         description=(

@@ -58,7 +58,7 @@ def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec) -> li
     """Return the request to score the baselines in a test on ``images``; none if the selection froze none.
 
     Raises:
-        Mistakes: their files are not those that were frozen with the choice.
+        InvalidInput: their files are not those that were frozen with the choice.
     """
     frozen = frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)
     if frozen is None:

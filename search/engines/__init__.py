@@ -1,6 +1,6 @@
 """Engines, which run the trials of a queue (``base``), and searches as jobs on a cluster (``ray_jobs``)."""
 
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 
 class NoEngine(Failure):

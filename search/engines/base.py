@@ -19,12 +19,12 @@ from trainables.training.attempt import Worker
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The result of a check of a machine; ``mend`` is the advice where ``state`` is not ok."""
+    """The result of a check of a machine; ``fix`` is the advice where ``state`` is not ok."""
 
     check: str
     state: Literal["ok", "warning", "failed"]
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 class Running(Protocol):
@@ -95,14 +95,14 @@ class Engine(ABC):
         """Return the number of trials that can run at once, ``max_concurrent`` at most.
 
         Raises:
-            Mistakes: not even one trial fits.
+            InvalidInput: not even one trial fits.
         """
 
     def prepare(self, images: Sequence[StoreSpec], shared: Sequence[str]) -> None:  # noqa: B027
         """Decode ``images`` on all other machines and check that they share the folders and URLs ``shared``.
 
         Raises:
-            Mistakes: images that cannot be read, or a folder or URL that is not the same everywhere.
+            InvalidInput: images that cannot be read, or a folder or URL that is not the same everywhere.
             DiskFull: a machine has no space for the images.
         """
 
@@ -118,7 +118,7 @@ class Engine(ABC):
         """Return ``function`` of each argument in order, computed by workers with a trial's resources each.
 
         Raises:
-            Exception: the first that ``function`` raised; ``Failure`` and ``Mistakes`` arrive unchanged.
+            Exception: the first that ``function`` raised; ``Failure`` and ``InvalidInput`` arrive unchanged.
         """
 
 
@@ -126,7 +126,7 @@ def make_engine(resources: ResourcesSection, max_concurrent: int | None = None) 
     """Return the engine that ``resources.engine`` names.
 
     Raises:
-        Mistakes: its import path leads to no engine.
+        InvalidInput: its import path leads to no engine.
     """
     engine: Engine = ENGINES[engine_name(resources.engine, resources.gpus_per_trial)](resources, max_concurrent)
     return engine

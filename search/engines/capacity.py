@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from search.config.sections import ResourcesSection
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.spec import DeviceMemory
 
 Node = Mapping[str, float]
@@ -40,7 +40,7 @@ def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Itera
     """Return the number of trials that fit on ``nodes``, or on the nodes that ``may_come`` if that is more.
 
     Raises:
-        Mistakes: not even one fits anywhere.
+        InvalidInput: not even one fits anywhere.
     """
     asked = wanted(resources)
     nodes, may_come = list(nodes), list(may_come)
@@ -54,7 +54,7 @@ def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Itera
         for kind, count in asked.items()
         if count > largest[kind]
     ]
-    raise Mistakes(
+    raise InvalidInput(
         short or f"resources: no machine of the cluster has {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs together."
     )
 
@@ -65,7 +65,7 @@ def at_once(
     """Return the number of trials at once: :func:`capacity`, ``max_concurrent`` at most.
 
     Raises:
-        Mistakes: not even one trial fits.
+        InvalidInput: not even one trial fits.
     """
     fit = capacity(resources, nodes, may_come)
     return min(fit, max_concurrent or fit)

@@ -19,9 +19,9 @@ from search.engines.base import Engine, Queue, Running
 from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
-LOOK_S = 0.2
+POLL_S = 0.2
 """Time between two looks at the queue and at the workers' silence."""
 
 END_S = 5.0
@@ -132,7 +132,7 @@ class Local(Engine):
                         process.order(Call(task=pickle.dumps((function, arguments[number]))))
                 event = self._next_event()
                 if event is None or event[0] not in running:
-                    patience.look(len(waiting) + len(running))
+                    patience.poll(len(waiting) + len(running))
                     continue
                 process, answer = event
                 number = running.pop(process)
@@ -165,9 +165,9 @@ class Local(Engine):
         return self._processes[number]
 
     def _next_event(self) -> "tuple[_Process, Answer | None] | None":
-        """Wait up to LOOK_S; return the next answer and its worker, None instead of an answer if the worker died."""
+        """Wait up to POLL_S; return the next answer and its worker, None instead of an answer if the worker died."""
         try:
-            process, answer = self._events.get(timeout=LOOK_S)
+            process, answer = self._events.get(timeout=POLL_S)
         except queue.Empty:
             return None
         if self._processes.get(process.number) is not process:

@@ -12,7 +12,7 @@ from search.engines.ray_session import NoRay, import_ray, ray_session, token_pat
 from search.engines.waiting import Silences
 from search.extra import missing_packages
 from trainables.data.store.spec import StoreSpec
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 
 def check_token() -> Iterator[CheckResult]:
@@ -21,10 +21,10 @@ def check_token() -> Iterator[CheckResult]:
     if path is None:
         yield CheckResult(check="token", state="ok", found="in the environment")
     elif not path.is_file():
-        mend = "The first search makes one; for a cluster copy the file from its head."
-        yield CheckResult(check="token", state="warning", found=f"{path} is not there yet", mend=mend)
+        fix = "The first search makes one; for a cluster copy the file from its head."
+        yield CheckResult(check="token", state="warning", found=f"{path} is not there yet", fix=fix)
     elif path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        yield CheckResult(check="token", state="failed", found=f"others may read {path}", mend=f"chmod 600 {path}")
+        yield CheckResult(check="token", state="failed", found=f"others may read {path}", fix=f"chmod 600 {path}")
     else:
         yield CheckResult(check="token", state="ok", found=str(path))
 
@@ -34,17 +34,17 @@ def check_ray() -> Iterator[CheckResult]:
     if missing_packages(["ray"]):
         return  # a check of its own names them
     for mistake in ray_mistakes():
-        found, _, mend = mistake.rpartition("; ")
+        found, _, fix = mistake.rpartition("; ")
         state: Literal["failed", "warning"] = "failed" if engine_name(AUTO, 0) == "ray" else "warning"
-        yield CheckResult(check="ray", state=state, found=found, mend=f"{mend[0].upper()}{mend[1:]}")
+        yield CheckResult(check="ray", state=state, found=found, fix=f"{fix[0].upper()}{fix[1:]}")
         return
     where = os.environ.get("RAY_ADDRESS") or "this machine"
     try:
         with ray_session() as ray:
             nodes, resources = len(ray.nodes()), ray.cluster_resources()
     except NoRay as error:
-        mend = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
-        yield CheckResult(check="ray", state="failed", found=str(error), mend=mend)
+        fix = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
+        yield CheckResult(check="ray", state="failed", found=str(error), fix=fix)
         return
     cpus, gpus = (int(resources.get(kind, 0)) for kind in ("CPU", "GPU"))
     has = f"{counted(cpus, 'CPU')}, {counted(gpus, 'GPU')}"

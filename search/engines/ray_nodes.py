@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 from search.engines.ray_tune import on_other_nodes
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.files import as_path
-from trainables.mistakes import Mistakes, raise_if_any
 from trainables.storage import AnyPath, DiskFull, ask, in_time
 
 
@@ -17,14 +17,14 @@ def probe_file(folder: str) -> Iterator[str]:
     """Create a file in ``folder``, a path or a URL, and yield its address; the file is removed at the end.
 
     Raises:
-        Mistakes: the file cannot be written.
+        InvalidInput: the file cannot be written.
     """
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
     file = as_path(address)
     try:
         in_time(lambda: _make(file))
     except Exception as error:  # every storage library raises its own
-        raise Mistakes(
+        raise InvalidInput(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
             "or name another folder or URL (--runs, checkpoints.storage_path)."
         ) from error
@@ -47,8 +47,8 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
         shared: folders and URLs (see :func:`trainables.files.as_path`).
 
     Raises:
-        Mistakes: images that cannot be read somewhere; a folder or URL that cannot be written, or that is not the same
-            on all nodes.
+        InvalidInput: images that cannot be read somewhere; a folder or URL that cannot be written, or that is not the
+            same on all nodes.
         DiskFull: a node has no space for the images.
     """
     with ExitStack() as stack:
@@ -73,7 +73,7 @@ def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[st
     try:
         for recipe in images:
             recipe.make()
-    except Mistakes as error:
+    except InvalidInput as error:
         return tuple(f"On {node}: {sentence}" for sentence in error.sentences)
     except DiskFull as error:
         return DiskFull(f"On {node}: {error}")

@@ -129,12 +129,12 @@ def _connect(ray: ModuleType, address: str | None) -> None:
             if left:
                 logger.warning("Ray did not start (%s); starting it again.", reason)
                 continue
-            mend = (
+            fix = (
                 "see that a cluster runs there and that its token is here"
                 if address
                 else "run the same command again when the machine is less busy"
             )
-            raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
+            raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {fix}.") from error
         return
 
 

@@ -25,12 +25,12 @@ from search.engines.capacity import Node, at_once, growth
 from search.engines.ray_session import NAMESPACE
 from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
 from search.private_parts import check_private_parts
-from trainables.mistakes import Failure, Mistakes
+from trainables.errors import Failure, InvalidInput
 from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 10.0
+POLL_S = 10.0
 DAY_MINUTES = 24 * 60
 """For a node to decode the images, which may take long and reports nothing meanwhile."""
 
@@ -42,7 +42,7 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
     """Return the number of trials that run at once on the connected cluster, grown as far as it may.
 
     Raises:
-        Mistakes: not even one trial fits.
+        InvalidInput: not even one trial fits.
     """
     return at_once(resources, max_concurrent, _alive_nodes(), growth(BOOTSTRAP))
 
@@ -193,7 +193,7 @@ class _StudyScheduler(FIFOScheduler):
                     logger.warning("While it waited for a trial, %s.", silence)
                 ray.kill(placed[trial_id])  # also one that is stopped: its node ends the process seconds later
         try:
-            assignments.placement.look(placed=len(placed), waiting=waiting)
+            assignments.placement.poll(placed=len(placed), waiting=waiting)
         except Exception as error:
             assignments.error = assignments.error or error
             tune_controller.request_stop_experiment()  # trials without a machine report nothing that could end it
@@ -309,14 +309,14 @@ def _results(calls: Sequence[Any], patience: Patience) -> list[Any]:
     """
     left = list(calls)
     while left:
-        done, left = ray.wait(left, timeout=LOOK_S)
+        done, left = ray.wait(left, timeout=POLL_S)
         _raise_own(done)
         if done:
             patience.answered()
             continue
         if not _is_here():
             raise Failure(RAY_DIED)
-        patience.look(len(left))
+        patience.poll(len(left))
     results: list[Any] = ray.get(list(calls))
     return results
 
@@ -326,6 +326,6 @@ def _raise_own(done: Sequence[Any]) -> None:
     try:
         ray.get(done)
     except RayTaskError as error:
-        if isinstance(error.cause, Failure | Mistakes):
+        if isinstance(error.cause, Failure | InvalidInput):
             raise error.cause from error
         raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node, trials_on, wanted
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Placement:
         self._since: float | None = None
         self._say_after = SAY_S
 
-    def look(self, *, placed: int, waiting: int) -> None:
+    def poll(self, *, placed: int, waiting: int) -> None:
         """Note the number of workers with a machine and of those waiting for one. Called often.
 
         Raises:
@@ -107,16 +107,16 @@ class Share:
     Running trials are not interrupted: a smaller share is reached as trials end.
     """
 
-    def __init__(self, workers: int, drivers: Callable[[], int], look_s: float = SHARE_LOOK_S) -> None:
+    def __init__(self, workers: int, drivers: Callable[[], int], poll_s: float = SHARE_LOOK_S) -> None:
         self._workers = workers
         self._drivers = drivers
-        self._look_s = look_s
+        self._look_s = poll_s
         self._known = 1
         self._looked = float("-inf")
 
     @property
     def workers(self) -> int:
-        """This driver's share, at least one; counts the drivers every ``look_s``."""
+        """This driver's share, at least one; counts the drivers every ``poll_s``."""
         if time.monotonic() - self._looked > self._look_s:
             self._looked = time.monotonic()
             self._note(max(1, self._drivers()))
@@ -146,7 +146,7 @@ FIRST_EPOCH_S = 7200.0
 FLOOR_S = 600.0
 """Least limit after the first epoch: a network file system may be away for minutes, which delays a checkpoint."""
 
-SILENCE_LOOK_S = 1.0
+SILENCE_POLL_S = 1.0
 AWAKE_S = 10.0
 """Most time between two looks that counts; the rest was the driver's (a slow database, a laptop that slept)."""
 
@@ -212,8 +212,8 @@ class Silences:
 
     @property
     def is_due(self) -> bool:
-        """True if the last look was :data:`SILENCE_LOOK_S` ago."""
-        return self._now() - self._looked >= SILENCE_LOOK_S
+        """True if the last look was :data:`SILENCE_POLL_S` ago."""
+        return self._now() - self._looked >= SILENCE_POLL_S
 
     def too_long(self) -> dict[str, Silence]:
         """Return the workers that were silent for too long. Called often."""
@@ -250,7 +250,7 @@ class Patience:
         """Note that a call returned."""
         self._since, self._say_after = time.monotonic(), CALLS_SAY_S
 
-    def look(self, left: int) -> None:
+    def poll(self, left: int) -> None:
         """Warn if no call has returned for long; ``left`` calls are left. Called often.
 
         Raises:

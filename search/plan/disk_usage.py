@@ -15,13 +15,13 @@ from search.plan.runs import RunFolder, find_runs, stored_config
 from search.secrets import without_password
 from search.trust import CHECKPOINTS, check_addresses
 from trainables.data.store.cache import is_used, limit_of, stores_in
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.storage import AnyPath, existing, within
 
 PATIENCE_S = 15.0
 """Time limit for a remote storage to list its files."""
 
-UNREADABLE = (Mistakes, OSError, LookupError, TypeError, ValueError)
+UNREADABLE = (InvalidInput, OSError, LookupError, TypeError, ValueError)
 """Errors from the search file of an older version, or one that was edited by hand."""
 
 

@@ -13,7 +13,7 @@ from search.plan.runs import RunFolder
 from search.stages import Stage
 from spaces.search_space import SearchSpace
 from spaces.space import has_choices, lies_within
-from trainables.mistakes import listed
+from trainables.errors import listed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config
 from search.trust import CHECKPOINTS, STORAGE, check_code, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.split import ClassSplit
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 
 def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
@@ -39,8 +39,8 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
     The user named this file, so without mistakes it is recorded as a search that the user started.
 
     Raises:
-        Mistakes: all mistakes in the file, those found by checks beyond its form, and changes that a stored search does
-            not allow. Wrong entries do not stop the checks of the others.
+        InvalidInput: all mistakes in the file, those found by checks beyond its form, and changes that a stored search
+            does not allow. Wrong entries do not stop the checks of the others.
     """
     found = validate_config(content)
     config = found.built
@@ -57,7 +57,8 @@ def reopened(runs: Path, name: str) -> Plan:
     """Return the plan of the stored search ``name``.
 
     Raises:
-        Mistakes: it does not exist, cannot be resumed on this machine, or names a place or code that is not allowed.
+        InvalidInput: it does not exist, cannot be resumed on this machine, or names a place or code that is not
+            allowed.
     """
     folder = existing_run(runs, name)
     return _with_split_of(folder, make_plan(trusted_config(folder), runs, resumed=True))
@@ -67,7 +68,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     """Return the plan that follows from a search's file and its data set, without checking this machine's resources.
 
     Raises:
-        Mistakes: the file or the data set cannot be read, or names a place or code that is not allowed.
+        InvalidInput: the file or the data set cannot be read, or names a place or code that is not allowed.
     """
     config, found = trusted_config(folder, addresses=(STORAGE, CHECKPOINTS)), Findings()
     data, further_splits = split_of(found, config), check_further_splits(found, config)
@@ -114,7 +115,7 @@ def make_plan(
             found a mistake.
 
     Raises:
-        Mistakes: all mistakes.
+        InvalidInput: all mistakes.
     """
     found = Findings() if findings is None else findings
     data = split_of(found, config)
@@ -259,11 +260,11 @@ def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
 
 
 def _check_same_classes(folder: RunFolder, split: ClassSplit) -> None:
-    """Raise :class:`Mistakes` if the data set's classes changed; its images are compared when they are decoded."""
+    """Raise :class:`InvalidInput` if the data set's classes changed; its images are compared when they are decoded."""
     stored = stored_split(folder)
     now = replace(split, images=stored.images)
     if stored.digest != now.digest:
-        raise Mistakes(
+        raise InvalidInput(
             f"The classes in the data set{_marks(stored, now)} are not those that {folder.name} began with (its split "
             f"is {stored.digest[:12]}, now it would be {now.digest[:12]}); put them back, or give the search a new "
             "name."

@@ -10,8 +10,8 @@ from typing import Any
 from search.plan.runs import RunFolder, stored_config
 from search.secrets import without_password
 from search.trust import CHECKPOINTS
+from trainables.errors import InvalidInput
 from trainables.files import DAMAGED, as_path, read_whole, write_json, write_text
-from trainables.mistakes import Mistakes
 from trainables.storage import AnyPath, ask
 
 MARKER = "holdout.json"
@@ -22,12 +22,12 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
     """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
 
     Raises:
-        Mistakes: its address is not one that can be used here.
+        InvalidInput: its address is not one that can be used here.
     """
     try:
         config: Mapping[str, Any] = stored_config(folder)
         address = config["checkpoints"]["storage_path"]
-    except (Mistakes, LookupError, TypeError):  # written by an older version
+    except (InvalidInput, LookupError, TypeError):  # written by an older version
         return None
     if not isinstance(address, str):
         return None
@@ -35,7 +35,7 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
         trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
         inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
     except Exception as error:  # each storage library has its own error types
-        raise Mistakes(
+        raise InvalidInput(
             f"{CHECKPOINTS} of {folder.name} is {without_password(address)!r}, which cannot be used "
             f"({type(error).__name__}: {error}); correct the address, or install its library."
         ) from error

@@ -20,9 +20,9 @@ from trainables.data.augment import short_side_needed
 from trainables.data.batch_samplers import fitting_batch
 from trainables.data.split import ClassSplit, learned_sizes
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.metrics.table import is_bounded, metric_name
-from trainables.mistakes import Mistakes
 from trainables.spec import COSTS, TrialSpec
 from trainables.storage import ask
 from trainables.training.config import TrainingConfig
@@ -238,12 +238,12 @@ def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
     """Return the path or URL of the best model of a training for the test.
 
     Raises:
-        Mistakes: it does not exist.
+        InvalidInput: it does not exist.
         StorageFailure: the storage fails.
     """
     kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
     address = f"{directory}/{kept[-1]}"
     path = as_path(address)
     if not ask(path, path.is_file):
-        raise Mistakes(f"The trained model {address} is missing; restore it, or search under a new name.")
+        raise InvalidInput(f"The trained model {address} is missing; restore it, or search under a new name.")
     return address

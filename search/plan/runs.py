@@ -17,8 +17,8 @@ from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.trust import ADDRESSES, check_addresses, check_code, own_code, remember_campaign, started
 from trainables.data.split import ClassSplit
+from trainables.errors import InvalidInput, suggestion
 from trainables.files import read_json, reading, remove_dead_drafts, write_json, write_text
-from trainables.mistakes import Mistakes, suggestion
 
 if TYPE_CHECKING:
     from search.config.campaign import CampaignConfig
@@ -124,7 +124,7 @@ class RunFolder:
 
         Raises:
             OSError: it cannot be read.
-            Mistakes: it is damaged.
+            InvalidInput: it is damaged.
         """
         if not self.trained_on_opened.exists():
             return None
@@ -141,7 +141,7 @@ class RunFolder:
         """Read the name in :attr:`predecessor`; None if the search is no successor.
 
         Raises:
-            Mistakes: it is damaged.
+            InvalidInput: it is damaged.
         """
         if not self.predecessor.exists():
             return None
@@ -192,7 +192,7 @@ class RunFolder:
         """Hold an exclusive lock on the search. The folder is removed again if nothing is written meanwhile.
 
         Raises:
-            Mistakes: another process holds it.
+            InvalidInput: another process holds it.
         """
         try:
             with folder_if_needed(self.path), self._lock as lock:
@@ -204,7 +204,7 @@ class RunFolder:
                     if [*self.path.iterdir()] == [lock_file := Path(lock.lock_file)]:
                         lock_file.unlink()  # while locked: a waiting process notices and creates it again
         except filelock.Timeout:
-            raise Mistakes(
+            raise InvalidInput(
                 f"The search {self.name} is being run by {self.driver()}; wait for it, or end it and repeat the "
                 "command."
             ) from None
@@ -233,7 +233,7 @@ RECORDS = (".json", ".yaml", ".npz", ".db", ".safetensors")
 
 
 def refuse_odd_files(folder: RunFolder) -> None:
-    """Raise :class:`Mistakes` if a record of somebody else's search is no file but a link, pipe, device or folder.
+    """Raise :class:`InvalidInput` if a record of somebody else's search is no file but a link, pipe, device or folder.
 
     It might lead to any file of the reader, or never end. The folder of the trainings may be a link to another disk.
     """
@@ -247,19 +247,19 @@ def refuse_odd_files(folder: RunFolder) -> None:
                 mode = path.lstat().st_mode
                 if not (stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and path.suffix not in RECORDS)):
                     what = "a link, which is not followed" if stat.S_ISLNK(mode) else "not a regular file"
-                    raise Mistakes(f"{path} is {what}; put the file itself there.")
+                    raise InvalidInput(f"{path} is {what}; put the file itself there.")
 
 
 def existing_run(runs: Path, name: str) -> RunFolder:
     """Return the stored search ``name``.
 
     Raises:
-        Mistakes: it does not exist, or has records that are no files.
+        InvalidInput: it does not exist, or has records that are no files.
     """
     folder = RunFolder(runs, name)
     if not is_plain_name(name) or not folder.config.is_file():
         there = [run.name for run in find_runs(runs)]
-        raise Mistakes(
+        raise InvalidInput(
             f"There is no search {name!r} in {runs}{suggestion(name, there)}; "
             f"there is: {', '.join(there) or 'none yet'}. `holdout run` starts one."
         )
@@ -271,10 +271,12 @@ def stored_split(folder: RunFolder) -> ClassSplit:
     """Return the stored class split.
 
     Raises:
-        Mistakes: the file is missing, damaged or was edited.
+        InvalidInput: the file is missing, damaged or was edited.
     """
     if not folder.split.is_file():
-        raise Mistakes(f"{folder.split} is missing; restore it from a copy, or `holdout run` the search's file again.")
+        raise InvalidInput(
+            f"{folder.split} is missing; restore it from a copy, or `holdout run` the search's file again."
+        )
     with reading(folder.split):
         return ClassSplit.from_json(read_json(folder.split))
 
@@ -283,7 +285,7 @@ def stored_config(folder: RunFolder) -> dict[str, Any]:
     """Return the stored search file, with all defaults.
 
     Raises:
-        Mistakes: it cannot be read, or is a link.
+        InvalidInput: it cannot be read, or is a link.
     """
     return _own_yaml(folder.config)
 
@@ -294,14 +296,14 @@ def _own_yaml(path: Path) -> dict[str, Any]:
     It writes no links. One in a folder of somebody else may point to any file, whose content a message might show.
     """
     if path.is_symlink():
-        raise Mistakes(f"{path} is a link, which is not followed; put the file itself there.")
+        raise InvalidInput(f"{path} is a link, which is not followed; put the file itself there.")
     return read_yaml(path)
 
 
 def refuse_renamed(folder: RunFolder, name: object) -> None:
-    """Raise :class:`Mistakes` if ``name``, which a record of the search in ``folder`` has, is not the folder's."""
+    """Raise :class:`InvalidInput` if ``name``, which a record of the search in ``folder`` has, is not the folder's."""
     if name != folder.name:
-        raise Mistakes(
+        raise InvalidInput(
             f"{folder.path} holds the records of a search called {str(name)[:100]!r}, which are found by that name; "
             "rename the folder back."
         )
@@ -311,7 +313,8 @@ def trusted_config(folder: RunFolder, addresses: Collection[str] = ADDRESSES) ->
     """Return the stored search file as a configuration, which imports the user-defined code that it names.
 
     Raises:
-        Mistakes: it is damaged; or it names code, or at the keys ``addresses`` a place, that the user did not allow.
+        InvalidInput: it is damaged; or it names code, or at the keys ``addresses`` a place, that the user did not
+            allow.
     """
     from search.config.search_config import parse_stored  # imports pydantic
 
@@ -361,7 +364,7 @@ class CampaignFolder:
         """Return the campaign file.
 
         Raises:
-            Mistakes: it cannot be read, or is a link.
+            InvalidInput: it cannot be read, or is a link.
         """
         return _own_yaml(self.config)
 
@@ -384,11 +387,11 @@ def existing_campaign(runs: Path, name: str) -> CampaignFolder:
     """Return the stored campaign ``name``.
 
     Raises:
-        Mistakes: it does not exist.
+        InvalidInput: it does not exist.
     """
     if not RunFolder(runs, name).is_campaign:
         there = [campaign.name for campaign in find_campaigns(runs)]
-        raise Mistakes(
+        raise InvalidInput(
             f"There is no campaign {name!r} in {runs}{suggestion(name, there)}; "
             f"there is: {', '.join(there) or 'none yet'}. `holdout campaign` starts one."
         )
@@ -404,9 +407,9 @@ def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
 
 
 def refuse_member(runs: Path, name: str) -> None:
-    """Raise :class:`Mistakes` if the search ``name`` belongs to a campaign, whose searches are tested together."""
+    """Raise :class:`InvalidInput` if the search ``name`` belongs to a campaign, whose searches are tested together."""
     if campaign := campaign_of(runs, name):
-        raise Mistakes(
+        raise InvalidInput(
             f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
             "`holdout campaign` with its file resumes all of them."
         )

@@ -23,8 +23,8 @@ from search.stages import Stage, study_name
 from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
+from trainables.errors import InvalidInput
 from trainables.files import read_json, reading, write_json, write_text
-from trainables.mistakes import Mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +119,8 @@ def open_search(plan: Plan) -> OpenedSearch:
     """Open a search's storage and write its plan; both may exist already.
 
     Raises:
-        Mistakes: the database of a search that began is missing, or it has a choice or scores, and what they came from
-            is missing.
+        InvalidInput: the database of a search that began is missing, or it has a choice or scores, and what they came
+            from is missing.
     """
     folder = plan.folder
     address = expand(plan.config.search.storage) if plan.config.search.storage else folder.storage
@@ -143,7 +143,7 @@ def _refuse_lost_database(plan: Plan, address: str) -> None:
     file = Path(address.removeprefix("sqlite:///"))
     if plan.folder.config.exists() and address.startswith("sqlite:///") and not file.exists():
         name = plan.config.name
-        raise Mistakes(
+        raise InvalidInput(
             f"The trials of {name} are gone: {file} is missing. Restore it from a copy, or remove the rest with "
             f"`holdout remove {name}` and start again."
         )
@@ -155,7 +155,7 @@ def _refuse_lost_records(plan: Plan) -> None:
     if not results:
         return
     if not folder.selection.exists():
-        raise Mistakes(
+        raise InvalidInput(
             f"{name} has scores in {folder.test}, but {folder.selection} is missing; restore it from a copy, or search "
             "under a new name."
         )
@@ -165,7 +165,7 @@ def _refuse_lost_records(plan: Plan) -> None:
         if folder.test.exists() and not any(stored.tally(loss, Stage.TEST).trials for loss in losses):
             lost += [study_name(name, loss, Stage.TEST) for loss in losses]
     if lost:
-        raise Mistakes(
+        raise InvalidInput(
             f"{name} has {' and '.join(results)}, but the trials of {', '.join(lost)} are missing; restore "
             f"{plan.config.search.storage or folder.path / 'study.db'} from a copy, or search under a new name."
         )
@@ -253,10 +253,10 @@ def search_so_far(stored: StoredSearch) -> OpenedSearch:
     """Return a read-only snapshot of the search with its studies.
 
     Raises:
-        Mistakes: the search has no studies yet, its file cannot be read, or it names code that is not allowed.
+        InvalidInput: the search has no studies yet, its file cannot be read, or it names code that is not allowed.
     """
     if stored.storage is None:
-        raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial begins.")
+        raise InvalidInput(f"{stored.name} has no studies yet; wait until its first trial begins.")
     check_code(stored.folder.path, own_code(stored.config))
     config, found = parse_config(dict(stored.config)), Findings()
     spaces = check_spaces(found, config, accepted=True)

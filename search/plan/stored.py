@@ -20,9 +20,9 @@ from search.study import Pruner, Tally, read_storage, stored_attributes, stored_
 from search.trials import record_keys
 from search.trust import ADDRESSES, CHECKPOINTS, STORAGE, addresses_in, check_address
 from spaces.space import Value
+from trainables.errors import InvalidInput, printable, suggestion
 from trainables.files import read_json, reading
 from trainables.metrics.table import metric_name
-from trainables.mistakes import Mistakes, printable, suggestion
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class StoredSearch:
         """The address of its studies' database, with environment variables expanded.
 
         Raises:
-            Mistakes: the user did not allow to contact it.
+            InvalidInput: the user did not allow to contact it.
         """
         address = self.config["search"]["storage"]
         check_address(self.folder.path, STORAGE, address or self.folder.storage)
@@ -101,7 +101,7 @@ class StoredSearch:
         """Return the folder or URL of a trial's checkpoints and logs; ``study`` as in ``mpa`` or ``mpa@confirm``.
 
         Raises:
-            Mistakes: the user did not allow to contact it.
+            InvalidInput: the user did not allow to contact it.
         """
         address = self.config["checkpoints"]["storage_path"]
         if address:
@@ -113,11 +113,11 @@ class StoredSearch:
         """Return the trials of the study ``study``, such as ``mpa`` or ``mpa@confirm``.
 
         Raises:
-            Mistakes: the search has no such loss or stage.
+            InvalidInput: the search has no such loss or stage.
         """
         known = {short_study_name(loss, stage): (loss, stage) for loss in self.losses for stage in Stage}
         if study not in known:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{self.name} has no loss {study!r}{suggestion(study, known)}; it has {', '.join(self.losses)}, and "
                 f"their later trainings as in {self.losses[0]}@confirm and {self.losses[0]}@final."
             )
@@ -127,12 +127,12 @@ class StoredSearch:
         """Return trial ``number`` of the study ``study``.
 
         Raises:
-            Mistakes: the search has no such loss, stage or trial.
+            InvalidInput: the search has no such loss, stage or trial.
         """
         trials = self.trials_of(study)
         if not 0 <= number < len(trials):
             numbers = f"trials 0 to {len(trials) - 1}" if trials else "no trial yet"
-            raise Mistakes(f"{self.name}/{study} has no trial {number}; it has {numbers}.")
+            raise InvalidInput(f"{self.name}/{study} has no trial {number}; it has {numbers}.")
         return trials[number]
 
 
@@ -140,7 +140,7 @@ def stored_search(runs: Path, name: str) -> StoredSearch:
     """Return the search ``name`` in the folder ``runs``.
 
     Raises:
-        Mistakes: it does not exist.
+        InvalidInput: it does not exist.
     """
     return StoredSearch(existing_run(runs, name))
 
@@ -270,7 +270,7 @@ def status_of(search: StoredSearch) -> SearchStatus:
         state = _state(search, studies)
         ends = list(FINISHED.values())
         finished = state in ends[ends.index(FINISHED[Stage(search.config["stages"][-1])]) :]  # `select` may go further
-    except Mistakes as error:
+    except InvalidInput as error:
         return _unreadable(search, without_password(error.sentences[0]))
     except Exception as error:  # files of another version, or damaged ones, may raise anything
         reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])

@@ -15,8 +15,8 @@ from search.report.rows import Row, RowKey, shown_metrics
 from search.report.scored import scored_openings
 from search.selection import Family, Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
+from trainables.errors import InvalidInput, listed
 from trainables.files import reading
-from trainables.mistakes import Mistakes, listed
 
 
 def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, within: float | None = None) -> Comparison:
@@ -28,7 +28,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         within: the margin of equivalence in points; None: that which all searches froze with their choice.
 
     Raises:
-        Mistakes: the searches differ in split, test images or objective.
+        InvalidInput: the searches differ in split, test images or objective.
     """
     refuse_mixed(summaries)
     refuse_other_images(folders)
@@ -67,10 +67,10 @@ def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None)
     """Compare stored searches with the results that they have so far; ``within`` is as in :func:`compare`.
 
     Raises:
-        Mistakes: as :func:`compare` and :func:`results_so_far`; ``within`` is not above 0.
+        InvalidInput: as :func:`compare` and :func:`results_so_far`; ``within`` is not above 0.
     """
     if within is not None and not 0 < within < math.inf:
-        raise Mistakes(f"within is {within:g}; the margin of equivalence is above 0, such as 1 for one point.")
+        raise InvalidInput(f"within is {within:g}; the margin of equivalence is above 0, such as 1 for one point.")
     return compare(folders, [results_so_far(folder) for folder in folders], within=within)
 
 
@@ -78,7 +78,7 @@ def results_so_far(folder: RunFolder) -> Summary:
     """Return the stored summary of a search; before its first one and while it runs, one made from its studies.
 
     Raises:
-        Mistakes: it has no studies yet, or its records cannot be read.
+        InvalidInput: it has no studies yet, or its records cannot be read.
     """
     if folder.summary.exists() and not (folder.was_killed() and folder.driver()):
         return stored_summary(folder)
@@ -105,7 +105,7 @@ def refuse_mixed(summaries: Sequence[Summary]) -> None:
     """Raise unless the searches have the same split, objective and validation gallery.
 
     Raises:
-        Mistakes: they differ, and their values cannot be compared.
+        InvalidInput: they differ, and their values cannot be compared.
     """
     splits = {summary.name: summary.split.digest[:12] for summary in summaries}
     objectives = {summary.name: summary.objective for summary in summaries}
@@ -125,7 +125,7 @@ def refuse_other_images(folders: Sequence[RunFolder]) -> None:
     """Raise if test sets with the same class names have different images.
 
     Raises:
-        Mistakes: they have.
+        InvalidInput: they have.
     """
     opened = {folder.name: opening for folder in folders if (opening := _opening_of(folder))}
     digests = {name: opening.images.digest[:12] for name, opening in opened.items() if opening.images}
@@ -135,7 +135,7 @@ def refuse_other_images(folders: Sequence[RunFolder]) -> None:
 def _refuse_different(values: Mapping[str, str], why: str, what: str) -> None:
     if len(set(values.values())) > 1:
         found = "; ".join(f"{name}: {value}" for name, value in values.items())
-        raise Mistakes(f"These searches {why} and cannot be compared ({found}); compare searches of one {what}.")
+        raise InvalidInput(f"These searches {why} and cannot be compared ({found}); compare searches of one {what}.")
 
 
 # The network and its images.
@@ -249,7 +249,7 @@ def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Co
         tested: all rows with test results, shown or not; other rows reveal nothing about the test.
 
     Raises:
-        Mistakes: a selection was changed after it was frozen.
+        InvalidInput: a selection was changed after it was frozen.
     """
     opened = [folder for folder in folders if folder.test.exists()]
     if not opened:

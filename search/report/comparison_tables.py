@@ -25,7 +25,7 @@ from search.report.results import SplitSummary, Summary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
-from trainables.mistakes import listed
+from trainables.errors import listed
 
 # The columns of the result table that an output shows.
 

@@ -15,8 +15,9 @@ from search.report.loss_results import Finding
 from search.report.results import Detectable, NoiseSummary
 from search.report.rows import shown_metrics
 from search.report.statistics import deviation_interval, minimum_detectable_difference
-from search.trials import best_epochs, by_fold, by_params, epochs_of
+from search.trials import best_epochs, by_fold, by_params, epochs_of, learned_nothing
 from spaces.space import Parameter, Params, Space, Value, position, value_at
+from trainables.errors import counted
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
 
@@ -195,6 +196,19 @@ def first_epochs(trials: Sequence[FrozenTrial], objective: str, epochs: int) -> 
     )
 
 
+def nothing_learned(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
+    """Yield a finding if the loss of complete trials was 0 in every epoch."""
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    if idle := sum(map(learned_nothing, complete)):
+        yield Finding(
+            kind="nothing_learned",
+            parameters=(),
+            sentence=f"the loss of {idle} of {counted(len(complete), 'complete trial')} was 0 in all epochs, so "
+            "nothing was learned and their values are luck: no batch has a pair or triplet that counts, or "
+            "margins are met; change training.sampler, training.batch_size, training.images_per_class or the margins",
+        )
+
+
 # Replicates: trials with equal parameters, which differ by noise only.
 
 
@@ -230,7 +244,11 @@ def diagnose(
 
     ``loss`` is None for a user-defined training.
     """
-    findings = (*first_epochs(trials, objective, training.epochs), *replicates(trials))
+    findings = (
+        *nothing_learned(trials),
+        *first_epochs(trials, objective, training.epochs),
+        *replicates(trials),
+    )
     if best is None:
         return findings
     return (*edges(space, trials, best, lambda name, value: _allowed(loss, training, name, value)), *findings)

@@ -23,8 +23,8 @@ from search.report.sections.loss import loss_section
 from search.report.sections.models import models_section
 from search.report.sections.outcome import outcome
 from search.report.summary import summary_so_far
+from trainables.errors import listed
 from trainables.files import reading, write_text
-from trainables.mistakes import listed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,7 +33,7 @@ _ASSETS = Path(__file__).parent / "assets"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ReportPage:
     """A title and the ``sections`` of a report, in order."""
 
     title: str
@@ -41,7 +41,7 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def as_html(report: Report) -> str:
+def as_html(report: ReportPage) -> str:
     """Render a report as one HTML file that loads nothing else."""
     plotted = any(isinstance(figure.picture, Plot) for part in report.sections for figure in part.figures)
     return (
@@ -131,17 +131,17 @@ def shared_file(name: str) -> str:
 # Reports of searches.
 
 
-def search_report(searches: Sequence[StoredSearch]) -> Report:
+def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
     """Build the report of searches that share one split, finished or not.
 
     Raises:
-        Mistakes: the searches differ in split, test images or objective, or cannot be read.
+        InvalidInput: the searches differ in split, test images or objective, or cannot be read.
     """
     folders = [search.folder for search in searches]
     summaries = [summary_so_far(search) for search in searches]
     comparison = compare(folders, summaries)
     losses = list(dict.fromkeys(loss for search in searches for loss in search.losses))
-    return Report(
+    return ReportPage(
         title=", ".join(search.name for search in searches),
         subtitle=f"{', '.join(losses)}: tuned by {comparison.objective} on validation classes, tested on others",
         sections=(
@@ -184,7 +184,7 @@ def write_search_report(runs: Path, names: Sequence[str], file: Path | None = No
         file: the path to write; None: ``report.html`` in the folder of the first search.
 
     Raises:
-        Mistakes: a search does not exist, they cannot be compared, or their records cannot be read.
+        InvalidInput: a search does not exist, they cannot be compared, or their records cannot be read.
     """
     with reading(f"A record of {listed(names)}"):
         text = as_html(search_report([stored_search(runs, name) for name in names]))

@@ -18,7 +18,7 @@ from search.report.formats import loss_label
 from search.report.rows import Row
 from search.report.text_table import TextTable
 from search.stages import Role
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -8,7 +8,7 @@ from search.report.rows import Row
 from search.report.statistics import LEVEL
 from search.stages import Role
 from spaces.space import Value, value_text
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 # Numbers and hyperparameters.
 

@@ -23,6 +23,7 @@ from search.report.scored import ScoredModel, scored_openings
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.selection import Selection, exported_trial, frozen_baselines
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
+from trainables.errors import InvalidInput, counted
 from trainables.files import as_path
 from trainables.inference.model_files import (
     DESCRIPTION,
@@ -33,7 +34,6 @@ from trainables.inference.model_files import (
     network_file,
     write_model,
 )
-from trainables.mistakes import Mistakes, counted
 from trainables.models.backbones import backbone, on_features
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
     """Load the chosen model of ``loss``, or a network without training; None if no training for the test finished.
 
     Raises:
-        Mistakes: its checkpoint is missing, or the weights that the search began with.
+        InvalidInput: its checkpoint is missing, or the weights that the search began with.
     """
     if loss in BASELINES:
         return _baseline_model(stored, selection, loss)
@@ -284,7 +284,7 @@ def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
     """Write the chosen model of each loss and the recommended one; ``comparison`` is that of the search alone.
 
     Raises:
-        Mistakes: nothing is chosen yet, or a checkpoint is missing.
+        InvalidInput: nothing is chosen yet, or a checkpoint is missing.
     """
     selection = Selection.load(stored.folder.selection)
     for loss in selection.models:
@@ -296,7 +296,7 @@ def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
     """Load the chosen model of ``loss``, or ``untrained`` or ``whitened``; by default, the recommended model.
 
     Raises:
-        Mistakes: the search has no such loss, or no model of it is trained for the test.
+        InvalidInput: the search has no such loss, or no model of it is trained for the test.
     """
     if loss is not None and loss not in BASELINES:
         stored.trials_of(loss)
@@ -304,7 +304,7 @@ def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
     name = loss or selection.recommended.loss
     model = chosen_model(stored, selection, name) if name in (*selection.chosen, *BASELINES) else None
     if model is None:
-        raise Mistakes(
+        raise InvalidInput(
             f"{stored.name} has no model of {name} that was trained for the test; `holdout run` with the search's file "
             "trains it after the choice. Any checkpoint of the search can be loaded by the path of its file."
         )
@@ -315,7 +315,7 @@ def model_folder(stored: StoredSearch, loss: str | None) -> Path:
     """Return the folder of the model of :func:`model_to_hand_out`; write it if it is missing.
 
     Raises:
-        Mistakes: as :func:`model_to_hand_out`.
+        InvalidInput: as :func:`model_to_hand_out`.
     """
     folder = stored.folder.model(loss or Selection.load(stored.folder.selection).recommended.loss)
     if not (folder / DESCRIPTION).is_file():  # this file is written last
@@ -327,7 +327,7 @@ def comparison_of(stored: StoredSearch) -> Comparison:
     """Return the comparison of a search alone.
 
     Raises:
-        Mistakes: it has no result yet.
+        InvalidInput: it has no result yet.
     """
     return compare([stored.folder], [stored_summary(stored.folder)])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from search.plan.runs import find_runs
 from search.report.results import stored_summary
 from search.report.rows import mean_of
-from trainables.mistakes import Mistakes, counted
+from trainables.errors import InvalidInput, counted
 
 KNOWN = "about 10 % in published searches, arXiv 2506.19540"
 
@@ -24,7 +24,7 @@ def _choices_and_defaults(runs: Path) -> Iterator[tuple[float, float]]:
     for folder in find_runs(runs):
         try:
             summary = stored_summary(folder)
-        except Mistakes:
+        except InvalidInput:
             continue
         for entry in summary.losses.values():
             chosen, default = ((row.test or {}).get(summary.objective) for row in (entry.tuned, entry.default))

@@ -14,8 +14,8 @@ from search.report.rows import Result, Row, SeedStatistics
 from search.report.shown import Named, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
+from trainables.errors import InvalidInput
 from trainables.metrics.table import metric_name
-from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     import pandas
@@ -220,41 +220,43 @@ class Summary(Shown):
         """Return the summary stored at ``path``.
 
         Raises:
-            Mistakes: another version wrote it, or it is damaged.
+            InvalidInput: another version wrote it, or it is damaged.
         """
         again = "`holdout run` with the search's file writes it again from the search's records"
         try:
             content: Any = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise Mistakes(f"{path} is damaged ({error}); {again}.") from error
+            raise InvalidInput(f"{path} is damaged ({error}); {again}.") from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{path} was written by another version: its format is {json.dumps(found)} and this version reads "
                 f"{FORMAT}; {again}."
             )
         if not isinstance(content.get("losses"), dict):
-            raise Mistakes(f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}.")
+            raise InvalidInput(
+                f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}."
+            )
         try:
             rows_from_stored(content)
         except (KeyError, TypeError, AttributeError) as error:
-            raise Mistakes(f"{path} is damaged ({type(error).__name__}: {error}); {again}.") from error
+            raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {again}.") from error
         try:
             return cls.model_validate_json(json.dumps(content))
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
-            raise Mistakes(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
+            raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
 
 
 def stored_summary(folder: RunFolder) -> Summary:
     """Return the summary as it was written last.
 
     Raises:
-        Mistakes: there is none yet, another version wrote it, or it is damaged.
+        InvalidInput: there is none yet, another version wrote it, or it is damaged.
     """
     if not folder.summary.exists():
-        raise Mistakes(
+        raise InvalidInput(
             f"The search {folder.name} has no result yet; `holdout status {folder.name}` shows its progress."
         )
     summary = Summary.load(folder.summary)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from search.report.rows import Result, Row
-from trainables.mistakes import suggestion
+from trainables.errors import suggestion
 
 if TYPE_CHECKING:
     import pandas

@@ -25,9 +25,9 @@ from search.selection import Baselines, Confirmation, Ledger, Selection, confirm
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import by_params, epochs_of
 from spaces.space import Value
+from trainables.errors import InvalidInput, listed
 from trainables.files import write_text
 from trainables.metrics.table import is_bounded
-from trainables.mistakes import Mistakes, listed
 from trainables.spec import EpochRecord
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
@@ -51,13 +51,13 @@ def summary_so_far(stored: StoredSearch) -> Summary:
     is written, and neither images nor losses are needed.
 
     Raises:
-        Mistakes: the search has no studies yet, or its file cannot be read.
+        InvalidInput: the search has no studies yet, or its file cannot be read.
     """
     written = _stored(stored.folder.summary)
     if written is not None and stored.folder.driver() is None:
         refuse_renamed(stored.folder, written.name)
         if unknown := [loss for loss in stored.losses if loss not in written.losses]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{stored.folder.config} names the losses {listed(unknown)}, of which {stored.folder.summary} has no "
                 "result; restore both from a copy."
             )
@@ -69,7 +69,7 @@ def _stored(path: Path) -> Summary | None:
     """Return the summary that was written last; None if there is none that this version can read."""
     try:
         return Summary.load(path) if path.exists() else None
-    except Mistakes:
+    except InvalidInput:
         return None
 
 

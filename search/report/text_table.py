@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.files import write_text
 from trainables.metrics.table import is_bounded
-from trainables.mistakes import Mistakes, raise_if_any
 
 NOTHING = "–"
 
@@ -138,7 +138,7 @@ def refuse_unknown(paths: Sequence[Path]) -> None:
     """Raise if the suffix of a file is not a known format.
 
     Raises:
-        Mistakes: the suffixes that are not in :data:`FORMATS`.
+        InvalidInput: the suffixes that are not in :data:`FORMATS`.
     """
     raise_if_any(
         [
@@ -154,10 +154,10 @@ def write_output(path: Path, csv: str, tables: Sequence[TextTable]) -> None:
     """Write ``csv``, or ``tables`` as Markdown or LaTeX, to ``path``, in the format of its suffix.
 
     Raises:
-        Mistakes: the file cannot be written.
+        InvalidInput: the file cannot be written.
     """
     content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(tables)}[path.suffix]()
     try:
         write_text(path, content)
     except OSError as error:
-        raise Mistakes(f"--output {path}: it cannot be written ({error.strerror}); name another file.") from error
+        raise InvalidInput(f"--output {path}: it cannot be written ({error.strerror}); name another file.") from error

@@ -58,7 +58,7 @@ def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
     """Read trial ``number`` of ``study``, such as ``mpa`` or ``mpa@confirm``.
 
     Raises:
-        Mistakes: the search has no such loss, stage or trial.
+        InvalidInput: the search has no such loss, stage or trial.
     """
     trial = search.trial_of(study, number)
     directory = search.trial_directory(study, number)

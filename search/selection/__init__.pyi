@@ -55,7 +55,7 @@ from .selection import (
 from .thumbnails import (
     NAME as NAME,
     SHORT_SIDE as SHORT_SIDE,
-    Kind as Kind,
+    ExampleKind as ExampleKind,
     Thumbnails as Thumbnails,
     thumbnails_of as thumbnails_of,
 )

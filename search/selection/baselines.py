@@ -12,8 +12,8 @@ from typing import Any
 
 from search.stages import UNTRAINED, WHITENED
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput
 from trainables.files import json_digest, read_json, reading, write_json, write_whole
-from trainables.mistakes import Mistakes
 from trainables.spec import UntrainedSpec, ValidatedUntrained
 
 
@@ -54,7 +54,7 @@ class Baselines:
         """Read the file at ``path``; None if it does not exist.
 
         Raises:
-            Mistakes: it is damaged.
+            InvalidInput: it is damaged.
         """
         if not path.exists():
             return None
@@ -83,18 +83,18 @@ def frozen_baselines(path: Path, whitening: Path, digest: str | None) -> tuple[B
     """Return the baselines at ``path`` with the content of the file ``whitening``; None if the selection has none.
 
     Raises:
-        Mistakes: a file is missing, or not the one whose ``digest`` was frozen with the choice.
+        InvalidInput: a file is missing, or not the one whose ``digest`` was frozen with the choice.
     """
     if digest is None:
         return None
     found = Baselines.load(path)
     if found is None or found.digest != digest:
         what = "is missing" if found is None else "was changed (its digest does not match)"
-        raise Mistakes(f"{path} {what} since the choice was frozen; restore it, or search under a new name.")
+        raise InvalidInput(f"{path} {what} since the choice was frozen; restore it, or search under a new name.")
     content = whitening.read_bytes() if whitening.is_file() else b""
     if hashlib.sha256(content).hexdigest() != found.whitening_sha256:
         what = "was changed (its digest does not match)" if content else "is missing"
-        raise Mistakes(f"{whitening} {what} since the choice was frozen; restore it, or search under a new name.")
+        raise InvalidInput(f"{whitening} {what} since the choice was frozen; restore it, or search under a new name.")
     return found, content
 
 

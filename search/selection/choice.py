@@ -11,7 +11,7 @@ from search.difference import Basis, Difference, Recommendation
 from search.goal import CHOICE_IN_FRONT, Goal
 from search.trials import best_epochs, by_params, classes_of, epochs_of, mean_of, values_of
 from spaces.space import Value
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 # Confirmations of a search's finalists with fresh seeds.
 

@@ -108,7 +108,7 @@ def images_in(store: Path) -> ImageSet:
     """Return the images of the store at ``store``.
 
     Raises:
-        Mistakes: the store is damaged.
+        InvalidInput: the store is damaged.
     """
     contents = read_contents(store)
     classes: list[list[tuple[str, str]]] = [[] for _ in contents.class_names]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from search.selection.ledger_file import Entry, LedgerFile, name_of
 from search.trust import state_folder
+from trainables.errors import Failure, InvalidInput, counted
 from trainables.files import reading
-from trainables.mistakes import Failure, Mistakes, counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,7 +157,7 @@ class Ledger:
         """Write the images that ``opening`` found, once for all its searches; return the opening with them.
 
         Raises:
-            Mistakes: another search of the opening, or an earlier attempt, found different images.
+            InvalidInput: another search of the opening, or an earlier attempt, found different images.
         """
         known = next((entry.images for entry in self.openings() if entry.id == opening.id), None)
         if known is None:
@@ -167,7 +167,7 @@ class Ledger:
             )
             self._write({"read": opening.id, **asdict(known)}, images=content)
         elif known.digest != images.digest:
-            raise Mistakes(
+            raise InvalidInput(
                 f"The test images are not those that {opening.search} opened at {opening.time}; put them back, or "
                 "search under a new name."
             )
@@ -249,14 +249,14 @@ class Ledger:
         yield from self._file.broken_links()
         try:
             yield from self._users().broken_links()
-        except (OSError, RuntimeError, Mistakes) as error:
+        except (OSError, RuntimeError, InvalidInput) as error:
             logger.warning("The ledger in the user's state folder cannot be read (%s); it is ignored.", error)
 
     def image_set(self, opened: OpenedImages) -> "ImageSet":
         """Load the images of an opened test set.
 
         Raises:
-            Mistakes: neither folder has their file any more.
+            InvalidInput: neither folder has their file any more.
         """
         from search.selection.image_set import ImageSet  # imports numpy, which most commands do not need
 
@@ -265,7 +265,7 @@ class Ledger:
             with suppress(OSError, RuntimeError):  # no state folder
                 content = self._users().images(opened.file)
         if content is None:
-            raise Mistakes(
+            raise InvalidInput(
                 f"The images of an opened test set, {self._file.path_of_images(opened.file)}, are missing or damaged; "
                 "restore the file from a copy."
             )
@@ -287,7 +287,7 @@ class Ledger:
         """Return the entries of the runs folder's and of the user's file."""
         try:
             users = self._users().entries()
-        except (OSError, RuntimeError, Mistakes) as error:
+        except (OSError, RuntimeError, InvalidInput) as error:
             logger.warning("The ledger in the user's state folder cannot be read (%s); it is ignored.", error)
             users = {}
         return self._file.entries(), users
@@ -311,7 +311,7 @@ class Ledger:
                 with users.locked():
                     theirs = users.entries()
                     users.append([*_missing(own, theirs), *new], content_of)
-            except (OSError, RuntimeError, Mistakes) as error:
+            except (OSError, RuntimeError, InvalidInput) as error:
                 logger.warning(
                     "The ledger in the user's state folder cannot be written (%s); searches in other runs folders do "
                     "not see the openings in %s.",
@@ -338,7 +338,7 @@ def _openings(entries: Mapping[str, Entry]) -> list[Opening]:
     """Return the openings in the order of the ``entries``, with their images and scores.
 
     Raises:
-        Mistakes: an entry is none of this version.
+        InvalidInput: an entry is none of this version.
     """
     openings: dict[str, Opening] = {}
     images: dict[str, OpenedImages] = {}

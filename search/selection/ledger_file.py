@@ -17,8 +17,8 @@ from typing import Any
 
 import filelock
 
+from trainables.errors import InvalidInput
 from trainables.files import DAMAGED, json_digest, remove_drafts, write_whole
-from trainables.mistakes import Mistakes
 from trainables.storage import full_disk_errors
 
 Entry = Mapping[str, Any]
@@ -49,14 +49,14 @@ class LedgerFile:
         if not self.path.exists():
             return []
         if not self.path.is_file():
-            raise Mistakes(f"The ledger of test openings, {self.path}, is not a regular file; restore it.")
+            raise InvalidInput(f"The ledger of test openings, {self.path}, is not a regular file; restore it.")
         lines = []
         for number, text in enumerate(self.path.read_bytes().splitlines(), start=1):
             try:
                 line = json.loads(text)
                 _ = [line[key] for key in CHAIN]
             except DAMAGED as error:
-                raise Mistakes(
+                raise InvalidInput(
                     f"Line {number} of the ledger of test openings, {self.path}, is damaged ({error}); restore it."
                 ) from error
             lines.append(line)
@@ -66,7 +66,7 @@ class LedgerFile:
         """Return the entries in the order of the lines, by the digests of their contents.
 
         Raises:
-            Mistakes: a line is damaged.
+            InvalidInput: a line is damaged.
         """
         contents = [{key: value for key, value in line.items() if key not in CHAIN} for line in self._lines()]
         return {json_digest(content): content for content in contents}

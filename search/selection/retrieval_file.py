@@ -152,7 +152,7 @@ class RetrievalFile:
 
         Raises:
             FileNotFoundError: it does not exist.
-            Mistakes: it is damaged, or has more than a scoring stores.
+            InvalidInput: it is damaged, or has more than a scoring stores.
         """
         with reading(path):
             found = cls(**read_arrays(path, *(field.name for field in fields(cls))))

@@ -16,8 +16,8 @@ from search.stages import Role
 from trainables.data.dataset import Dataset
 from trainables.data.split import ClassSplit
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput
 from trainables.files import json_digest, reading, write_json
-from trainables.mistakes import Mistakes
 
 # The exported model of a loss, determined before the test is opened.
 
@@ -139,10 +139,10 @@ class Selection:
         """Read the selection at ``path``.
 
         Raises:
-            Mistakes: it does not exist, was written by another version or was changed.
+            InvalidInput: it does not exist, was written by another version or was changed.
         """
         if not path.is_file():
-            raise Mistakes(f"Nothing is selected yet: {path} does not exist; `holdout select` makes it.")
+            raise InvalidInput(f"Nothing is selected yet: {path} does not exist; `holdout select` makes it.")
         with reading(path, "restore it, use that version, or search under a new name"):
             content = json.loads(path.read_bytes())
             digest = content.pop("digest")
@@ -159,7 +159,7 @@ class Selection:
                 }
             )
         if selection.digest != digest:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{path} was changed after it was frozen (its digest does not match); "
                 "restore it, or search under a new name."
             )
@@ -206,13 +206,13 @@ class SealedTest:
 
     def damage(self, seconds: float) -> str | None:
         """Inspect the files of the test images for at most ``seconds``; return a message about damaged ones."""
-        from trainables.data.header import look_at  # imports numpy and Pillow
+        from trainables.data.header import inspect_headers  # imports numpy and Pillow
 
         classes = self.dataset.classes()
         keys = [key for name in self.split.test for key in classes[name]]
-        look = look_at(self.dataset, keys, seconds=seconds)
-        sentence = look.sentence("test classes")
-        return f"{sentence} {REPAIR}" if sentence and look.damaged else sentence
+        seen = inspect_headers(self.dataset, keys, seconds=seconds)
+        sentence = seen.sentence("test classes")
+        return f"{sentence} {REPAIR}" if sentence and seen.damaged else sentence
 
     def images(self, selection: Selection, opening: Opening) -> StoreSpec:
         """Return the test images for a selection of this split and its opening."""

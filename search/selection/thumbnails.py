@@ -33,7 +33,7 @@ EACH = 3
 """The number of queries of each kind."""
 
 
-class Kind(StrEnum):
+class ExampleKind(StrEnum):
     """The reason for showing a query: its score, averaged over the tuned models, or the change of it by tuning."""
 
     BEST = "best"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 class GalleryQuery(NamedTuple):
     """A test image and the reason for showing it."""
 
-    kind: Kind
+    kind: ExampleKind
     row: int
 
 
@@ -71,18 +71,18 @@ def gallery_queries(
     change_N = np.abs(tuned_N - default_N)
     chosen: list[GalleryQuery] = []
     for kind, height_N in (
-        (Kind.BEST, tuned_N),
-        (Kind.WORST, -tuned_N),
-        (Kind.MEDIAN, -np.abs(tuned_N - middle)),
-        (Kind.CHANGED, change_N),
+        (ExampleKind.BEST, tuned_N),
+        (ExampleKind.WORST, -tuned_N),
+        (ExampleKind.MEDIAN, -np.abs(tuned_N - middle)),
+        (ExampleKind.CHANGED, change_N),
     ):
         order = sorted(found, key=lambda row: -height_N[row])
-        if kind is Kind.CHANGED:
+        if kind is ExampleKind.CHANGED:
             order = [row for row in order if change_N[row] > 0]
         taken = {query.row for query in chosen}
         order = [row for row in order if row not in taken]
         chosen += [GalleryQuery(kind, row) for row in _of_different_classes(order, labels_N)]
-    return sorted(chosen, key=lambda query: list(Kind).index(query.kind))
+    return sorted(chosen, key=lambda query: list(ExampleKind).index(query.kind))
 
 
 def _of_different_classes(order: Sequence[int], labels_N: NDArray[np.int64]) -> list[int]:
@@ -132,7 +132,7 @@ class Thumbnails:
 
         Raises:
             FileNotFoundError: it does not exist.
-            Mistakes: it is damaged.
+            InvalidInput: it is damaged.
         """
         with reading(path):
             content = read_arrays(path)
@@ -148,7 +148,7 @@ class Thumbnails:
                     for row, end, length in zip(content["rows_T"].tolist(), accumulate(lengths), lengths, strict=True)
                 },
                 queries=tuple(
-                    GalleryQuery(Kind(kind), row)
+                    GalleryQuery(ExampleKind(kind), row)
                     for kind, row in zip(kinds, content["query_rows_G"].tolist(), strict=True)
                 ),
                 metric=str(content["metric"]) or None,

@@ -17,69 +17,32 @@ from typing import ClassVar
 
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 # The rules. The values of a study's trials are kept sorted, so that a comparison costs a few look-ups.
 
 
-class PruningRule(ABC):
-    """The values of one study's trials so far, and the decision which trials end early."""
-
-    @abstractmethod
-    def add(self, trial: FrozenTrial) -> None:
-        """Add a stored trial with all its values."""
-
-    @abstractmethod
-    def reason(self, number: int, step: int, value: float) -> str | None:
-        """Compare the value of trial ``number`` after ``step``; return the reason to prune it, or None."""
-
-    @abstractmethod
-    def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
-        """Return the step of the next comparison of trial ``number`` after ``step`` and the lowest value that passes.
-
-        The value is None if there is nothing to compare with yet; the result is None if no comparison follows.
-        """
-
-    @abstractmethod
-    def end(self, trial: FrozenTrial) -> None:
-        """Note that a trial has ended whose values were given to :meth:`reason`."""
+REDUCTION_FACTOR = 2
 
 
-class NoPruning(PruningRule):
-    """A rule that prunes no trial."""
+class Halving:
+    """Successive halving: a trial continues if it is among the best max(⌊n / 2⌋, 1) of the n at its rung so far.
 
-    def add(self, trial: FrozenTrial) -> None:
-        """Ignore the trial."""
-
-    def reason(self, number: int, step: int, value: float) -> str | None:
-        """Return None: every trial continues."""
-        return None
-
-    def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
-        """Return None: there are no rungs."""
-        return None
-
-    def end(self, trial: FrozenTrial) -> None:
-        """Ignore the trial."""
-
-
-class Halving(PruningRule):
-    """Successive halving: a trial continues if it is among the best max(⌊n / factor⌋, 1) of the n at its rung so far.
-
-    Rounding up instead of down would train the best of 16 trials to its end more often (.95 instead of .91 of the
-    time, .87 instead of .77 if values are noisy) and take 17 % more epochs. The chosen trial would be .01 to .06
-    standard deviations better; three more trials, rounded down, take as many epochs and gain .07 to .09
-    (``make bench-statistics``).
+    Without rungs no trial is pruned. Rounding up instead of down would train the best of 16 trials to its end more
+    often (.95 instead of .91 of the time, .87 instead of .77 if values are noisy) and take 17 % more epochs. The chosen
+    trial would be .01 to .06 standard deviations better; three more trials, rounded down, take as many epochs and gain
+    .07 to .09 (``make bench-statistics``).
     """
 
-    def __init__(self, rungs: Sequence[Sequence[int]], bracket_of: Callable[[int], int], factor: int) -> None:
+    def __init__(
+        self, rungs: Sequence[Sequence[int]] = ((),), bracket_of: Callable[[int], int] = lambda number: 0
+    ) -> None:
         self._rungs = rungs
         self._bracket_of = bracket_of
-        self._factor = factor
         self._values: dict[tuple[int, int], list[float]] = defaultdict(list)
 
     def add(self, trial: FrozenTrial) -> None:
-        """Add every value at a rung, no matter how the trial ended."""
+        """Add a stored trial: every value at a rung, no matter how the trial ended."""
         for step, value in trial.intermediate_values.items():
             self._count(trial.number, step, value)
 
@@ -93,28 +56,34 @@ class Halving(PruningRule):
         return values
 
     def reason(self, number: int, step: int, value: float) -> str | None:
-        """Compare the trial with those at the same rung; the best one always continues."""
+        """Compare the value of a trial after ``step`` with those at the same rung; return the reason to prune it.
+
+        The result is None if it continues; the best one always does.
+        """
         values = self._count(number, step, value)
-        if not values or value >= values[-max(len(values) // self._factor, 1)]:
+        if not values or value >= values[-max(len(values) // REDUCTION_FACTOR, 1)]:
             return None
         rank = len(values) - bisect_right(values, value) + 1
         return f"ranked {rank} of {len(values)} at this rung; the top half continues"
 
     def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
-        """Return the next rung of the bracket and the lowest value that would pass there, with this trial counted."""
+        """Return the next rung after ``step`` and the lowest value that would pass there, with this trial counted.
+
+        The value is None if there is nothing to compare with yet; the result is None if no comparison follows.
+        """
         bracket = self._bracket_of(number)
         later = [rung for rung in self._rungs[bracket] if rung > step]
         if not later:
             return None
         values = self._values.get((bracket, min(later)), [])
-        place = max((len(values) + 1) // self._factor, 1)
+        place = max((len(values) + 1) // REDUCTION_FACTOR, 1)
         return min(later), values[-place] if place <= len(values) else None
 
     def end(self, trial: FrozenTrial) -> None:
-        """Do nothing: the values were added when they were reported."""
+        """Do nothing when a trial ends: its values were added when they were reported."""
 
 
-class BelowMedian(PruningRule):
+class BelowMedian:
     """The median rule: from step ``first`` on, a value below the median of the complete trials at that step is pruned.
 
     It needs ``least`` complete trials; ``unit`` is the name of a step.
@@ -160,9 +129,11 @@ class BelowMedian(PruningRule):
                 insort(self._values[step], value)
 
 
+PruningRule = Halving | BelowMedian
+"""The values of one study's trials so far, and the decision which trials end early."""
+
 # The pruners: the steps at which trials are compared, in numbers and in words.
 
-REDUCTION_FACTOR = 2
 ENOUGH_TRIALS = 200
 """The number of simulated trials that estimates the mean steps of a trial within a few per cent."""
 
@@ -195,7 +166,7 @@ class Pruner(ABC):
 
     def rule(self, study: str) -> PruningRule:
         """Return the rule for a new study with this name."""
-        return self._rule(study) if self.first < self.steps else NoPruning()
+        return self._rule(study) if self.first < self.steps else Halving()
 
     def expected_steps(self, trials: int) -> float:
         """Estimate the mean steps of a study's trials, if their values are random and constant over the steps.
@@ -255,7 +226,7 @@ class Unpruned(Pruner):
         return self.plan
 
     def _rule(self, study: str) -> PruningRule:
-        return NoPruning()
+        return Halving()
 
 
 class SuccessiveHalving(Pruner):
@@ -275,7 +246,7 @@ class SuccessiveHalving(Pruner):
         return f"after {self.unit}{'s' if len(rungs) > 1 else ''} {', '.join(map(str, rungs))}"
 
     def _rule(self, study: str) -> PruningRule:
-        return Halving([self.rungs], lambda number: 0, REDUCTION_FACTOR)
+        return Halving([self.rungs])
 
 
 class Hyperband(SuccessiveHalving):
@@ -317,7 +288,7 @@ class Hyperband(SuccessiveHalving):
 
     def _rule(self, study: str) -> PruningRule:
         rungs = [rungs for rungs, _ in self.brackets]
-        return Halving(rungs, lambda number: self.bracket_of(study, number), REDUCTION_FACTOR)
+        return Halving(rungs, lambda number: self.bracket_of(study, number))
 
 
 class Median(Pruner):

@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 
 from search.study.queued import QueuedStage, QueuedStudy, RunningTrial, TrialListener
 from search.trials import whole_training
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 from trainables.spec import EpochRecord
 from trainables.storage import DiskFull
 
@@ -124,7 +124,7 @@ class TrialQueue:
                 return False
         if result["finished"]:
             self._outage.end()
-            self._end(running, TrialState.COMPLETE, whole_training(running.spec.epochs))
+            self._end(running, TrialState.COMPLETE, whole_training(running.stored, running.spec.epochs))
             return False
         return True
 

@@ -15,7 +15,7 @@ from filelock import FileLock
 from search.extra import INSTALL, check_extra, missing_packages
 from search.secrets import without_password
 from search.tracking.models import FOLDER
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     import torch
@@ -102,11 +102,11 @@ def downloaded_model(address: str) -> Path:
             ``models:/m-…``, or ``runs:/RUN/NAME`` for the newest model of that name.
 
     Raises:
-        Mistakes: no server is set or reachable, the model does not exist or was not logged by Holdout.
+        InvalidInput: no server is set or reachable, the model does not exist or was not logged by Holdout.
     """
     found = FORM.fullmatch(address)
     if found is None:
-        raise Mistakes(
+        raise InvalidInput(
             "A model in MLflow is models:/NAME@ALIAS, models:/NAME/VERSION, models:/m-… or runs:/RUN/NAME; not "
             f"{address!r}."
         )
@@ -120,16 +120,16 @@ def downloaded_model(address: str) -> Path:
         location = _location(client, found)
     except MlflowException as error:
         if error.get_http_status_code() not in (400, 404):  # a missing alias is 400
-            raise Mistakes(f"MLflow at {shown} does not give the model {address} ({_reason(error)}).") from error
+            raise InvalidInput(f"MLflow at {shown} does not give the model {address} ({_reason(error)}).") from error
         location = None
     if location is None:
-        raise Mistakes(f"There is no model {address} at {shown}; check the name and the alias or version.")
+        raise InvalidInput(f"There is no model {address} at {shown}; check the name and the alias or version.")
     place = tempfile.mkdtemp(prefix="holdout-model-")
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     try:
         return Path(download_artifacts(f"{location}/data/{FOLDER}", dst_path=place, tracking_uri=uri))
     except (MlflowException, OSError) as error:
-        raise Mistakes(
+        raise InvalidInput(
             f"The model {address} at {shown} has no readable folder data/{FOLDER}, as models logged by Holdout have "
             f"({_reason(error)}); give a model that Holdout logged."
         ) from error
@@ -138,12 +138,12 @@ def downloaded_model(address: str) -> Path:
 def _tracking_uri(address: str) -> str:
     uri = os.environ.get(TRACKING_URI)
     if not uri:
-        raise Mistakes(
+        raise InvalidInput(
             f"{address} is a model in MLflow, and {TRACKING_URI} does not say where that is; set it, as in "
             f"{TRACKING_URI}=http://127.0.0.1:5000 or {TRACKING_URI}=sqlite:////home/me/runs/mlflow.db."
         )
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
-        raise Mistakes(f"{TRACKING_URI} is {uri}, and there is no such file; correct the path.")
+        raise InvalidInput(f"{TRACKING_URI} is {uri}, and there is no such file; correct the path.")
     return uri
 
 
@@ -196,7 +196,7 @@ def _on_disk(address: str) -> str:
     if not address.startswith(OF_MLFLOW):
         return address
     if missing_packages(["mlflow"]):
-        raise Mistakes(
+        raise InvalidInput(
             f"{address} is a model in MLflow, which is not installed; run `{INSTALL}`, or give the model's folder."
         )
     return str(downloaded_model(address))

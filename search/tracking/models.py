@@ -16,8 +16,8 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from search.packages import HOLDOUT, IN_REPOSITORY, TOP, TRAINABLES
 from search.tracking.described import DescribedModel, Registered, Registration
 from search.tracking.summary_runs import KIND, LOGGED_MODEL, MODEL, NOTE, SEARCH, TAG_LENGTH, VERSIONS, origin_tags
+from trainables.errors import InvalidInput
 from trainables.inference.model_files import DESCRIPTION
-from trainables.mistakes import Mistakes
 from trainables.models.backbones import backbone, on_features
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def keep_versions(
         models: for each loss, the id of the logged model and its description.
 
     Raises:
-        Mistakes: a registered model with this name belongs to something else.
+        InvalidInput: a registered model with this name belongs to something else.
     """
     registered = _registered(client, search, wanted)
     there = {
@@ -227,7 +227,7 @@ def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "R
         return client.create_registered_model(wanted.name, tags=tags, description=wanted.description)
     registered = found[0]
     if registered.tags.get(SEARCH) != search:
-        raise Mistakes(
+        raise InvalidInput(
             f"MLflow already has a registered model {wanted.name}, which does not belong to the search {search}; "
             f"register under another name: `holdout register {search} --as NAME`."
         )

@@ -277,7 +277,7 @@ class Projection:
         """Register the model of each loss, given with its id.
 
         Raises:
-            Mistakes: a registered model with this name belongs to something else.
+            InvalidInput: a registered model with this name belongs to something else.
         """
         return keep_versions(self._connect(), self._search.name, wanted, models)
 

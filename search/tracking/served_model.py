@@ -41,14 +41,14 @@ class ServedModel:
             MlflowException: some images cannot be read; the message names all of them. MLflow's server responds with
                 this message, and with a traceback to other errors.
         """
-        from trainables.mistakes import Mistakes
+        from trainables.errors import InvalidInput
 
         try:
             if self.embedder.network.on_vectors:
                 embeddings_ND = self.embedder.embed([*model_input["features"]])
             else:
                 embeddings_ND = self.embedder.embed([_image(given) for given in model_input["image"]])
-        except Mistakes as error:
+        except InvalidInput as error:
             raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from None
         return pd.DataFrame({"embedding": list(embeddings_ND)})
 

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from search.secrets import without_password
 from search.stages import search_of
 from search.tracking.projection import Projection
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from trainables.data.dataset import ItemDataset
 from trainables.data.items import item_bytes
 from trainables.data.marks import GALLERY, QUERY
 from trainables.data.samplers import BatchSampler
-from trainables.mistakes import raise_if_any
+from trainables.errors import raise_if_any
 from trainables.rules import OneOf
 
 

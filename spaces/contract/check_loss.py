@@ -14,9 +14,9 @@ from optuna.distributions import CategoricalDistribution
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
 from spaces.losses import declared_space
 from spaces.space import Parameter, Space, Value
+from trainables.errors import raise_if_any
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.losses.base import Loss, Unit, Used
-from trainables.mistakes import raise_if_any
 from trainables.rules import OneOf
 
 CLASSES, DIMENSIONS = 12, 16

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from trainables.errors import InvalidInput, suggestion
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import CLUSTERING, METRICS, SUPERCLASSES, metric_name, own_metric, unknown_metrics
-from trainables.mistakes import Mistakes, suggestion
 from trainables.models.backbones import backbone
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
@@ -115,7 +115,7 @@ class _MetricContract:
 
     def __init__(self, name: str) -> None:
         if unknown_metrics([name]):
-            raise Mistakes(f"The metric {name!r} is not known{suggestion(name, METRICS)}.")
+            raise InvalidInput(f"The metric {name!r} is not known{suggestion(name, METRICS)}.")
         if is_own(name):
             own_metric(name)
         self._name = name

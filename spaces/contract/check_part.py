@@ -11,10 +11,10 @@ from spaces.contract.outcome import CheckOutcome, outcome_of
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.samplers import BatchSampler
+from trainables.errors import InvalidInput, suggestion
 from trainables.losses import LOSSES
 from trainables.losses.base import Loss
 from trainables.metrics.table import METRICS, unknown_metrics
-from trainables.mistakes import Mistakes, suggestion
 from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone
 from trainables.parts import is_own, load_part
 from trainables.training.trainable import Trainable
@@ -27,7 +27,7 @@ def kind_of(name: str) -> str:
     """Return the kind of a part, given by name or import path.
 
     Raises:
-        Mistakes: there is no such part, or it is of no known kind.
+        InvalidInput: there is no such part, or it is of no known kind.
     """
     if name.partition(":")[0] in LIBRARIES:
         return BACKBONE
@@ -45,7 +45,7 @@ def kind_of(name: str) -> str:
     if not unknown_metrics([name]):
         return METRIC
     known = [*(row for table in tables.values() for row in table), *METRICS]
-    raise Mistakes(
+    raise InvalidInput(
         f"There is no part {name!r}{suggestion(name, known)}: name a built-in part, or give the import path of your "
         "own, such as mylab.losses:CircleLoss."
     )
@@ -60,7 +60,7 @@ def _kind_of_own(path: str) -> str:
         return BACKBONE
     if callable(part) and not isinstance(part, type):
         return METRIC
-    raise Mistakes(
+    raise InvalidInput(
         f"The part {path!r} is neither a loss, a data set, a batch sampler nor a training (a class that derives from "
         "Loss, Dataset, BatchSampler or holdout.Trainable), nor a backbone (with an attribute features), nor a metric "
         f"(a function); it is {part!r:.100}."

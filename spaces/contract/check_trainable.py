@@ -16,8 +16,8 @@ from spaces.space import Space, Value
 from spaces.trainables import space_of_trainable
 from trainables.data import DATASETS, Dataset
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput, counted, raise_if_any
 from trainables.inference.model_files import read_model
-from trainables.mistakes import Mistakes, counted, raise_if_any
 from trainables.models import ModelConfig
 from trainables.rules import OneOf
 from trainables.spec import EpochRecord, TrialSpec
@@ -216,5 +216,5 @@ def _dataset(options: dict[str, Any]) -> Dataset:
     raise_if_any(OneOf(DATASETS, own=True).mistakes("name", name))
     dataset: Dataset = DATASETS[name](**options)
     if len(dataset.classes()) < 4:
-        raise Mistakes(f"{name} has {counted(len(dataset.classes()), 'class', 'classes')}; the contract needs 4.")
+        raise InvalidInput(f"{name} has {counted(len(dataset.classes()), 'class', 'classes')}; the contract needs 4.")
     return dataset

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 Check = Callable[[], str]
 """A check returns a sentence that describes the problem, or an empty string."""
@@ -26,7 +26,7 @@ def outcome_of(what: str, check: Check) -> CheckOutcome:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             sentence = check()
-    except Mistakes as error:
+    except InvalidInput as error:
         sentence = " ".join(error.sentences)
     except Exception as error:  # a user's part may raise anything
         sentence = f"It raises {type(error).__name__}: {error}."

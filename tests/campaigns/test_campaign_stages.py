@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 from search.driver.pipeline import stage_by_stage
-from search.driver.sealed_test import score_test
+from search.driver.sealed import score_test
 from search.driver.stages import FailedLosses, NothingToSelect
 from search.plan.search import OpenedSearch
 from search.report.comparison import openings_told

@@ -23,7 +23,7 @@ from search.report.live.app import live_app
 from search.report.results import Summary
 from search.report.summary import write_summary
 from search.stages import Role
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 CONTENT: dict[str, Any] = {
     "name": "sizes",
@@ -143,5 +143,5 @@ def test_other_networks_are_told_among_the_rows_of_a_column(finished: Finished) 
 
 
 def test_a_table_has_no_role_baseline() -> None:
-    with pytest.raises(Mistakes, match="roles"):
+    with pytest.raises(InvalidInput, match="roles"):
         parse_campaign({**CONTENT, "table": {**CONTENT["table"], "roles": ["baseline"]}})

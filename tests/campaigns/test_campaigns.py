@@ -30,8 +30,8 @@ from search.report.results import Summary
 from search.report.statistics import over_seeds
 from search.report.text_table import TextTable
 from search.selection.ledger import Ledger
+from trainables.errors import InvalidInput
 from trainables.files import write_json
-from trainables.mistakes import Mistakes
 
 SMALL = [name for name, path in campaigns().items() if not recipes_of(read_config(read_yaml(path)))]
 OTHERS = ("mpa-losses-", "pnp-losses-")  # comparisons that loss-benchmark stands for
@@ -78,7 +78,7 @@ def tiny(**changes: Any) -> dict[str, Any]:
 
 
 def sentences(content: dict[str, Any]) -> list[str]:
-    with pytest.raises(Mistakes) as mistakes:
+    with pytest.raises(InvalidInput) as mistakes:
         parse_campaign(content)
     return list(mistakes.value.sentences)
 
@@ -137,7 +137,7 @@ def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path:
     content["base"]["training"] = {"batch_size": 20, "epochs": -1}
     content["base"]["space"] = {"mpa": {"margin": {"low": 0.5, "high": 0.1}}}
     content["vary"]["K"]["2"]["training.batchsize"] = 10
-    with pytest.raises(Mistakes) as mistakes:
+    with pytest.raises(InvalidInput) as mistakes:
         read_campaign_plans(content, tmp_path)
     said = mistakes.value.sentences
     begin = ["study: ", "name: ", "table.metrics: ", "training.epochs: ", "space.mpa.margin", "2: training.batchsize: "]
@@ -145,14 +145,14 @@ def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path:
     for expected in begin:
         assert any(sentence.startswith(expected) for sentence in said), (expected, said)
     content["vary"] = {"loss": {}}
-    with pytest.raises(Mistakes) as mistakes:
+    with pytest.raises(InvalidInput) as mistakes:
         read_campaign_plans(content, tmp_path)
     heads = [sentence.partition(":")[0] for sentence in mistakes.value.sentences]
     assert sorted(heads) == ["name", "study", "table.metrics", "vary"], "which the searches are is open"
     content = tiny(table={"rows": ["K"], "metrics": ["recall_at_1"]})
     content["base"]["space"] = {"mpa": {"margin": {"low": 0.5, "high": 0.1}}}
     content["vary"]["K"]["2"]["resources.cpus_per_trial"] = 2
-    with pytest.raises(Mistakes) as mistakes:
+    with pytest.raises(InvalidInput) as mistakes:
         read_campaign_plans(content, tmp_path)
     assert [sentence.partition(":")[0] for sentence in mistakes.value.sentences] == ["vary", "space.mpa.margin"]
 
@@ -213,7 +213,7 @@ def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: Campa
     assert len(planned(grown, folder)) == 3
     open_test(folder)
     assert len(planned(tiny(), folder)) == 2
-    with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
+    with pytest.raises(InvalidInput, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
         planned(grown, folder)
 
 
@@ -221,7 +221,7 @@ def test_a_search_that_was_there_before_does_not_join_after_the_opening(folder: 
     four = varied(**{"1": 1, "2": 2, "4": 4})
     begin(planned(four, folder)[2])
     open_test(folder)
-    with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
+    with pytest.raises(InvalidInput, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
         planned(four, folder)
 
 
@@ -233,13 +233,13 @@ def test_a_campaign_of_the_same_name_begins_in_another_runs_folder(folder: Campa
 
 
 def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:
-    with pytest.raises(Mistakes, match="vary: tiny started with tiny-2 too; put the labels back"):
+    with pytest.raises(InvalidInput, match="vary: tiny started with tiny-2 too; put the labels back"):
         planned(varied(**{"1": 1, "4": 4}), folder)
-    with pytest.raises(Mistakes, match=r"2: space\.mpa\.proxies_per_class: the search tiny-2 began with 2"):
+    with pytest.raises(InvalidInput, match=r"2: space\.mpa\.proxies_per_class: the search tiny-2 began with 2"):
         planned(varied(**{"1": 1, "2": 3}), folder)
     content = tiny()
     content["base"]["model"] = {"embedding_dim": 8}
-    with pytest.raises(Mistakes, match=r"model\.embedding_dim: the search tiny-1 began with 64"):
+    with pytest.raises(InvalidInput, match=r"model\.embedding_dim: the search tiny-1 began with 64"):
         planned(content, folder)
 
 
@@ -254,12 +254,12 @@ def test_another_table_is_only_another_look(folder: CampaignFolder) -> None:
 def test_a_campaign_is_not_called_as_a_search(tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "search.yaml").write_text("")
-    with pytest.raises(Mistakes, match="tiny is a search in"):
+    with pytest.raises(InvalidInput, match="tiny is a search in"):
         read_campaign_plans(tiny(), tmp_path)
 
 
 def test_a_search_is_not_called_as_a_campaign(folder: CampaignFolder) -> None:
-    with pytest.raises(Mistakes, match="name: tiny is a campaign in"):
+    with pytest.raises(InvalidInput, match="name: tiny is a campaign in"):
         read_plan({"name": "tiny", **tiny()["base"]}, folder.runs)
 
 

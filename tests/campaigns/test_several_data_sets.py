@@ -20,7 +20,7 @@ from search.config.recipes import read_campaign, read_search
 from search.config.search_config import parse_config
 from search.report.statistics import over_seeds
 from search.stages import Role
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 LOSSES = ["pnp", "proxy_anchor", "contrastive"]
 GLYPHS = {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20}
@@ -201,6 +201,6 @@ def test_rows_are_paired_within_a_data_set(shipped: Shipped) -> None:
     ],
 )
 def test_a_wrong_recipe_is_a_sentence(vary: dict[str, Any], told: str) -> None:
-    with pytest.raises(Mistakes) as mistakes:
+    with pytest.raises(InvalidInput) as mistakes:
         parse_campaign({**WRITTEN, "vary": vary})
     assert any(told in sentence for sentence in mistakes.value.sentences), mistakes.value.sentences

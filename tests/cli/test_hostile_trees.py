@@ -23,7 +23,7 @@ from support.trees import WRITERS, make_tree
 from support.without_ray import MADE_UP
 
 from trainables.data.sets.folders import Folder
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 IMAGE = "class-00/00.png"
 RESTORE = "Restore the published"
@@ -204,7 +204,7 @@ def test_folders_that_may_not_be_read(tmp_path: Path) -> None:
             os.setegid(65534)
             os.seteuid(65534)
         try:
-            with pytest.raises(Mistakes, match=said):
+            with pytest.raises(InvalidInput, match=said):
                 Folder(root=str(root)).classes()
         finally:
             os.seteuid(user)

@@ -125,7 +125,7 @@ def test_a_finished_search_is_printed_without_what_trains(finished: tuple[Path, 
 
 
 def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Path, Path], tmp_path: Path) -> None:
-    """Mistakes are still reported at once, before anything is trained."""
+    """InvalidInput are still reported at once, before anything is trained."""
     runs, file = finished
     changed = ("--set", "search.trials=20", "--set", "training.image_size=1")
     assert "torch" in loaded("run", str(file), "--runs", str(runs), *changed, code=2)

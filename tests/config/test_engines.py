@@ -11,7 +11,7 @@ from search.config.sections import ResourcesSection
 from search.config.tables import engine_name
 from search.engines.base import make_engine
 from search.engines.in_process import InProcess
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_auto_is_ray_wherever_there_is_a_cluster_or_a_gpu(
 
 
 def test_an_unknown_engine_is_refused(search_file: Callable[..., dict[str, Any]]) -> None:
-    with pytest.raises(Mistakes, match=r"resources.engine: must be one of auto, ray, .*did you mean local"):
+    with pytest.raises(InvalidInput, match=r"resources.engine: must be one of auto, ray, .*did you mean local"):
         parse_config(search_file(resources={"engine": "locl"}))
 
 
 def test_an_engine_may_be_named_by_its_import_path() -> None:
     path = "search.engines.in_process:InProcess"
     assert isinstance(make_engine(ResourcesSection(engine=path)), InProcess)
-    with pytest.raises(Mistakes, match=r"must be a class that derives from holdout\.parts\.Engine"):
+    with pytest.raises(InvalidInput, match=r"must be a class that derives from holdout\.parts\.Engine"):
         make_engine(ResourcesSection(engine="search.engines.base:Queue"))

@@ -10,14 +10,14 @@ from search.config.campaign import read_config
 from search.config.recipes import read_campaign, read_search
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings
-from trainables.mistakes import Mistakes, suggestion
+from trainables.errors import InvalidInput, suggestion
 
 SearchFile = Callable[..., dict[str, Any]]
 
 
 def refused(read: Callable[[], object]) -> str:
     """Return the sentences of a refused file."""
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         read()
     return str(caught.value)
 

@@ -24,7 +24,7 @@ from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store import build
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 CPU = Machine(cpus=1, gpus=0)
 GPU = Machine(cpus=1, gpus=1)
@@ -153,25 +153,25 @@ def test_no_test_image_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_a_folder_that_cannot_be_searched_is_refused(sizes: list[int], sentence: str, tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
-    with pytest.raises(Mistakes, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         facts_of(_draw(tmp_path / "images", sizes))
 
 
 def test_other_folders_are_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="nowhere', which does not exist"):
+    with pytest.raises(InvalidInput, match="nowhere', which does not exist"):
         facts_of(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(Mistakes, match="file', which is not a folder"):
+    with pytest.raises(InvalidInput, match="file', which is not a folder"):
         facts_of(tmp_path / "file")
     _draw(tmp_path / "loose", [2])
     (tmp_path / "flat").mkdir()
     (tmp_path / "loose" / "class 000" / "0.png").rename(tmp_path / "flat" / "a.png")
-    with pytest.raises(Mistakes, match="flat', which has no sub-folder"):
+    with pytest.raises(InvalidInput, match="flat', which has no sub-folder"):
         facts_of(tmp_path / "flat")
     broken = _draw(tmp_path / "broken", [2] * 8)
     for path in broken.rglob("*.png"):
         path.write_bytes(b"garbage")
-    with pytest.raises(Mistakes, match=r"None of 8 images can be read, such as class 00\d/0\.png"):
+    with pytest.raises(InvalidInput, match=r"None of 8 images can be read, such as class 00\d/0\.png"):
         facts_of(broken)
 
 
@@ -202,11 +202,11 @@ def test_odd_folder_names_are_quoted(tmp_path: Path) -> None:
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "new" / "birds.yaml"
     write_initial_file(path, "mine")
-    with pytest.raises(Mistakes, match=r"birds\.yaml already exists and is not overwritten"):
+    with pytest.raises(InvalidInput, match=r"birds\.yaml already exists and is not overwritten"):
         write_initial_file(path, "yours")
     assert path.read_text() == "mine"
     (tmp_path / "link.yaml").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(Mistakes, match="already exists"):
+    with pytest.raises(InvalidInput, match="already exists"):
         write_initial_file(tmp_path / "link.yaml", "yours")
 
 

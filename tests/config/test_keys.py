@@ -12,7 +12,7 @@ from support.commands import holdout_here
 from search.config.keys import SECTION, Key, commented, keys_of, matching
 from search.config.search_config import SearchConfig, parse_config, validate_config
 from search.config.yaml_file import apply_settings, parse_yaml
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 ROOT = Path(__file__).parent.parent.parent
 KEYS = list(keys_of(SearchConfig))
@@ -144,10 +144,10 @@ def test_patterns_find_names_then_descriptions() -> None:
         return [key.name for key in matching(KEYS, pattern)]
 
     assert found("LR") == ["training.lr", "training.head_lr", "training.proxy_lr"]
-    assert found("final.*") == ["final.seeds", "final.train_on", "final.within"]
+    assert found("final.*") == ["final.seeds", "final.train_on", "final.test", "final.within"]
     assert found("space.mpa.scale") == ["space"]
     assert found("bfloat16") == ["training.precision"]
-    with pytest.raises(Mistakes, match=r"did you mean search.trials\?"):
+    with pytest.raises(InvalidInput, match=r"did you mean search.trials\?"):
         found("trails")
 
 

@@ -15,7 +15,7 @@ from search.plan.make_plan import read_plan
 from search.plan.plan import training_of
 from search.plan.search import open_search
 from search.stages import Stage
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
 
@@ -102,7 +102,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def refused(content: dict[str, Any], runs: Path) -> list[str]:
     """Return the sentences of a refused search."""
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         read_plan(content, runs)
     assert not runs.exists()
     return list(caught.value.sentences)
@@ -236,7 +236,7 @@ def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile
         training={"epochs": "six"},
         ship=["not_installed_anywhere"],
     )
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         submission(content)
     found = caught.value.sentences
     for part in (

@@ -12,8 +12,8 @@ from search.config.recipes import read_search
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings, parse_yaml
 from search.plan.make_plan import make_plan
+from trainables.errors import InvalidInput
 from trainables.losses import loss_row
-from trainables.mistakes import Mistakes
 
 SearchFile = Callable[..., dict[str, Any]]
 
@@ -44,7 +44,7 @@ ship: []
 
 def sentences(content: dict[str, Any], runs: Path | None = None) -> list[str]:
     """Return the mistakes of a search file, in its form and beyond."""
-    with pytest.raises(Mistakes) as caught:  # noqa: PT012, one of the two refuses
+    with pytest.raises(InvalidInput) as caught:  # noqa: PT012, one of the two refuses
         config = parse_config(content)
         make_plan(config, runs or Path("/nonexistent-runs"))
     return list(caught.value.sentences)
@@ -79,7 +79,7 @@ def test_numbers_without_a_point_are_numbers() -> None:
 def test_settings_reach_into_sections() -> None:
     content = apply_settings({"search": {"trials": 3}}, ["search.trials=5", "training.lr=1e-2", "losses=[mpa]"])
     assert content == {"search": {"trials": 5}, "training": {"lr": 0.01}, "losses": ["mpa"]}
-    with pytest.raises(Mistakes, match=r"needs key\.path=value"):
+    with pytest.raises(InvalidInput, match=r"needs key\.path=value"):
         apply_settings({}, ["search.trials"])
 
 
@@ -168,7 +168,7 @@ def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
     ],
 )
 def test_a_wrong_form_is_said_in_plain_words(search_file: SearchFile, content: dict[Any, Any], said: str) -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         parse_config({**search_file(), **content})
     (sentence,) = caught.value.sentences
     assert sentence.startswith(said)

@@ -26,8 +26,8 @@ from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
 from search.secrets import expand, health_page, holds_password, without_password
 from search.trust import remember
+from trainables.errors import InvalidInput
 from trainables.files import given_path
-from trainables.mistakes import Mistakes
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_a_server_that_asks_for_a_user_is_answered_by_reference(port: int, monke
     monkeypatch.setenv("WORD", "secret")
     check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
     monkeypatch.setenv("WORD", "wrong")
-    with pytest.raises(Mistakes, match=r"denies access \(HTTP status 401\)"):
+    with pytest.raises(InvalidInput, match=r"denies access \(HTTP status 401\)"):
         check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
-    with pytest.raises(Mistakes) as nobody:
+    with pytest.raises(InvalidInput) as nobody:
         check_tracking("http://u:${WORD}@127.0.0.1:9")
     assert "wrong" not in str(nobody.value)
 
@@ -137,7 +137,7 @@ def test_no_piece_of_a_value_is_in_a_message(
     address: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORD", value)
-    with pytest.raises(Mistakes) as refused:
+    with pytest.raises(InvalidInput) as refused:
         check_tracking(address)
     assert "${WORD}" in str(refused.value)
     for piece in re.findall(r"\w\w\w+", value):
@@ -146,13 +146,13 @@ def test_no_piece_of_a_value_is_in_a_message(
 
 @pytest.mark.parametrize("address", ["s3://bucket/x?secret=hush", "abfs://c/x?sig=hush", "sftp://me:hush@host/x"])
 def test_a_store_s_address_with_a_password_is_refused_and_not_shown(address: str, image_folder: Path) -> None:
-    with pytest.raises(Mistakes) as refused:
+    with pytest.raises(InvalidInput) as refused:
         parse_config(small_search(image_folder, checkpoints={"storage_path": address}))
     assert "hush" not in str(refused.value)
 
 
 def test_an_address_on_the_command_line_with_a_password_is_refused_and_not_shown() -> None:
-    with pytest.raises(Mistakes, match="The address at host:21 holds a password; leave it out") as refused:
+    with pytest.raises(InvalidInput, match="The address at host:21 holds a password; leave it out") as refused:
         given_path("ftp://me:hush@host:21/x")
     assert "hush" not in str(refused.value)
 

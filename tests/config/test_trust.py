@@ -27,7 +27,7 @@ from search.plan.stored import StoredSearch
 from search.report.live.app import health
 from search.report.summary import write_summary
 from search.trust import allow, check_address, forget, place_of, started
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 READ = [
     ("status",), ("status", "small"), ("trials", "small"), ("show", "small", "pnp", "0"), ("report", "small"),
@@ -186,11 +186,11 @@ def test_a_file_with_mistakes_leaves_the_record_as_it_was(image_folder: Path, tm
     content = small_search(image_folder, search={"trials": 2, "storage": f"sqlite:///{tmp_path}/x.db"})
     open_search(plan := read_plan(content, runs)).close()
     before = started(plan.folder.path)
-    with pytest.raises(Mistakes, match=r"search\.storage: the search small began with"):
+    with pytest.raises(InvalidInput, match=r"search\.storage: the search small began with"):
         read_plan({**content, "search": {"trials": 2, "storage": f"sqlite:///{tmp_path}/y.db"}}, runs)
     assert before is not None
     assert started(plan.folder.path) == before
-    with pytest.raises(Mistakes):
+    with pytest.raises(InvalidInput):
         read_plan({**content, "name": "other", "losses": ["no loss"]}, runs)
     assert started(runs / "other") is None
 
@@ -219,7 +219,7 @@ def test_the_place_of_an_address_is_the_one_that_every_library_contacts(address:
     assert place_of(address) == place
     if place is None:
         allow(["good", "evil", "bucket", address])
-        with pytest.raises(Mistakes, match="its host is ambiguous"):
+        with pytest.raises(InvalidInput, match="its host is ambiguous"):
             check_address(Path("runs/small"), "search.storage", address)
 
 
@@ -300,7 +300,9 @@ def test_the_recipe_that_a_strangers_campaign_names_is_not_opened(tmp_path: Path
     forget(folder.config.parent)
     recipe.unlink()
     os.mkfifo(recipe)  # opening it would not end
-    with pytest.raises(Mistakes, match=r"recipe of camp is the file .*recipe\.yaml, which is not opened: you did not"):
+    with pytest.raises(
+        InvalidInput, match=r"recipe of camp is the file .*recipe\.yaml, which is not opened: you did not"
+    ):
         stored_campaign(folder)
     said = holdout_here("verify", "camp", "--runs", tmp_path / "runs", code=1)
     assert "which is not opened: you did not start this campaign here" in plain(said.stderr)

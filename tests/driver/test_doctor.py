@@ -65,7 +65,7 @@ def test_too_little_memory_is_found_with_advice(search_file: Callable[..., dict[
     many = search_file(resources={"cpus_per_trial": 1e-5})
     memory = found(examined(parse_config(many), tmp_path), "memory")
     assert memory.state == "failed"
-    assert "search.max_concurrent" in memory.mend
+    assert "search.max_concurrent" in memory.fix
 
 
 @pytest.mark.parametrize(("capability", "warned"), [("AVX2", True), ("AVX512", False), ("DEFAULT", False)])
@@ -79,7 +79,7 @@ def test_a_precision_that_the_cpu_emulates_is_told_of(
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
     training = search_file()["training"] | {"precision": "bfloat16"}
     findings = examined(parse_config(search_file(training=training)), tmp_path)
-    told = [(each.state, each.mend) for each in findings if each.check == "precision"]
+    told = [(each.state, each.fix) for each in findings if each.check == "precision"]
     assert told == ([("warning", "set training.precision: auto.")] if warned else [])
 
 
@@ -89,7 +89,7 @@ def test_a_token_that_others_may_read_is_found(tmp_path: Path, monkeypatch: pyte
     token.chmod(0o644)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    assert found(examined(None, tmp_path), "token").mend == f"chmod 600 {token}"
+    assert found(examined(None, tmp_path), "token").fix == f"chmod 600 {token}"
     token.chmod(0o600)
     assert found(examined(None, tmp_path), "token").state == "ok"
 
@@ -104,7 +104,7 @@ def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:
         "warning",
         "1 of 40 images of test classes looks damaged: class-12/01.png (the file is empty)",
     )
-    assert test.mend.startswith("Repair them before the test")
+    assert test.fix.startswith("Repair them before the test")
 
 
 def test_what_a_search_takes_is_measured_before_it_begins(
@@ -141,7 +141,7 @@ def test_the_trials_of_the_cluster_are_counted(
 
     assert "with 5 trials at once" in counted(5, 0)["time"]["found"]
     small = counted(1, 1, cpus_per_trial=2)
-    assert "a trial asks for 2 CPUs and no machine of the cluster has more than 1" in small["cluster"]["mend"]
+    assert "a trial asks for 2 CPUs and no machine of the cluster has more than 1" in small["cluster"]["fix"]
     assert "time" not in small
 
 
@@ -150,15 +150,15 @@ def test_mps_is_looked_for(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-cuda-mps-control"
     program.touch(mode=0o755)
     environment = {"PATH": str(tmp_path), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
-    said, mend = mps_daemon(environment, tmp_path / "pipes")
+    said, fix = mps_daemon(environment, tmp_path / "pipes")
     assert "take turns" in said
-    assert mend.endswith("run `nvidia-cuda-mps-control -d`.")
+    assert fix.endswith("run `nvidia-cuda-mps-control -d`.")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "control").touch()
     environment["CUDA_MPS_PIPE_DIRECTORY"] = str(tmp_path / "elsewhere")
-    said, mend = mps_daemon(environment, tmp_path / "pipes")
+    said, fix = mps_daemon(environment, tmp_path / "pipes")
     assert said.endswith("elsewhere, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25")
-    assert not mend
+    assert not fix
 
 
 def test_a_share_of_a_gpu_is_judged_by_what_a_step_took() -> None:
@@ -166,4 +166,4 @@ def test_a_share_of_a_gpu_is_judged_by_what_a_step_took() -> None:
     fits, packed = (doctor._share(ResourcesSection(gpus_per_trial=share), memory) for share in (0.25, 0.1))
     assert (fits.state, fits.found) == ("ok", "a trial takes 6.0 GB of 24.0 GB, so 4 fit on a GPU")
     assert packed.state == "failed"
-    assert packed.mend.endswith("set it to 0.25.")
+    assert packed.fix.endswith("set it to 0.25.")

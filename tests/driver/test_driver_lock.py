@@ -11,9 +11,9 @@ import pytest
 from support.services import Postgres, postgres
 
 from search.driver.start_up import lock_key, only_driver_of
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def url(server: Postgres) -> str:
 def test_the_second_driver_is_refused_naming_the_first(url: str, server: Postgres) -> None:
     with only_driver_of(["birds", "cars"], url):
         with (
-            pytest.raises(Mistakes, match=f"cars is being run by process {os.getpid()} on {socket.gethostname()}"),
+            pytest.raises(InvalidInput, match=f"cars is being run by process {os.getpid()} on {socket.gethostname()}"),
             only_driver_of(["cars"], url),
         ):
             pass
@@ -41,19 +41,19 @@ def test_the_second_driver_is_refused_naming_the_first(url: str, server: Postgre
 
 
 def test_the_lock_outlives_a_restart_of_the_server(url: str, server: Postgres) -> None:
-    with only_driver_of(["birds"], url, LOOK_S):
+    with only_driver_of(["birds"], url, POLL_S):
         server.stop()
         time.sleep(0.2)
         server.start()
         time.sleep(1)
-        with pytest.raises(Mistakes, match="birds is being run by"), only_driver_of(["birds"], url, LOOK_S):
+        with pytest.raises(InvalidInput, match="birds is being run by"), only_driver_of(["birds"], url, POLL_S):
             pass
 
 
 def test_a_driver_that_was_overtaken_while_the_server_was_away_is_interrupted(url: str) -> None:
     def overtaken() -> None:
         with (
-            only_driver_of(["birds"], url, 10 * LOOK_S),
+            only_driver_of(["birds"], url, 10 * POLL_S),
             psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other,
         ):
             holder = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'process%'"

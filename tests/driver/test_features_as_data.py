@@ -132,7 +132,7 @@ def test_what_is_no_feature_is_a_sentence(runs: Path, tmp_path: Path) -> None:
         ([b"x"], "The model takes features and not images"),
         ("photo.jpg", r"must be one of \.npz"),
     ):
-        with pytest.raises(holdout.Mistakes, match=sentence):
+        with pytest.raises(holdout.InvalidInput, match=sentence):
             model.embed(items)
     (tmp_path / "photo.jpg").write_bytes(b"x")
     said = holdout_here(
@@ -220,7 +220,9 @@ def test_one_class_or_single_items_are_refused(tmp_path: Path, monkeypatch: pyte
 
 def test_images_are_refused_by_a_network_of_features(image_folder: Path, tmp_path: Path) -> None:
     content = small_search(image_folder, model={"backbone": "features:12", "embedding_dim": 8})
-    with pytest.raises(holdout.Mistakes, match=r"model\.backbone is features:12, and the data set folder has images"):
+    with pytest.raises(
+        holdout.InvalidInput, match=r"model\.backbone is features:12, and the data set folder has images"
+    ):
         make_plan(parse_config(content), tmp_path / "runs")
 
 

@@ -15,7 +15,7 @@ from support.small_search import GLYPHS
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan, read_plan
 from search.trials import epochs_of
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 LOSSES = ("pnp", "triplet")
 OWN = "support.own_trainings:Scales"
@@ -305,7 +305,7 @@ def test_too_few_classes_for_halves_is_a_sentence(tmp_path: Path) -> None:
         "stages": ["search", "select"],
     }
     words = "selection.on is halves, and 6 training classes cannot be divided into halves of two classes or more"
-    with pytest.raises(Mistakes, match=words):
+    with pytest.raises(InvalidInput, match=words):
         make_plan(parse_config(content), tmp_path)
     content["selection"] = {"finalists": 1}
     (search,) = run_here(tmp_path, [content])

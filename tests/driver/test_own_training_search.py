@@ -119,7 +119,7 @@ def test_the_exported_model_is_what_the_training_saved(runs: Path, tmp_path: Pat
     assert "A model of `examples.texts:LanguageTraining` (lr=" in card
     assert "photo" not in card
     with pytest.raises(
-        library.Mistakes, match=r"a user-defined training, examples\.texts:LanguageTraining, whose code"
+        library.InvalidInput, match=r"a user-defined training, examples\.texts:LanguageTraining, whose code"
     ):
         library.load(tmp_path / "model")
 
@@ -144,7 +144,7 @@ def test_the_exported_model_embeds_as_the_test_did(runs: Path, tmp_path: Path) -
 
 
 def test_a_training_without_predictor_says_so(runs: Path) -> None:
-    with pytest.raises(library.Mistakes, match="has no predictor, which loads a model without training items"):
+    with pytest.raises(library.InvalidInput, match="has no predictor, which loads a model without training items"):
         library.open("discriminant", runs=runs).best_model("discriminant", trust_code=True)
 
 

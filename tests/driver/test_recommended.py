@@ -22,7 +22,7 @@ from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, register
 from search.plan.runs import RunFolder, stored_split
 from search.plan.search import open_search
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16, "resize_size": 20, "lr": 1e-8}
 MEAN, SCALE = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -174,7 +174,7 @@ def test_the_recommended_one_is_exported_and_loaded_by_default(
 
 def test_without_weights_there_is_no_such_model(runs: Path, tmp_path: Path) -> None:
     for name in ("untrained", "whitened"):
-        with pytest.raises(Mistakes, match=f"plain has no model of {name}"):
+        with pytest.raises(InvalidInput, match=f"plain has no model of {name}"):
             holdout.open("plain", runs=runs).best_model(name)
         assert "no model of" in plain(
             holdout_here("export", "plain", "--to", tmp_path / name, "--loss", name, "--runs", runs, code=2).stderr

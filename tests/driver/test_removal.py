@@ -25,7 +25,7 @@ from search.plan.search import open_search
 from search.stages import Stage, study_name
 from search.study.storage.open import study_names
 from search.trust import remember
-from trainables.mistakes import Failure, Mistakes
+from trainables.errors import Failure, InvalidInput
 
 Make = Callable[..., Path]
 
@@ -146,11 +146,13 @@ def test_a_running_search_is_refused_and_unchanged(make: Make, runs: Path) -> No
     idle = plan_removal(runs, "birds")
     with idle.folder.only_driver():
         before = _tree(runs)
-        with pytest.raises(Mistakes, match=r"The search birds is being run by process .* Nothing was removed") as error:
+        with pytest.raises(
+            InvalidInput, match=r"The search birds is being run by process .* Nothing was removed"
+        ) as error:
             plan_removal(runs, "birds")
         assert len(error.value.sentences) == 1
         with pytest.raises(
-            Mistakes, match="The search birds is being run by process"
+            InvalidInput, match="The search birds is being run by process"
         ):  # it started after the removal was planned
             idle.carry_out()
         assert _tree(runs) == before
@@ -204,7 +206,7 @@ def test_a_removal_killed_before_the_last_folder_is_finished(runs: Path) -> None
     (runs / "notes" / "mine.txt").touch()
     plan_removal(runs, "birds").carry_out()
     assert not (runs / "birds").exists()
-    with pytest.raises(Mistakes, match="There is no search or campaign 'notes'"):
+    with pytest.raises(InvalidInput, match="There is no search or campaign 'notes'"):
         plan_removal(runs, "notes")
 
 
@@ -220,7 +222,7 @@ def test_links_are_not_followed(make: Make, runs: Path, tmp_path: Path) -> None:
     make("cars").rename(outside / "cars")
     (runs / "cars").symlink_to(outside / "cars")
     before = _tree(outside)
-    with pytest.raises(Mistakes, match=r"runs/cars is a link to .*outside/cars; links are not followed"):
+    with pytest.raises(InvalidInput, match=r"runs/cars is a link to .*outside/cars; links are not followed"):
         plan_removal(runs, "cars")
     assert _tree(outside) == before
 
@@ -229,7 +231,7 @@ def test_links_are_not_followed(make: Make, runs: Path, tmp_path: Path) -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones(name: str, make: Make, runs: Path) -> None:
     make("birds")
     before = _tree(runs.parent)
-    with pytest.raises(Mistakes, match=r"There is no search or campaign .*; there is: birds\.") as refused:
+    with pytest.raises(InvalidInput, match=r"There is no search or campaign .*; there is: birds\.") as refused:
         plan_removal(runs, name)
     assert ("did you mean birds?" in str(refused.value)) == (name == "brids")
     assert _tree(runs.parent) == before
@@ -249,7 +251,10 @@ def test_a_campaign_takes_its_searches_with_it_and_no_others(make: Make, runs: P
         "table": {"rows": ["split"]},
     }
     CampaignFolder(runs, "ratio").begin(read_config(content))
-    with plan_removal(runs, "ratio-d").folder.only_driver(), pytest.raises(Mistakes, match="ratio-d is being run by"):
+    with (
+        plan_removal(runs, "ratio-d").folder.only_driver(),
+        pytest.raises(InvalidInput, match="ratio-d is being run by"),
+    ):
         plan_removal(runs, "ratio")
     planned = plan_removal(runs, "ratio")
     assert planned.names == ["ratio-b", "ratio-d"]
@@ -330,7 +335,7 @@ def test_studies_in_postgresql_go_and_a_driver_on_another_machine_is_seen(
         before = _tree(runs)
         with (
             only_driver_of(["birds"], storage),
-            pytest.raises(Mistakes, match="The search birds is being run by process"),
+            pytest.raises(InvalidInput, match="The search birds is being run by process"),
         ):
             planned.carry_out()
         assert _tree(runs) == before

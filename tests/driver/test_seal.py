@@ -27,7 +27,7 @@ from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 SMALL: dict[str, Any] = {
     "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
@@ -279,7 +279,7 @@ class EndsAfterFinalTrainings(MadeUp):
         super().run(queue, concurrent)
         EndsAfterFinalTrainings.runs += 1
         if self.runs == 2:
-            raise Mistakes("killed")
+            raise InvalidInput("killed")
 
 
 def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Path, scored: list[Scoring]) -> None:

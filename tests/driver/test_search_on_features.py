@@ -74,7 +74,7 @@ def test_the_handed_out_model_embeds_images_as_the_test_did(runs: Path, content:
 
 def test_a_checkpoint_alone_is_refused(runs: Path) -> None:
     checkpoint = next((runs / "small/trials").rglob("best.safetensors"))
-    with pytest.raises(holdout.Mistakes, match="holds only the layers behind a frozen backbone"):
+    with pytest.raises(holdout.InvalidInput, match="holds only the layers behind a frozen backbone"):
         holdout.load(checkpoint)
 
 

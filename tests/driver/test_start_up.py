@@ -23,7 +23,7 @@ from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.study.trial_queue import TrialQueue
 from trainables.data.store.cache import is_used
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_images_that_cannot_be_read_end_ray(
     plan = planned(root)
     (root / plan.split.train[0] / "00.png").write_bytes(b"no image")
     console = spoken()
-    with pytest.raises(Mistakes, match="1 of 80 images cannot be read"), ExitStack() as stack:
+    with pytest.raises(InvalidInput, match="1 of 80 images cannot be read"), ExitStack() as stack:
         get_ready([plan], engine, console, Phases(console, time.time()), stack)
     assert order == ["Ray is there", "Ray is gone"]
 

@@ -8,7 +8,7 @@ from support.services import ROOT
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import CONTEXT_BYTES, capacity, growth, too_tight
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.spec import DeviceMemory
 
 
@@ -29,9 +29,9 @@ def test_trials_are_counted_node_by_node(cpus: float, gpus: float, nodes: list[d
 
 def test_a_trial_that_fits_nowhere_is_refused() -> None:
     wanted = ResourcesSection(cpus_per_trial=2, gpus_per_trial=1)
-    with pytest.raises(Mistakes, match="asks for 1 GPUs and no machine of the cluster has more than 0"):
+    with pytest.raises(InvalidInput, match="asks for 1 GPUs and no machine of the cluster has more than 0"):
         capacity(wanted, [{"CPU": 8}])
-    with pytest.raises(Mistakes, match="has 2 CPUs and 1 GPUs together"):
+    with pytest.raises(InvalidInput, match="has 2 CPUs and 1 GPUs together"):
         capacity(wanted, [{"CPU": 8}, {"CPU": 1, "GPU": 1}])
 
 

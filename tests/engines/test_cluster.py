@@ -20,7 +20,7 @@ from support.services import SECRET, Nodes, free_port
 from support.small_search import small_search
 
 from search.driver.submission import submission
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 pytestmark = pytest.mark.cluster
 
@@ -193,7 +193,7 @@ def test_data_on_the_cluster_is_checked_there(search_file: Callable[..., dict[st
 def test_mistakes_visible_here_are_refused_here(
     search_file: Callable[..., dict[str, Any]], changes: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(Mistakes, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         submission(search_file(**changes))
 
 
@@ -208,5 +208,5 @@ def test_mistakes_visible_here_are_refused_here(
     ],
 )
 def test_campaign_mistakes_are_refused_here(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Mistakes, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         submission({**campaign(Path("/on/the/cluster")), **changes})

@@ -18,7 +18,7 @@ from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, QueuedStudy, TrialQueue
 from search.trials import epochs_of
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.models import ModelConfig
 
 LOSS = "proxy_anchor"
@@ -91,10 +91,10 @@ def test_a_training_that_raises_is_a_code_error(
 
 def test_an_exception_of_the_queue_ends_the_run(engine: Engine) -> None:
     def stages() -> Iterator[QueuedStage]:
-        raise Mistakes("This stage is refused.")
+        raise InvalidInput("This stage is refused.")
         yield
 
-    with pytest.raises(Mistakes, match="refused"):
+    with pytest.raises(InvalidInput, match="refused"):
         engine.run(TrialQueue(stages()), 1)
 
 
@@ -103,7 +103,7 @@ def test_calls_return_in_order(engine: Engine) -> None:
 
 
 def test_calls_raise_what_their_function_raises(engine: Engine) -> None:
-    with pytest.raises(Mistakes) as refused:
+    with pytest.raises(InvalidInput) as refused:
         engine.map(raise_if_any, [[], ["This is wrong.", "This too."]])
     assert refused.value.sentences == ("This is wrong.", "This too.")
     with pytest.raises(StatisticsError):

@@ -22,7 +22,7 @@ from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 from trainables.spec import EpochRecord
 
 LOSS = "pnp"

@@ -16,7 +16,7 @@ from support.refusals import NOWHERE
 from search.config.tables import engine_name, ray_mistakes
 from search.engines.ray_engine import RayEngine, check_ray
 from search.plan.make_plan import read_plan
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 SPACED = "/home/me/my project/.venv/bin/python"
 
@@ -56,7 +56,7 @@ def test_a_path_that_is_one_word_is_not_refused(name: str) -> None:
 @pytest.mark.usefixtures("spaced")
 def test_only_a_search_on_ray_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     refusal = f"Ray cannot start workers with {re.escape(SPACED)}, because this path contains ' '"
-    with pytest.raises(Mistakes, match=refusal):
+    with pytest.raises(InvalidInput, match=refusal):
         read_plan(search_file(resources={"engine": "ray"}), tmp_path / "runs")
     read_plan(search_file(resources={"engine": "local"}), tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
@@ -80,7 +80,7 @@ def test_doctor_fails_where_searches_would_take_ray(address: str, state: str, mo
     (found,) = check_ray()
     assert (found.check, found.state) == ("ray", state)
     assert found.found == f"Ray cannot start workers with {SPACED}, because this path contains ' '"
-    assert found.mend.startswith("Make the virtual environment in a folder without it, or set ")
+    assert found.fix.startswith("Make the virtual environment in a folder without it, or set ")
 
 
 def test_a_real_folder_with_a_space_is_refused_at_once(

@@ -18,7 +18,7 @@ def test_every_search_has_the_same_share_and_at_least_one_worker(workers: int, d
 
 def test_a_share_follows_the_number_of_drivers(caplog: pytest.LogCaptureFixture) -> None:
     on_cluster = iter([1, 2, 2, 3, 1])
-    share = Share(12, lambda: next(on_cluster), look_s=0.0)
+    share = Share(12, lambda: next(on_cluster), poll_s=0.0)
     with caplog.at_level(logging.WARNING):
         assert [share.workers for _ in range(5)] == [12, 6, 6, 4, 12]
     assert caplog.messages == [

@@ -6,8 +6,8 @@ import pytest
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node
-from search.engines.waiting import AWAKE_S, END_S, FIRST_EPOCH_S, FLOOR_S, SAY_S, SILENCE_LOOK_S, Placement, Silences
-from trainables.mistakes import Failure
+from search.engines.waiting import AWAKE_S, END_S, FIRST_EPOCH_S, FLOOR_S, SAY_S, SILENCE_POLL_S, Placement, Silences
+from trainables.errors import Failure
 
 
 class Clock:
@@ -29,7 +29,7 @@ class Driver:
         """Who was taken as dead meanwhile."""
         found: set[str] = set()
         for _ in range(round(seconds)):
-            self.clock.now += SILENCE_LOOK_S
+            self.clock.now += SILENCE_POLL_S
             assert self.silences.is_due
             found |= self.silences.too_long().keys()
         return found
@@ -125,7 +125,7 @@ class Cluster:
 
     def wait(self, seconds: float, *, placed: int = 0, waiting: int = 3) -> None:
         for _ in range(round(seconds)):
-            self.placement.look(placed=placed, waiting=waiting)
+            self.placement.poll(placed=placed, waiting=waiting)
             self.clock.now += 1
 
 

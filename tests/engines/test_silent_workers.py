@@ -17,7 +17,7 @@ from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.study.trial_queue import TrialQueue
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 pytestmark = [pytest.mark.cluster, needs_ray]
 

@@ -53,7 +53,7 @@ def test_a_search_is_run_followed_opened_and_extended(tmp_path: Path, capsys: py
     assert search.summary.losses["proxy_anchor"].trials.complete == 1
     assert search.summary.losses["proxy_anchor"].test is None
 
-    with pytest.raises(holdout.Mistakes, match=r"search\.pruner"):
+    with pytest.raises(holdout.InvalidInput, match=r"search\.pruner"):
         holdout.run({**content, "search": {"trials": 2, "pruner": "none"}}, runs=tmp_path, quiet=True)
     content["search"] = {"trials": 2}
     assert search_from_python.main(str(tmp_path), content).losses == ("proxy_anchor", "circle_loss")
@@ -68,11 +68,11 @@ def test_a_search_is_run_followed_opened_and_extended(tmp_path: Path, capsys: py
 
 
 def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tmp_path: Path) -> None:
-    with pytest.raises(holdout.Mistakes) as caught:
+    with pytest.raises(holdout.InvalidInput) as caught:
         holdout.run(search_file(), {"search.sampler": "tpu", "losses": ["mpaa"]}, runs=tmp_path / "runs")
     assert len(caught.value.sentences) == 2
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(holdout.Mistakes, match="no search 'birds'"):
+    with pytest.raises(holdout.InvalidInput, match="no search 'birds'"):
         holdout.open("birds", runs=tmp_path)
 
 
@@ -115,10 +115,10 @@ def test_queries_are_scored_against_a_gallery() -> None:
     ignored = holdout.evaluate(embeddings, labels, ["map"], queries=asked, cameras=[1, 2, 3, 1])
     assert ignored == {"map": 0.0}
     with pytest.raises(
-        holdout.Mistakes, match=r"queries must have one entry for each of 4 embeddings; the shape is \(3"
+        holdout.InvalidInput, match=r"queries must have one entry for each of 4 embeddings; the shape is \(3"
     ):
         holdout.evaluate(embeddings, labels, queries=[1, 0, 0])
-    with pytest.raises(holdout.Mistakes, match="There is no query, or no image in the gallery"):
+    with pytest.raises(holdout.InvalidInput, match="There is no query, or no image in the gallery"):
         holdout.evaluate(embeddings, labels, gallery=[0, 0, 0, 0])
 
 

@@ -100,5 +100,5 @@ def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) -> Non
 
 
 def test_a_campaign_without_a_result_is_said_to_have_none(tmp_path: Path) -> None:
-    with pytest.raises(holdout.Mistakes, match="No campaign 'nothing' has a result in"):
+    with pytest.raises(holdout.InvalidInput, match="No campaign 'nothing' has a result in"):
         holdout.campaign("nothing", runs=tmp_path)

@@ -10,8 +10,8 @@ import holdout.parts
 from search.config.tables import ENGINES
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.errors import InvalidInput
 from trainables.losses import LOSSES
-from trainables.mistakes import Mistakes
 from trainables.parts import PartTable, load_part
 from trainables.training.trainable import Trainable
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("table", [LOSSES, DATASETS, BATCH_SAMPLERS, ENGINES], ids=lambda table: table.kind)
 def test_a_refusal_names_a_base_class_that_can_be_imported(table: PartTable[Any, Any]) -> None:
-    with pytest.raises(Mistakes, match=r"derives from holdout\.parts\.\w+;") as error:
+    with pytest.raises(InvalidInput, match=r"derives from holdout\.parts\.\w+;") as error:
         table["pathlib:Path"]
     (name,) = re.findall(r"holdout\.parts\.(\w+);", str(error.value))
     (row, *_) = table
@@ -28,7 +28,7 @@ def test_a_refusal_names_a_base_class_that_can_be_imported(table: PartTable[Any,
 
 
 def test_so_does_that_of_a_training() -> None:
-    with pytest.raises(Mistakes, match=r"derives from holdout\.parts\.Trainable;"):
+    with pytest.raises(InvalidInput, match=r"derives from holdout\.parts\.Trainable;"):
         load_part("pathlib:Path", kind="trainable", base=Trainable)
     assert holdout.parts.Trainable is Trainable
 

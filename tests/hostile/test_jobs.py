@@ -16,7 +16,7 @@ from support.commands import holdout_here, plain
 
 from search.driver.ray_jobs import Jobs, working_directory
 from search.driver.submission import submission
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 GOOD: dict[str, Any] = {
     "submission_id": "holdout-birds-1",
@@ -149,7 +149,7 @@ def _made(path: Path) -> Path:
 @pytest.mark.parametrize(("make", "says"), UNFIT.values(), ids=UNFIT)
 def test_more_than_code_is_not_sent(make: Callable[[Path], object], says: str, package: Path) -> None:
     make(package)
-    with pytest.raises(Mistakes, match=r"^ship: ") as raised, working_directory("", {"lab": package}):
+    with pytest.raises(InvalidInput, match=r"^ship: ") as raised, working_directory("", {"lab": package}):
         pass
     assert says in str(raised.value)
 

@@ -8,7 +8,7 @@ import pytest
 
 from search.plan.make_plan import read_plan, reopened
 from search.plan.search import open_search
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
 
@@ -42,7 +42,7 @@ def test_more_trials_are_taken_at_any_time(search_file: SearchFile, runs: Path) 
 def test_a_search_whose_database_is_gone_does_not_start_again(search_file: SearchFile, runs: Path) -> None:
     (runs / "small" / "study.db").unlink()
     plan = read_plan(search_file(search={"trials": 8}), runs)
-    with pytest.raises(Mistakes, match=r"The trials of small are gone: .*/small/study\.db is missing\. Restore it"):
+    with pytest.raises(InvalidInput, match=r"The trials of small are gone: .*/small/study\.db is missing\. Restore it"):
         open_search(plan)
     assert not (runs / "small" / "study.db").exists()
 
@@ -51,7 +51,7 @@ def test_what_differs_is_said_with_all_other_mistakes(search_file: SearchFile, r
     content = search_file(
         search={"trials": 8, "seed": 1}, final={"seeds": "5"}, losses=["pnp"], training={"batch_size": 100000}
     )
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         read_plan(content, runs)
     starts = {sentence.split(":")[0] for sentence in caught.value.sentences}
     assert {"search.seed", "final.seeds", "losses", "training", "training.batch_size"} <= starts
@@ -65,5 +65,5 @@ def test_what_does_not_change_results_may_change(search_file: SearchFile, runs: 
 
 def test_a_stored_search_is_reopened_by_its_name(runs: Path) -> None:
     assert reopened(runs, "small").config.search.trials == 8
-    with pytest.raises(Mistakes, match=r"There is no search 'smal' in .* \(did you mean small\?\)"):
+    with pytest.raises(InvalidInput, match=r"There is no search 'smal' in .* \(did you mean small\?\)"):
         reopened(runs, "smal")

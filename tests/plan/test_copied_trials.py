@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.plan.make_plan import read_plan
 from search.plan.search import OpenedSearch, copy_trials, open_search
 from search.stages import Stage
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
 RECORD = {"epoch": 1, "loss": 0.5, "metrics": {"map_at_r": 0.25}, "start": 1.0, "end": 2.0}
@@ -129,7 +129,7 @@ def test_an_unfinished_default_has_no_successor(
 ) -> None:
     space: dict[str, Any] = {"pnp": {"variant": ["Ds", "Dq"]}}
     open_search(read_plan(search_file(space=space), tmp_path / "runs"))
-    with pytest.raises(Mistakes, match="Trial 0 of small/pnp, the default, is not finished"):
+    with pytest.raises(InvalidInput, match="Trial 0 of small/pnp, the default, is not finished"):
         successor(tmp_path / "runs", space={"pnp": {"variant": ["Ds", "Dq", "Ib"]}})
 
 
@@ -139,5 +139,5 @@ def test_a_damaged_record_of_the_predecessor_is_a_mistake(
 ) -> None:
     path = successor(begun.plan.folder.runs).plan.folder.predecessor
     path.write_text(content)
-    with pytest.raises(Mistakes, match=r"predecessor\.json is damaged"):
+    with pytest.raises(InvalidInput, match=r"predecessor\.json is damaged"):
         successor(begun.plan.folder.runs)

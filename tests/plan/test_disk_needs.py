@@ -15,7 +15,7 @@ from search.config.search_config import parse_config
 from search.driver.disk_needs import CHECKPOINTS, IMAGES, POSSIBLE, RESULTS, SURE, check_space, disk_needs
 from search.plan.make_plan import make_plan, reopened
 from search.plan.plan import Plan
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import BACKBONES
 from trainables.training.checkpoints import BEST
 
@@ -125,5 +125,5 @@ def test_what_is_free_is_said_and_what_is_tight(disk: SmallDisk, tmp_path: Path)
     disk.leave(round(0.75 * need))
     assert "if the disk fills up, the search ends, and the same command resumes it" in " ".join(check_space([plan]))
     disk.leave(round(0.25 * need))
-    with pytest.raises(Mistakes, match=f"^The disk is too small: about .* for checkpoints in {disk.path} "):
+    with pytest.raises(InvalidInput, match=f"^The disk is too small: about .* for checkpoints in {disk.path} "):
         check_space([plan])

@@ -18,7 +18,7 @@ from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.queued import QueuedStage, RunningTrial
 from search.study.trial_queue import TrialQueue
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]
 RANGE = {"temperature": {"low": 0.01, "high": 0.2, "log": True}, "variant": ["Ds", "Dq"]}
@@ -138,7 +138,7 @@ def test_other_changes_are_still_refused(file: SearchFile, tmp_path: Path) -> No
         ({"losses": ["proxy_anchor"], "space": {}}, "losses"),
         ({"search": {"trials": 9, "objective": "recall_at_1"}}, "search.objective"),
     ):
-        with pytest.raises(Mistakes, match=key):
+        with pytest.raises(InvalidInput, match=key):
             read_plan(file(**changes), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"], "nothing is created"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search.plan.runs import RunFolder
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 
 def _refused(*searches: RunFolder) -> None:
@@ -15,16 +15,16 @@ def _refused(*searches: RunFolder) -> None:
     first, *others = searches
     with first.only_driver():
         if not others:
-            raise Mistakes("no.")
+            raise InvalidInput("no.")
         _refused(*others)
 
 
 def test_a_refused_driver_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="no"):
+    with pytest.raises(InvalidInput, match="no"):
         _refused(RunFolder(tmp_path / "a" / "runs", "birds"), RunFolder(tmp_path / "a" / "runs", "cars"))
     assert not (tmp_path / "a").exists()
     (tmp_path / "mine").mkdir()
-    with pytest.raises(Mistakes, match="no"):
+    with pytest.raises(InvalidInput, match="no"):
         _refused(RunFolder(tmp_path / "mine", "birds"))
     assert [*(tmp_path / "mine").iterdir()] == []
 
@@ -32,7 +32,7 @@ def test_a_refused_driver_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_campaign_that_a_driver_of_one_search_refuses_leaves_that_search_alone(tmp_path: Path) -> None:
     with RunFolder(tmp_path, "cars").only_driver():
         (tmp_path / "cars" / "search.yaml").touch()
-        with pytest.raises(Mistakes, match=f"The search cars is being run by process {os.getpid()}"):
+        with pytest.raises(InvalidInput, match=f"The search cars is being run by process {os.getpid()}"):
             _refused(RunFolder(tmp_path, "birds"), RunFolder(tmp_path, "cars"))
         assert [path.name for path in tmp_path.iterdir()] == ["cars"]
     assert {path.name for path in (tmp_path / "cars").iterdir()} == {"search.yaml", ".driver.lock"}
@@ -54,7 +54,7 @@ def test_who_comes_while_a_refused_driver_tidies_up_is_still_the_only_one(tmp_pa
                         most = max(most, inside)
                     with counting:
                         inside -= 1
-            except Mistakes:
+            except InvalidInput:
                 pass
 
     threads = [threading.Thread(target=hold) for _ in range(4)]

@@ -12,8 +12,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy.special import logit
 from scipy.stats import rankdata, t
 
-from search.report.diagnostics import diagnose, edges, first_epochs, replicates, slopes
-from search.trials import record_key
+from search.report.diagnostics import diagnose, edges, first_epochs, nothing_learned, replicates, slopes
+from search.trials import record_key, whole_training
 from spaces.losses import SPACES
 from spaces.space import Parameter, Space, Value, position, value_at
 from trainables.training.config import TrainingConfig
@@ -180,6 +180,23 @@ def test_best_epochs_that_are_the_first_ones(best: tuple[int, ...], epochs: int,
     found = [finding.sentence for finding in first_epochs(trials, "map_at_r", epochs)]
     assert len(found) == is_found
     assert all(f"{', '.join(map(str, best[:-1]))} and {best[-1]} of {epochs}" in sentence for sentence in found)
+
+
+@pytest.mark.parametrize(
+    ("losses", "is_found"), [((0.0, 0.0), True), ((0.0, 0.1), False), ((None, None), False), ((), False)]
+)
+def test_a_loss_of_zero_in_all_epochs_is_told(losses: tuple[float | None, ...], is_found: bool) -> None:
+    """A training of one's own may report no loss."""
+    idle, good = (trial(number, 0.5, {"x": 0.5}, space(x=UNIT)) for number in range(2))
+    for entry, values in ((idle, losses), (good, (0.3, 0.2))):
+        for epoch, loss in enumerate(values, start=1):
+            record: Any = {"epoch": epoch, "metrics": {}} | ({} if loss is None else {"loss": loss})
+            entry.user_attrs[record_key(record)] = record
+    found = [finding.sentence for finding in nothing_learned([idle, good])]
+    assert len(found) == is_found
+    assert all("the loss of 1 of 2 complete trials was 0 in all epochs" in sentence for sentence in found)
+    assert whole_training(idle, 2).endswith("nothing was learned") == is_found
+    assert whole_training(good, 2) == "all 2 epochs trained"
 
 
 def test_replicates_estimate_the_noise() -> None:

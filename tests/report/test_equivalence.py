@@ -10,7 +10,7 @@ from support.small_search import GLYPHS
 
 import holdout as library
 from search.config.search_config import parse_config
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 CONTENT = {**GLYPHS, "name": "alike", "final": {"seeds": 2, "within": 99}}
 
@@ -46,7 +46,7 @@ def test_a_margin_that_is_none_is_refused(runs: Path, margin: str) -> None:
 
 
 def test_the_file_refuses_it_too(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match=r"final\.within"):
+    with pytest.raises(InvalidInput, match=r"final\.within"):
         parse_config(CONTENT | {"final": {"within": 0}})
     path = write_search(tmp_path / "wrong.yaml", CONTENT | {"final": {"within": "small"}})
     assert "final.within" in holdout_here("run", path, "--runs", tmp_path / "runs", code=2).stderr

@@ -21,7 +21,7 @@ from support.services import ROOT
 from support.small_search import draw_folder, small_search
 
 import holdout
-from holdout import Mistakes
+from holdout import InvalidInput
 from search.plan.stored import stored_search
 from search.selection.choice import Confirmation
 from search.selection.retrieval_file import RetrievalFile
@@ -183,14 +183,14 @@ def test_without_a_loss_it_is_the_recommended_one(runs: Path) -> None:
 
 
 def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="no loss 'mpq'"):
+    with pytest.raises(InvalidInput, match="no loss 'mpq'"):
         holdout.open("small", runs=runs).best_model("mpq")
     shutil.copytree(runs, tmp_path / "runs")
     (tmp_path / "runs/small/selection.json").unlink()
     shutil.rmtree(tmp_path / "runs/small/models")
-    with pytest.raises(Mistakes, match="Nothing is selected yet"):
+    with pytest.raises(InvalidInput, match="Nothing is selected yet"):
         holdout.open("small", runs=tmp_path / "runs").best_model("pnp")
-    with pytest.raises(Mistakes, match="is the folder of a search, not a model"):
+    with pytest.raises(InvalidInput, match="is the folder of a search, not a model"):
         holdout.load(str(runs / "small"))
 
 

@@ -26,8 +26,8 @@ from search.selection.selection import Selection
 from search.stages import Role, Stage
 from search.study.queued import QueuedStage
 from search.study.trial_queue import TrialQueue
+from trainables.errors import InvalidInput
 from trainables.files import write_json
-from trainables.mistakes import Mistakes
 
 PARAMS = ("variant", "temperature")
 STATISTICS = ("mean", "std", "seeds", "values")
@@ -243,7 +243,7 @@ def test_what_cannot_be_read_is_one_sentence(change: Callable[[str], str], expec
     path = tmp_path / "summary.json"
     write_json(path, made_summary({"mpa": made_loss()}).model_dump(mode="json"))
     path.write_text(change(path.read_text()))
-    with pytest.raises(Mistakes) as mistakes:
+    with pytest.raises(InvalidInput) as mistakes:
         Summary.load(path)
     (sentence,) = mistakes.value.sentences
     assert sentence.startswith(str(path))
@@ -252,7 +252,7 @@ def test_what_cannot_be_read_is_one_sentence(change: Callable[[str], str], expec
 
 
 def test_a_search_without_a_result_says_where_it_is(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="The search new has no result yet; `holdout status new` shows"):
+    with pytest.raises(InvalidInput, match="The search new has no result yet; `holdout status new` shows"):
         stored_summary(RunFolder(tmp_path, "new"))
 
 

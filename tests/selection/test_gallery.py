@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from support.small_search import draw_folder
 
-from search.selection.thumbnails import GalleryQuery, Kind, Thumbnails, gallery_queries, make_pictures
+from search.selection.thumbnails import ExampleKind, GalleryQuery, Thumbnails, gallery_queries, make_pictures
 from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import StoreContents, read_contents
 from trainables.data.store.spec import StoreSpec
@@ -19,7 +19,7 @@ LABELS = np.repeat(np.arange(8), 5)
 ALL = np.arange(40, dtype=np.int32)
 
 
-def rows_of(queries: list[GalleryQuery], kind: Kind) -> list[int]:
+def rows_of(queries: list[GalleryQuery], kind: ExampleKind) -> list[int]:
     return [query.row for query in queries if query.kind is kind]
 
 
@@ -28,11 +28,11 @@ def test_best_median_worst_and_changed_are_of_different_classes() -> None:
     default_N = tuned_N.copy()
     default_N[[12, 13, 33]] += 0.5, -0.4, 0.1
     queries = gallery_queries(KEYS, LABELS, ALL, tuned_N, default_N)
-    assert rows_of(queries, Kind.BEST) == [0, 5, 10], "the best of three classes"
-    assert rows_of(queries, Kind.WORST) == [39, 34, 29]
-    assert {int(LABELS[row]) for row in rows_of(queries, Kind.MEDIAN)} < {2, 3, 4, 5}
-    assert len({int(LABELS[row]) for row in rows_of(queries, Kind.MEDIAN)}) == 3
-    assert rows_of(queries, Kind.CHANGED) == [12, 33, 13], "two are of one class: the second comes after"
+    assert rows_of(queries, ExampleKind.BEST) == [0, 5, 10], "the best of three classes"
+    assert rows_of(queries, ExampleKind.WORST) == [39, 34, 29]
+    assert {int(LABELS[row]) for row in rows_of(queries, ExampleKind.MEDIAN)} < {2, 3, 4, 5}
+    assert len({int(LABELS[row]) for row in rows_of(queries, ExampleKind.MEDIAN)}) == 3
+    assert rows_of(queries, ExampleKind.CHANGED) == [12, 33, 13], "two are of one class: the second comes after"
     assert len({query.row for query in queries}) == len(queries) == 12
 
 
@@ -40,7 +40,7 @@ def test_equals_go_by_digest_and_what_nobody_can_find_is_left_out() -> None:
     labels = np.array([0, 0, 0, 1])
     queries = gallery_queries(["a", "b", "c", "d"], labels, ALL[:4], np.zeros(4), np.zeros(4))
     assert sorted(query.row for query in queries) == [0, 1, 2], "the fourth is the one image of its class"
-    assert not rows_of(queries, Kind.CHANGED)
+    assert not rows_of(queries, ExampleKind.CHANGED)
     assert queries == gallery_queries(["a", "b", "c", "d"], labels, ALL[:4], np.zeros(4), np.zeros(4))
     assert gallery_queries(["a", "b"], np.array([0, 1]), ALL[:2], np.zeros(2), np.zeros(2)) == []
 
@@ -80,7 +80,7 @@ def test_pictures_are_small_upright_and_as_many_as_have_room(contents: StoreCont
 
 def test_thumbnails_are_read_as_they_were_written(contents: StoreContents, tmp_path: Path) -> None:
     pictures = make_pictures((number, image(contents, key)) for number, key in enumerate(contents.image_keys))
-    for queries, metric in (((GalleryQuery(Kind.WORST, 2),), "map_at_r"), ((), None)):
+    for queries, metric in (((GalleryQuery(ExampleKind.WORST, 2),), "map_at_r"), ((), None)):
         kept = Thumbnails(pictures=pictures, queries=queries, metric=metric)
         path = tmp_path / "thumbnails.npz"
         path.write_bytes(kept.to_bytes())

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from search.difference import Basis
 from search.goal import Constraint, Goal, Objective, bound_text, dominates
 from search.selection.choice import Confirmation, choose, unmet_sentence
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 TWO = (Objective.parse("map_at_r"), Objective.parse("-embed_ms"))
 POINTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12)
@@ -86,7 +86,7 @@ def test_bounds_are_kept_as_they_are_written(text: str, met: tuple[float, ...], 
 
 @pytest.mark.parametrize("text", ["5", "= 5", "< five", "<", "< nan", "< inf", "5 >", "<5 ms"])
 def test_other_bounds_are_refused(text: str) -> None:
-    with pytest.raises(Mistakes, match="it must be <, <=, > or >= and a number"):
+    with pytest.raises(InvalidInput, match="it must be <, <=, > or >= and a number"):
         bound_text(text)
 
 

@@ -16,7 +16,7 @@ from support.small_disk import small_disk
 
 from search.selection.image_set import ImageSet
 from search.selection.ledger import NAME, Ledger, Opening
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.storage import DiskFull
 
 
@@ -138,7 +138,7 @@ def test_an_attempt_goes_on_with_the_images_that_it_found(ledger: Ledger) -> Non
     (again,) = ledger.openings()
     assert again == opening
     assert ledger.read(again, images("ab")) == again
-    with pytest.raises(Mistakes, match="The test images are not those that one opened at 20"):
+    with pytest.raises(InvalidInput, match="The test images are not those that one opened at 20"):
         ledger.read(again, images("cd"))
 
 
@@ -176,7 +176,7 @@ def test_a_damaged_ledger_is_one_sentence_and_the_user_s_a_warning(
         assert ledger.openings() == [opening]
     assert "it is ignored" in caplog.text
     (tmp_path / "runs" / "test_openings.jsonl").write_text("{half a li")
-    with pytest.raises(Mistakes, match=r"Line 1 of the ledger of test openings, .* is damaged"):
+    with pytest.raises(InvalidInput, match=r"Line 1 of the ledger of test openings, .* is damaged"):
         ledger.openings()
 
 
@@ -336,6 +336,6 @@ def test_damaged_images_are_one_sentence_unless_the_user_s_folder_has_them(
     for path in (state / "holdout" / "test_openings.images").iterdir():
         path.write_bytes(b"")
     with pytest.raises(
-        Mistakes, match=r"The images of an opened test set, .* are missing or damaged; restore the file"
+        InvalidInput, match=r"The images of an opened test set, .* are missing or damaged; restore the file"
     ):
         ledger.before(fewer)

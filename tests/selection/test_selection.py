@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from search.difference import Recommendation
 from search.selection.choice import Confirmation, confirmations, finalists
 from search.selection.selection import Family, Selection, study_digest
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 
 def trial(number: int, value: float | None, x: float, **attributes: Any) -> FrozenTrial:
@@ -174,20 +174,20 @@ def test_a_selection_of_another_version_is_said_in_a_sentence(written: Any, tmp_
     selection().save(path)
     content = json.loads(path.read_text())
     path.write_text(written if isinstance(written, str) else json.dumps(written(content)))
-    with pytest.raises(Mistakes, match=r"selection.json is damaged, or another version wrote it \("):
+    with pytest.raises(InvalidInput, match=r"selection.json is damaged, or another version wrote it \("):
         Selection.load(path)
 
 
 def test_a_selection_is_read_back_and_an_edited_one_refused(tmp_path: Path) -> None:
     path = tmp_path / "selection.json"
-    with pytest.raises(Mistakes, match="Nothing is selected yet"):
+    with pytest.raises(InvalidInput, match="Nothing is selected yet"):
         Selection.load(path)
     selection().save(path)
     assert Selection.load(path) == selection()
     content = json.loads(path.read_text())
     content["chosen"]["mpa"]["params"] = {"x": 9}
     path.write_text(json.dumps(content))
-    with pytest.raises(Mistakes, match="was changed after it was frozen"):
+    with pytest.raises(InvalidInput, match="was changed after it was frozen"):
         Selection.load(path)
 
 

@@ -49,7 +49,7 @@ def test_a_worker_leaves_nothing(images: StoreSpec, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_cost_of_a_training_excludes_the_one_before(images: StoreSpec, tmp_path: Path) -> None:
     spec = spec_of(images, tmp_path, validation_classes=(), model=ModelConfig(backbone="resnet18", embedding_dim=8))
-    counts = cost.Images(train=(10,) * 4, validation=(10,) * 2, gallery=5)
+    counts = cost.ImageCounts(train=(10,) * 4, validation=(10,) * 2, gallery=5)
     specs = [replace(spec, directory=str(tmp_path / str(number))) for number in range(2)]
     first, second = cost.measured_costs(specs, counts, threads=1, gpu=True, seconds=0.0)
     assert first.device_memory is not None

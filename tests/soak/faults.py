@@ -133,7 +133,7 @@ def _plug(world: World) -> None:
     """Let the node join again if the cluster declared it dead."""
     assert world.services.island is not None
     assert world.services.nodes is not None
-    world.services.island.mend()
+    world.services.island.fix()
     world.services.island.join(world.services.nodes.gcs_address)
 
 

@@ -8,7 +8,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from spaces.losses import SPACES
 from spaces.search_space import SearchSpace, nearest, search_space
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import ModelConfig
 from trainables.training.config import TrainingConfig
 
@@ -54,12 +54,12 @@ def test_a_default_that_trial_0_does_not_have_is_not_clipped() -> None:
 
 def test_a_range_may_be_widened_up_to_the_domain() -> None:
     assert space("pnp", {"alpha": {"high": 20}}).parameters["alpha"].distribution == FloatDistribution(1, 20)
-    with pytest.raises(Mistakes, match=r"space\.pnp\.alpha: alpha must be"):
+    with pytest.raises(InvalidInput, match=r"space\.pnp\.alpha: alpha must be"):
         space("pnp", {"alpha": {"low": 0.5}})
 
 
 def test_every_wrong_wish_is_named_at_once() -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         space("mpa", {"margn": 1, "scale": -1, "proxies_per_class": []}, {"lr": {"low": 2, "high": 1}, "epochs": 3})
     text = "\n".join(caught.value.sentences)
     for part in ("space.mpa.margn", "space.mpa.scale", "space.mpa.proxies_per_class", "training.lr", "training.epochs"):
@@ -123,5 +123,5 @@ def test_sizes_of_an_embedding_that_keeps_the_features() -> None:
     ],
 )
 def test_networks_that_cannot_be(wishes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Mistakes, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         of_model(wishes)

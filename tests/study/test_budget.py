@@ -17,7 +17,7 @@ from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.queued import RunningTrial
 from search.study.trial_queue import TrialQueue
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 Opened = Callable[..., OpenedSearch]
 
@@ -165,6 +165,6 @@ def test_budgets_that_contradict_the_rest_are_refused(
     search: dict[str, Any],
     said: str,
 ) -> None:
-    with pytest.raises(Mistakes) as error:
+    with pytest.raises(InvalidInput) as error:
         read_plan(search_file(losses=["pnp"], search={"trials": 16, **search}), tmp_path)
     assert any(said in sentence for sentence in error.value.sentences), error.value.sentences

@@ -19,7 +19,7 @@ from search.study.budget import Tally
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import close_storage, is_on_network, open_storage
 from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 numbers = count(1)
 
@@ -223,6 +223,6 @@ def test_a_complete_trial_without_a_value_is_a_sentence(tmp_path: Path) -> None:
         database.execute("DELETE FROM trial_values")
     database.close()
     storage = open_storage(f"sqlite:///{path}")
-    with pytest.raises(Mistakes, match="Trial 0 of changed is complete and has no value"):
+    with pytest.raises(InvalidInput, match="Trial 0 of changed is complete and has no value"):
         storage.load("changed")
     close_storage(storage)

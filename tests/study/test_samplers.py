@@ -26,7 +26,7 @@ from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage
 from search.study.trial_queue import TrialQueue
 from spaces.space import steps
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.spec import derived_seed
 
 Make = Callable[..., OpenedSearch]
@@ -349,7 +349,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "expected"), REFUSED, ids=[expected[:50] for _, expected in REFUSED])
 def test_what_cannot_work_is_refused(search_file: Callable[..., Any], changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         make_plan(parse_config(search_file(**changes)), Path("/nonexistent-runs"))
     assert any(expected in sentence for sentence in caught.value.sentences), caught.value.sentences
 

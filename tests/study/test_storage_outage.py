@@ -13,7 +13,7 @@ from search.stages import Stage
 from search.study import trial_queue
 from search.study.queued import RunningTrial
 from search.study.trial_queue import MAX_STORAGE_FAILURES, PAUSES_S, TrialQueue
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 AWAY = {"failure": {"cause": "LOST", "reason": "/models/0000/attempt-1/last.pt failed (OSError: [Errno 28] No space)"}}
 

@@ -15,7 +15,7 @@ from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.driver.listeners import CheckpointCleanup
 from search.driver.pipeline import stage_by_stage
-from search.driver.sealed_test import note_opened_images, score_test, with_training_images
+from search.driver.sealed import note_opened_images, score_test, with_training_images
 from search.driver.untrained import validate_baselines, without_baselines
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search

@@ -9,7 +9,7 @@ from typing import Any
 from support.driving import record
 
 from search.engines.local import Local
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 
 
 class MadeUpWorker:

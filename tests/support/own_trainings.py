@@ -110,7 +110,7 @@ def trained(spec: TrialSpec) -> list[EpochRecord]:
     return training.records
 
 
-# Mistakes.
+# InvalidInput.
 
 
 class Incomplete(holdout.Trainable):

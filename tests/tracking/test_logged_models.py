@@ -32,8 +32,8 @@ from search.plan.search import OpenedSearch
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.described import DescribedModel, Registration
 from search.tracking.models import keep_versions
+from trainables.errors import Failure, InvalidInput
 from trainables.inference.embedder import load_model
-from trainables.mistakes import Failure, Mistakes
 
 LOSSES = ("proxy_anchor", "pnp")
 PROGRAM = """
@@ -262,7 +262,7 @@ def test_a_model_that_is_gone_is_named(search: OpenedSearch) -> None:
     away = folder.with_name("away")
     folder.rename(away)
     try:
-        with pytest.raises(Mistakes, match="that of pnp is missing"):
+        with pytest.raises(InvalidInput, match="that of pnp is missing"):
             register(recorded_outcome(search), make_projection(search.plan), "small")
     finally:
         away.rename(folder)
@@ -301,13 +301,13 @@ def test_a_model_is_loaded_from_its_address(
         f"runs:/{client.get_model_version('small', '1').run_id}/other": "There is no model runs:/",
         "models:/small": "A model in MLflow is models:/NAME@ALIAS",
     }.items():
-        with pytest.raises(Mistakes, match=sentence):
+        with pytest.raises(InvalidInput, match=sentence):
             downloaded_model(address)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(Mistakes, match=r"MLflow at http://127[.]0[.]0[.]1:9 does not give the model"):
+    with pytest.raises(InvalidInput, match=r"MLflow at http://127[.]0[.]0[.]1:9 does not give the model"):
         downloaded_model("models:/small/1")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    with pytest.raises(Mistakes, match="MLFLOW_TRACKING_URI does not say where that is"):
+    with pytest.raises(InvalidInput, match="MLFLOW_TRACKING_URI does not say where that is"):
         downloaded_model("models:/small/1")
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from trainables.arrays import array_names, read_arrays
+from trainables.errors import InvalidInput
 from trainables.files import DAMAGED, reading
-from trainables.mistakes import Mistakes
 
 MB = 2**20
 
@@ -95,7 +95,7 @@ def test_a_hostile_file_is_damaged(name: str, tmp_path: Path) -> None:
     path.write_bytes(HOSTILE[name]())
     tracemalloc.start()
     says = r"a\.npz is damaged, or another version wrote it \(.*\); restore it"
-    with pytest.raises(Mistakes, match=says), reading(path):
+    with pytest.raises(InvalidInput, match=says), reading(path):
         read_arrays(path, "a")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -26,7 +26,7 @@ LIGHT = (
     "trainables.losses",
     "trainables.metrics",
     "trainables.metrics.table",
-    "trainables.mistakes",
+    "trainables.errors",
     "trainables.models",
     "trainables.models.backbones",
     "trainables.models.config",

@@ -15,10 +15,10 @@ from support.small_model import SmallModel, small_model
 
 import holdout
 from trainables.data.store.contents import ARRAYS, read_contents
+from trainables.errors import InvalidInput
 from trainables.inference.embedder import Embedder
 from trainables.inference.index import DESCRIPTION, PATHS, VECTORS, ImageIndex
 from trainables.inference.model_files import WEIGHTS
-from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.models.embedding import EmbeddingModel
 from trainables.training.checkpoints import Checkpoints
@@ -98,7 +98,7 @@ def test_a_checkpoint_to_resume(form: Callable[[object], bytes], proof: Path, tm
 def test_initial_weights(form: Callable[[object], bytes], suffix: str, proof: Path, tmp_path: Path) -> None:
     weights = tmp_path / f"weights{suffix}"
     weights.write_bytes(form(Runs(proof)))
-    with pytest.raises(Mistakes, match=r"The weights in .* cannot be read|does not hold named tensors"):
+    with pytest.raises(InvalidInput, match=r"The weights in .* cannot be read|does not hold named tensors"):
         EmbeddingModel(ModelConfig(weights=str(weights)))
     assert not proof.exists()
 
@@ -114,7 +114,7 @@ def test_a_model(form: Callable[[object], bytes], file: str, proof: Path, made: 
         described = json.loads((folder / "model.json").read_text())
         described["weights_sha256"] = hashlib.sha256(content).hexdigest()
         (folder / "model.json").write_text(json.dumps(described))
-    with pytest.raises(Mistakes):
+    with pytest.raises(InvalidInput):
         holdout.load(folder / file if file.startswith("best") else folder, device="cpu")
     assert not proof.exists()
 
@@ -127,7 +127,7 @@ def test_an_index(
     images = sorted(made.images.rglob("*.png"))[:4]
     ImageIndex.of(model.embed(images), list(map(str, images)), model).save(tmp_path / "index")
     (tmp_path / "index" / file).write_bytes(form(Runs(proof)))
-    with pytest.raises(Mistakes, match=r"The index .* is damaged"):
+    with pytest.raises(InvalidInput, match=r"The index .* is damaged"):
         ImageIndex.load(tmp_path / "index", model)
     assert not proof.exists()
 
@@ -137,7 +137,7 @@ def test_a_store_of_images(form: Callable[[object], bytes], proof: Path, made: S
     store = tmp_path / "store"
     shutil.copytree(made.store.make(), store)
     (store / ARRAYS).write_bytes(form(Runs(proof)))
-    with pytest.raises(Mistakes, match="There is no readable image store"):
+    with pytest.raises(InvalidInput, match="There is no readable image store"):
         read_contents(store)
     assert not proof.exists()
 
@@ -154,9 +154,9 @@ def test_a_model_that_names_code(
         described = json.loads((folder / "model.json").read_text())
         described["model"][key] = "stranger:Net"
         (folder / "model.json").write_text(json.dumps(described))
-        with pytest.raises(Mistakes):
+        with pytest.raises(InvalidInput):
             holdout.load(folder, device="cpu")
         assert not proof.exists()
-    with pytest.raises(Mistakes, match="stranger has no Net"):
+    with pytest.raises(InvalidInput, match="stranger has no Net"):
         holdout.load(tmp_path / "backbone", device="cpu", trust_code=True)
     assert proof.exists()

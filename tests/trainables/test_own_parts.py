@@ -14,8 +14,8 @@ from spaces.search_space import search_space
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import batch_problems
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput
 from trainables.losses import LossPart
-from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone
 from trainables.spec import TrialSpec
@@ -103,14 +103,16 @@ def test_a_user_defined_loss_has_its_space() -> None:
     assert found.default == {"margin": 0.4, "scale": 80.0}
     assert found.clipped == ()
     named = LossPart(name="circle", path=CIRCLE)
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         search_space(named, training, {"margin": -1, "marginal": 2}, {})
     assert [sentence.split(":")[0] for sentence in sorted(caught.value.sentences)] == [
         "space.circle.margin",
         "space.circle.marginal",
     ]
     assert search_space(named, training, {"margin": -1}, {}, checked=False).default["margin"] == -1
-    with pytest.raises(Mistakes, match=r"must declare its search space .* it has none. Write for example `space = "):
+    with pytest.raises(
+        InvalidInput, match=r"must declare its search space .* it has none. Write for example `space = "
+    ):
         search_space(f"{OWN}:WithoutSpace", training, {}, {})
     assert (
         "training.proxy_lr"
@@ -122,7 +124,7 @@ def test_a_user_defined_sampler_checks_batches_before_training() -> None:
     assert batch_problems(f"{OWN}:Shuffled", [3, 4], 7, 5) == []
     (sentence,) = batch_problems(f"{OWN}:Shuffled", [3, 4], 8, 5)
     assert sentence == "A batch of 8 cannot be filled: give from 2 to 7."
-    with pytest.raises(Mistakes, match="The batch sampler"):
+    with pytest.raises(InvalidInput, match="The batch sampler"):
         batch_problems(f"{OWN}:Tiny", [3, 4], 8, 5)
 
 
@@ -130,12 +132,12 @@ def test_a_user_defined_network_declares_its_input() -> None:
     row = backbone(TINY)
     assert (row.features, row.mean, row.bgr, row.imagenet) == (48, (0.5, 0.5, 0.5), False, None)
     assert backbone(f"{OWN}:Tiny").scale == (1.0, 1.0, 1.0)  # the input is not scaled
-    with pytest.raises(Mistakes, match=r"with an attribute features, .* features is None"):
+    with pytest.raises(InvalidInput, match=r"with an attribute features, .* features is None"):
         backbone(f"{OWN}:spread")
-    with pytest.raises(Mistakes, match="has no ImageNet weights"):
+    with pytest.raises(InvalidInput, match="has no ImageNet weights"):
         EmbeddingModel(ModelConfig(backbone=TINY, weights="imagenet"))
 
 
 def test_rings_refuse_what_cannot_be_drawn() -> None:
-    with pytest.raises(Mistakes, match="at least 16"):
+    with pytest.raises(InvalidInput, match="at least 16"):
         Rings(size=8)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support import own_parts
 
+from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
-from trainables.mistakes import Mistakes
 from trainables.parts import load_part, plain_name
 from trainables.rules import OneOf
 
@@ -45,7 +45,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_wrong_import_path_is_one_sentence(path: str, words: str) -> None:
-    with pytest.raises(Mistakes, match=words) as caught:
+    with pytest.raises(InvalidInput, match=words) as caught:
         LOSSES[path] if ":" in path else load_part(path, kind="loss")
     (sentence,) = caught.value.sentences
     assert sentence.startswith(f"The loss {path!r} ")

@@ -23,8 +23,8 @@ from support.stores import ftp_store, silent_server
 from trainables import storage
 from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput
 from trainables.files import as_path, given_path, write_whole
-from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 from trainables.storage import DiskFull, StorageFailure, storage_errors
 from trainables.training.checkpoints import Checkpoints
@@ -135,7 +135,7 @@ def test_unreachable_images_are_not_missing_images(spec: TrialSpec, tmp_path: Pa
     found = failure(replace(spec, images=images))
     assert found["cause"] == cause, found
     assert os.strerror(number) in found["reason"]
-    with pytest.raises(Mistakes, match=os.strerror(number)):
+    with pytest.raises(InvalidInput, match=os.strerror(number)):
         images.make()  # the driver's error at the start
 
 
@@ -175,7 +175,7 @@ def test_a_store_that_never_answers_is_given_up(
         found = failure(replace(spec, directory=address))
         assert found["cause"] == "LOST"
         assert found["reason"] == "ftp://127.0.0.1/trial failed (TimeoutError: no answer within 0.5 s)"
-        with pytest.raises(Mistakes, match="cannot be accessed"):
+        with pytest.raises(InvalidInput, match="cannot be accessed"):
             given_path(address)
 
 

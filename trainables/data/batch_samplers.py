@@ -118,7 +118,7 @@ def fitting_batch(sampler: str, class_sizes: Sequence[int], batch_size: int, ima
     """Return the largest batch of at most ``batch_size`` that ``sampler`` can fill; None if it can fill none.
 
     Raises:
-        Mistakes: as for :func:`batch_problems`.
+        InvalidInput: as for :func:`batch_problems`.
     """
     sizes = range(batch_size, 0, -1)
     return next((size for size in sizes if not batch_problems(sampler, class_sizes, size, images_per_class)), None)
@@ -128,7 +128,7 @@ def batch_problems(sampler: str, class_sizes: Sequence[int], batch_size: int, im
     """Return sentences on why ``sampler`` cannot fill these batches. Imports user-defined samplers only.
 
     Raises:
-        Mistakes: the import path does not lead to a batch sampler.
+        InvalidInput: the import path does not lead to a batch sampler.
     """
     row = BATCH_SAMPLERS.rows.get(sampler)
     rule = row.problems if row else BATCH_SAMPLERS[sampler].problems

@@ -13,8 +13,8 @@ class Dataset(ABC):
     """Named classes of images, or of vectors of features, that are read one at a time.
 
     A data set is a frozen keyword-only dataclass. Its fields are its options in the search file; the metadata entry
-    ``about`` of a field describes the option. ``__post_init__`` validates the options and raises ``Mistakes`` with all
-    problems at once. ``summary`` describes the data set in a line, ``publisher`` is the source of its files, and
+    ``about`` of a field describes the option. ``__post_init__`` validates the options and raises ``InvalidInput`` with
+    all problems at once. ``summary`` describes the data set in a line, ``publisher`` is the source of its files, and
     ``layout`` shows the files expected below ``root``.
     """
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.arrays import FREE, RATIO, array_names, read_arrays
+from trainables.errors import InvalidInput, counted, listed, raise_if_any, suggestion
 from trainables.files import DAMAGED, regular
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any, suggestion
 
 EMBEDDINGS, LABELS, IDS, PATHS, GROUPS = "embeddings", "labels", "ids", "paths", "groups"
 NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS)
@@ -63,21 +63,21 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
         key: where the user named it, such as ``dataset.file``, to begin the errors with.
 
     Raises:
-        Mistakes: it cannot be read, or is no file of embeddings; all that is wrong with its content.
+        InvalidInput: it cannot be read, or is no file of embeddings; all that is wrong with its content.
     """
     said = f"{key} is {str(path)!r}" if key else str(path)
     if path.suffix not in _READERS:
         hint = suggestion(path.suffix, _READERS)
-        raise Mistakes(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
+        raise InvalidInput(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
     try:
         regular(path)
         arrays = _READERS[path.suffix](path)
     except FileNotFoundError:
-        raise Mistakes(f"{said}, which does not exist; give a file of embeddings.") from None
+        raise InvalidInput(f"{said}, which does not exist; give a file of embeddings.") from None
     except OSError as error:
-        raise Mistakes(f"{said}, which cannot be read ({error.strerror or error}).") from error
+        raise InvalidInput(f"{said}, which cannot be read ({error.strerror or error}).") from error
     except DAMAGED as error:
-        raise Mistakes(f"{said}, which is not a readable {path.suffix} file ({error}); write it again.") from error
+        raise InvalidInput(f"{said}, which is not a readable {path.suffix} file ({error}); write it again.") from error
     raise_if_any([f"{said}: {sentence}" for sentence in _mistakes(arrays)])
     return FeatureArrays(
         embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32),

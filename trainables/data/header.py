@@ -17,7 +17,7 @@ from PIL import BmpImagePlugin, Image, PpmImagePlugin, TiffImagePlugin
 
 from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, identified, open_file, unreadable
-from trainables.mistakes import listed
+from trainables.errors import listed
 
 PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 JPEG_START_OF_SCAN, JPEG_END = 0xDA, b"\xff\xd9"
@@ -121,7 +121,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class HeaderCheck:
     """Result of checking ``looked`` of ``total`` images within ``seconds``."""
 
     looked: int
@@ -143,7 +143,7 @@ class Look:
         return f"{len(self.damaged):,} {which} {'looks' if len(self.damaged) == 1 else 'look'} damaged: {shown}."
 
 
-def look_at(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> Look:
+def inspect_headers(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> HeaderCheck:
     """Check the images ``keys`` without decoding them, for at most ``seconds`` even if the file system hangs."""
     end = time.monotonic() + seconds
     found: dict[int, Unreadable | None] = {}
@@ -167,7 +167,7 @@ def look_at(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> Look:
     with lock:
         seen = sorted(found.items())
     damaged = tuple(image for _, image in seen if image is not None)
-    return Look(looked=len(seen), total=len(keys), seconds=seconds, damaged=damaged)
+    return HeaderCheck(looked=len(seen), total=len(keys), seconds=seconds, damaged=damaged)
 
 
 def _look(dataset: Dataset, key: str) -> Unreadable | None:

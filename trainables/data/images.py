@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from trainables.mistakes import listed
+from trainables.errors import listed
 
 # torchvision's list; importing torchvision takes seconds.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})

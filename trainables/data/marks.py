@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trainables.mistakes import listed, raise_if_any
+from trainables.errors import listed, raise_if_any
 
 if TYPE_CHECKING:
     from trainables.data.dataset import Dataset
@@ -40,7 +40,7 @@ def check_galleries(dataset: "Dataset", split: "ClassSplit", classes: Mapping[st
     """Check that every official query has an image of its class in its gallery, and each scored part such queries.
 
     Raises:
-        Mistakes: it has not.
+        InvalidInput: it has not.
     """
     parts, cameras = dataset.parts(), dataset.cameras()
     if not parts and not cameras:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from trainables.data.batch_samplers import balanced_problems, random_problems, too_small_problems, up_to_problems
-from trainables.mistakes import raise_if_any
+from trainables.errors import raise_if_any
 
 
 class BatchSampler(ABC):

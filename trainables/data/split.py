@@ -27,7 +27,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any
 
 from trainables.data.marks import joined_classes
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any
+from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,7 +128,7 @@ class ClassSplit:
         """Return the split written by :meth:`to_json`.
 
         Raises:
-            Mistakes: keys are missing, or the digest does not match because the file was edited.
+            InvalidInput: keys are missing, or the digest does not match because the file was edited.
         """
         try:
             split = cls(
@@ -148,9 +148,9 @@ class ClassSplit:
             )
             expected = content["digest"]
         except KeyError as missing:
-            raise Mistakes(f"The split has no {missing} and cannot be read. Restore the file.") from None
+            raise InvalidInput(f"The split has no {missing} and cannot be read. Restore the file.") from None
         if split.digest != expected:
-            raise Mistakes(
+            raise InvalidInput(
                 f"The split was edited: its digest is {split.digest}, and the file says {expected}. Restore the file."
             )
         return split
@@ -220,22 +220,22 @@ def make_split(
     The halves for the confirmation are dealt like two folds; there are none if one would have fewer than two classes.
 
     Raises:
-        Mistakes: a ratio outside (0, 1), fewer than two classes in a part, classes that are all joined, or joined
+        InvalidInput: a ratio outside (0, 1), fewer than two classes in a part, classes that are all joined, or joined
             classes in different ``published`` halves.
     """
     assert len(set(class_names)) == len(class_names), "class names that repeat"
     if not 0 < ratio < 1:
-        raise Mistakes(f"split.ratio must be between 0 and 1, such as 0.9; it is {ratio}.")
+        raise InvalidInput(f"split.ratio must be between 0 and 1, such as 0.9; it is {ratio}.")
     together = {name: names for names in joined for name in names}
     units = list(dict.fromkeys(together.get(name, (name,)) for name in class_names))
     if joined and len(units) == 1:
-        raise Mistakes(
+        raise InvalidInput(
             f"All {len(class_names)} classes are joined by the groups that they share ({listed(units[0], shown=3)}), "
             "and a group never crosses the split; give the images of fewer classes the same group."
         )
     half, test = _halves(class_names, published, units)
     if folds and folds > len(half) >= 2 * FEWEST_CLASSES:  # before dealing, since the number may be huge
-        raise Mistakes(_too_many_folds(folds, len(half)))
+        raise InvalidInput(_too_many_folds(folds, len(half)))
     digest_of = {name: hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in half}
     hashed = sorted(
         (unit for unit in units if unit[0] in digest_of), key=lambda unit: min(digest_of[name] for name in unit)
@@ -304,13 +304,13 @@ def _halves(
     train, test = map(tuple, published)
     known = set(class_names)
     if missing := [name for name in (*train, *test) if name not in known]:
-        raise Mistakes(
+        raise InvalidInput(
             f"{len(missing)} of the {len(train) + len(test)} classes of the published split are not in the "
             f"data: {listed(missing)}. The data set is incomplete: unpack it again."
         )
     assert not set(train) & set(test), "published halves that share classes"
     if crossing := [unit for unit in units if len({name in test for name in unit}) > 1]:
-        raise Mistakes(
+        raise InvalidInput(
             f"{counted(len(crossing), 'set')} of classes with a common group in both the training and the test half, "
             f"such as {listed(crossing[0], shown=5)}; a group never crosses the split: correct the groups or the parts."
         )
@@ -342,21 +342,21 @@ def _refuse_too_few(split: ClassSplit) -> None:
     train, validation = (min(map(len, parts)) for parts in zip(*split.divisions, strict=True))
     few = min(train, validation) < FEWEST_CLASSES
     if len(split.test) < FEWEST_CLASSES or (few and (not split.folds or half < 2 * FEWEST_CLASSES)):
-        raise Mistakes(
+        raise InvalidInput(
             f"The data set has {counted(half + len(split.test), 'class', 'classes')}: {half} in the training half and "
             f"{len(split.test)} in the test half. At split.ratio {split.ratio}, {validation} of the training half "
             f"validate and {train} are left to train. Each part needs at least {FEWEST_CLASSES}: give more "
             f"classes or another split.ratio{', or fewer classes with common groups' if split.joined else ''}."
         )
     if few and split.joined:
-        raise Mistakes(
+        raise InvalidInput(
             f"split.folds is {len(split.folds)}, and classes that share a group stay together, which leaves a fold "
             f"with fewer than {FEWEST_CLASSES} classes; give fewer folds."
         )
     if few:
-        raise Mistakes(_too_many_folds(len(split.folds), half))
+        raise InvalidInput(_too_many_folds(len(split.folds), half))
     if len(merged_sizes([1] * train, split.merge)) < FEWEST_CLASSES:
-        raise Mistakes(
+        raise InvalidInput(
             f"split.merge is {split.merge} and {train} classes train at once, which merges them into one; give less "
             f"than {train}."
         )
@@ -368,7 +368,7 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> Non
     A class with one image may be scored; its query has nothing to find and counts as a miss.
 
     Raises:
-        Mistakes: classes are empty, or all classes of a part have fewer than two images.
+        InvalidInput: classes are empty, or all classes of a part have fewer than two images.
     """
     sentences = []
     validating = [("validation", names) for _, names in split.divisions]

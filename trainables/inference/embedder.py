@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
+from trainables.errors import InvalidInput
 from trainables.inference.features import given_features, names_of_features
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
 from trainables.inference.index import ImageIndex
@@ -25,7 +26,6 @@ from trainables.inference.model_files import (
     read_model,
     tensors_bytes,
 )
-from trainables.mistakes import Mistakes
 from trainables.models.backbones import LIBRARIES
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.parts import is_own
@@ -95,11 +95,12 @@ class Embedder:
             float32 [N, D] in the order of the images.
 
         Raises:
-            Mistakes: images cannot be read (all of them are listed), none is given, or ``batch_size`` is less than 1.
+            InvalidInput: images cannot be read (all of them are listed), none is given, or ``batch_size`` is less than
+                1.
         """
         found = self.embed_readable(images, batch_size=batch_size, on_progress=on_progress, all_or_none=True)
         if found.unreadable:
-            raise Mistakes(cannot_be_read(found.unreadable, len(found.positions_N) + len(found.unreadable)))
+            raise InvalidInput(cannot_be_read(found.unreadable, len(found.positions_N) + len(found.unreadable)))
         return found.embeddings_ND
 
     def embed_readable(
@@ -115,11 +116,11 @@ class Embedder:
         With ``all_or_none``, nothing more is embedded after the first unreadable image; the rest is only checked.
 
         Raises:
-            Mistakes: no image is given, or ``batch_size`` is less than 1.
+            InvalidInput: no image is given, or ``batch_size`` is less than 1.
         """
         size = self.spec.batch_size if batch_size is None else batch_size
         if size < 1:
-            raise Mistakes(f"batch_size is {size}; give 1 or more.")
+            raise InvalidInput(f"batch_size is {size}; give 1 or more.")
         if self.network.on_vectors:
             features_NF = given_features(images, self.spec.model)
             embeddings_ND = self.embed_decoded(FeaturesInMemory(features_NF), batch_size=size)
@@ -140,7 +141,7 @@ class Embedder:
             if on_progress:
                 on_progress(done)
         if not done:
-            raise Mistakes("There is no image to embed: give at least one.")
+            raise InvalidInput("There is no image to embed: give at least one.")
         return Embedded(
             embeddings_ND=np.concatenate(chunks) if chunks else np.empty((0, self.spec.model.dimensions), np.float32),
             positions_N=np.array(positions, dtype=np.int64),
@@ -162,7 +163,7 @@ class Embedder:
             on_progress: as for :meth:`embed`.
 
         Raises:
-            Mistakes: images cannot be read (all of them are listed), or none is given.
+            InvalidInput: images cannot be read (all of them are listed), or none is given.
         """
         if self.network.on_vectors:
             embeddings_ND = self.embed(images, batch_size=batch_size, on_progress=on_progress)
@@ -202,7 +203,7 @@ def load_model(address: str, *, device: str | torch.device | None = None, trust_
         trust_code: import and run the code of a user-defined network that the model names.
 
     Raises:
-        Mistakes: there is no model, it has another format or is damaged, it is of a user-defined training, it names
+        InvalidInput: there is no model, it has another format or is damaged, it is of a user-defined training, it names
             code that is not trusted, or the device is not available.
     """
     return embedder_of(read_model(address), device=device, trust_code=trust_code)
@@ -213,7 +214,7 @@ def embedder_of(files: ModelFiles, *, device: str | torch.device | None = None, 
     where = available_device(device)
     spec = EmbedderSpec.from_json(files.description, files.address)
     if FROZEN in spec.origin and files.is_checkpoint:
-        raise Mistakes(
+        raise InvalidInput(
             f"{files.address} holds only the layers behind a frozen backbone; `holdout export` writes the whole "
             "network."
         )
@@ -225,7 +226,7 @@ def embedder_of(files: ModelFiles, *, device: str | torch.device | None = None, 
         network.load_state_dict(files.tensors)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise Mistakes(f"The weights of {files.address} are not those of its network: {reason}") from error
+        raise InvalidInput(f"The weights of {files.address} are not those of its network: {reason}") from error
     return Embedder(network, spec, files.card, where, address=files.known_as)
 
 
@@ -233,7 +234,7 @@ def available_device(asked: str | torch.device | None) -> torch.device:
     """Return the device that was asked for; by default a GPU if there is one.
 
     Raises:
-        Mistakes: it is not available.
+        InvalidInput: it is not available.
     """
     if asked is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -241,6 +242,6 @@ def available_device(asked: str | torch.device | None) -> torch.device:
         return torch.empty(0, device=torch.device(asked)).device
     except (AssertionError, NotImplementedError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
-        raise Mistakes(
+        raise InvalidInput(
             f"device is {str(asked)!r}, which is not available here ({reason}); give cpu, or leave it out."
         ) from error

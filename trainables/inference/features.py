@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.feature_file import SUFFIXES, read_features
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models.backbones import backbone
 from trainables.models.config import ModelConfig
 
@@ -25,7 +25,7 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
         model: the network, which says how many features an item has.
 
     Raises:
-        Mistakes: they are something else, of another size, or not finite; or the file cannot be read.
+        InvalidInput: they are something else, of another size, or not finite; or the file cannot be read.
     """
     expected = backbone(model.backbone).features
     if isinstance(items, str | os.PathLike):
@@ -33,12 +33,12 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
     else:
         features_NF = torch.atleast_2d(_as_tensor(items))
     if features_NF.ndim != 2 or features_NF.shape[1] != expected or not len(features_NF):
-        raise Mistakes(
+        raise InvalidInput(
             f"The model takes {expected} features of each item, and they are of "
             f"{' × '.join(map(str, features_NF.shape))}; give items × {expected}."
         )
     if not features_NF.isfinite().all():
-        raise Mistakes("The features have numbers that are not finite; correct or remove them.")
+        raise InvalidInput("The features have numbers that are not finite; correct or remove them.")
     return features_NF
 
 
@@ -46,7 +46,7 @@ def _as_tensor(items: object) -> Tensor:
     try:
         found = items if isinstance(items, Tensor) else torch.from_numpy(np.asarray(items, dtype=np.float32))
     except (TypeError, ValueError, RuntimeError):
-        raise Mistakes(
+        raise InvalidInput(
             f"The model takes features and not images: give an array of items × features, or a file of embeddings "
             f"({', '.join(SUFFIXES)}); it is a {type(items).__name__}."
         ) from None

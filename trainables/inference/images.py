@@ -18,7 +18,7 @@ from PIL import Image
 
 from trainables.data.images import Unreadable, as_it_looks, fitted, fitted_image, open_file, opened_image, unreadable
 from trainables.data.sets.folders import images_below
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
 
@@ -27,7 +27,7 @@ def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """Return the files among ``paths``, and the images below the folders, sorted by name and without hidden ones.
 
     Raises:
-        Mistakes: a path does not exist, or a folder holds no image.
+        InvalidInput: a path does not exist, or a folder holds no image.
     """
     found: list[Path] = []
     sentences = []
@@ -40,7 +40,7 @@ def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
             sentences.append(f"The folder {str(path)!r} holds no image.")
         found += below
     if sentences:
-        raise Mistakes(sentences)
+        raise InvalidInput(sentences)
     return found
 
 
@@ -53,7 +53,9 @@ def each_image(images: ImageLike | Iterable[ImageLike]) -> Iterable[ImageLike]:
     if isinstance(images, np.ndarray | torch.Tensor):
         return images if images.ndim == 4 else [images]
     if not isinstance(images, Iterable):
-        raise Mistakes(f"images is {images!r}, which is not an image and not iterable; give paths, arrays or tensors.")
+        raise InvalidInput(
+            f"images is {images!r}, which is not an image and not iterable; give paths, arrays or tensors."
+        )
     return images
 
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainables.errors import InvalidInput, counted
 from trainables.files import DAMAGED, given_path, regular, write_json, write_whole
-from trainables.mistakes import Mistakes, counted
 from trainables.storage import AnyPath
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ class ImageIndex:
         """Build an index of embeddings of length 1 that ``model`` computed for the images at ``paths``.
 
         Raises:
-            Mistakes: there is no embedding, or their number is not that of the paths.
+            InvalidInput: there is no embedding, or their number is not that of the paths.
         """
         if embeddings_ND.ndim != 2 or not len(embeddings_ND) or len(embeddings_ND) != len(paths):
-            raise Mistakes(
+            raise InvalidInput(
                 f"An index needs one embedding per path, and at least one; there are {len(paths)} paths, and "
                 f"embeddings of {_shape(embeddings_ND)}."
             )
@@ -117,7 +117,7 @@ class ImageIndex:
             k: number of neighbours, at most the number of images in the index.
 
         Raises:
-            Mistakes: images cannot be read, or ``k`` is out of range.
+            InvalidInput: images cannot be read, or ``k`` is out of range.
         """
         refuse_neighbours(k, self.description)
         return self.search(self.model.embed(images), k)
@@ -126,11 +126,11 @@ class ImageIndex:
         """Find neighbours as :meth:`query` does, given embeddings of length 1.
 
         Raises:
-            Mistakes: the embeddings' dimensions are not the index's, or ``k`` is out of range.
+            InvalidInput: the embeddings' dimensions are not the index's, or ``k`` is out of range.
         """
         refuse_neighbours(k, self.description)
         if embeddings_QD.ndim != 2 or embeddings_QD.shape[1] != self.description.dimensions:
-            raise Mistakes(
+            raise InvalidInput(
                 f"The index holds embeddings of {self.description.dimensions} dimensions, and the queries are of "
                 f"{_shape(embeddings_QD)}; give them as queries × {self.description.dimensions}."
             )
@@ -148,7 +148,7 @@ class ImageIndex:
         last, is the description, with the digests of both.
 
         Raises:
-            Mistakes: the folder holds other files, or cannot be written.
+            InvalidInput: the folder holds other files, or cannot be written.
         """
         path = given_path(os.fspath(folder))
         refuse_other_folder(path)
@@ -161,21 +161,21 @@ class ImageIndex:
             write_whole(path / PATHS, lambda file: file.write(paths))
             write_json(path / DESCRIPTION, replace(self.description, sha256=digests).to_json())
         except OSError as error:
-            raise Mistakes(f"{path} cannot be written ({error.strerror or error}); name another folder.") from error
+            raise InvalidInput(f"{path} cannot be written ({error.strerror or error}); name another folder.") from error
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], model: Embeds) -> "ImageIndex":
         """Load the index in a folder; ``model`` has to be the one that embedded its images.
 
         Raises:
-            Mistakes: there is no index, it is damaged or has another format, or another model made it.
+            InvalidInput: there is no index, it is damaged or has another format, or another model made it.
         """
         path = given_path(os.fspath(folder))
         described = read_description(path)
         if model.weights_sha256 != described.weights_sha256:  # embeddings of two models are not comparable
             made_by = f"the model {described.model}" if described.model else "another model"
             given = model.address or "the model given"
-            raise Mistakes(
+            raise InvalidInput(
                 f"The index {path} was made by {made_by}, whose weights are {described.weights_sha256[:12]}…, and "
                 f"those of {given} are {model.weights_sha256[:12]}…; give the model that made it, or make the index "
                 "again."
@@ -199,7 +199,7 @@ def read_description(folder: AnyPath) -> IndexDescription:
     """Read ``index.json`` in ``folder``.
 
     Raises:
-        Mistakes: the folder holds no index, or one that has another format or is damaged.
+        InvalidInput: the folder holds no index, or one that has another format or is damaged.
     """
     path = folder / DESCRIPTION
     try:
@@ -215,13 +215,13 @@ def read_description(folder: AnyPath) -> IndexDescription:
                 sha256={name: str(content["sha256"][name]) for name in (VECTORS, PATHS)},
             )
     except OSError as error:
-        raise Mistakes(
+        raise InvalidInput(
             f"{folder} is not an index: {DESCRIPTION} cannot be read there ({error.strerror or error}). Give a folder "
             "that `holdout index` wrote."
         ) from error
     except DAMAGED as error:
         raise _damaged(folder, error) from error
-    raise Mistakes(
+    raise InvalidInput(
         f"{path} describes an index in the format {content.get('format')!r}, and this version reads {FORMAT}; make the "
         "index again with this version, or query it with the one that made it."
     )
@@ -279,15 +279,15 @@ def refuse_other_folder(folder: AnyPath) -> None:
     """Raise unless ``folder`` may be written: it does not exist, is empty, or holds an index.
 
     Raises:
-        Mistakes: ``folder`` is a file, or holds other files.
+        InvalidInput: ``folder`` is a file, or holds other files.
     """
     if folder.is_file():
-        raise Mistakes(f"{folder} is a file, and an index is a folder; name another one.")
+        raise InvalidInput(f"{folder} is a file, and an index is a folder; name another one.")
     ours = {VECTORS, PATHS, DESCRIPTION}
     drafts = tuple(f".{name}." for name in ours)
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     if others := sorted(name for name in names if name not in ours and not name.startswith(drafts)):
-        raise Mistakes(
+        raise InvalidInput(
             f"{folder} holds files that are not an index's ({others[0]}); name a folder that does not exist, is empty, "
             "or holds an index, which is overwritten."
         )
@@ -297,17 +297,17 @@ def refuse_neighbours(k: int, description: IndexDescription) -> None:
     """Raise if ``k`` is less than 1 or exceeds the size of the index.
 
     Raises:
-        Mistakes: it does.
+        InvalidInput: it does.
     """
     most = description.images
     if not 1 <= k <= most:
         fix = f"1 to {most}" if most > 1 else "1"
-        raise Mistakes(f"k is {k}, and the index holds {counted(most, 'image')}; give {fix}.")
+        raise InvalidInput(f"k is {k}, and the index holds {counted(most, 'image')}; give {fix}.")
 
 
-def _damaged(folder: AnyPath, error: Exception) -> Mistakes:
+def _damaged(folder: AnyPath, error: Exception) -> InvalidInput:
     reason = error if type(error) is ValueError else f"{type(error).__name__}: {error}"
-    return Mistakes(f"The index {folder} is damaged ({reason}); make it again.")
+    return InvalidInput(f"The index {folder} is damaged ({reason}); make it again.")
 
 
 def _shape(array: "NDArray[Any]") -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.data.augment import Frame
+from trainables.errors import InvalidInput
 from trainables.files import DAMAGED, given_path, regular, write_json, write_text, write_whole
-from trainables.mistakes import Mistakes
 from trainables.models.config import ModelConfig
 from trainables.storage import AnyPath
 
@@ -80,7 +80,7 @@ def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
 
     Raises:
         OSError: the file cannot be read.
-        Mistakes: it is not a valid safetensors file.
+        InvalidInput: it is not a valid safetensors file.
     """
     return parsed_tensors(path.read_bytes(), path)
 
@@ -119,7 +119,7 @@ def _readable(path: AnyPath) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, *DAMAGED) as error:
-        raise Mistakes(f"{path} is not a valid safetensors file ({error}); restore the file.") from error
+        raise InvalidInput(f"{path} is not a valid safetensors file ({error}); restore the file.") from error
 
 
 def description_of(content: bytes) -> Any:
@@ -162,15 +162,15 @@ class EmbedderSpec:
         """Validate the ``content`` of ``path``.
 
         Raises:
-            Mistakes: it has another format, or is damaged.
+            InvalidInput: it has another format, or is damaged.
         """
         if is_of_trainable(content):
-            raise Mistakes(
+            raise InvalidInput(
                 f"{path} is a model of {content['trainable']}, a user-defined training; load it by holdout.load."
             )
         found = content.get("format") if isinstance(content, Mapping) else None
         if found != FORMAT:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{path} describes a model in the format {found!r}, and this version reads {FORMAT}; export the model "
                 "again with this version, or load it with the one that wrote it."
             )
@@ -194,7 +194,9 @@ class EmbedderSpec:
                 origin=content["origin"],
             )
         except DAMAGED as error:
-            raise Mistakes(f"{path} is damaged ({type(error).__name__}: {error}); export the model again.") from error
+            raise InvalidInput(
+                f"{path} is damaged ({type(error).__name__}: {error}); export the model again."
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +222,7 @@ def model_spec(content: Any, path: object) -> "EmbedderSpec | TrainableSpec":
     try:
         return TrainableSpec(**{name: content[name] for name in ("trainable", "params", "origin")})
     except KeyError as error:
-        raise Mistakes(f"{path} is damaged (it has no {error}); export the model again.") from error
+        raise InvalidInput(f"{path} is damaged (it has no {error}); export the model again.") from error
 
 
 def is_of_trainable(content: Any) -> bool:
@@ -242,7 +244,7 @@ def write_files(content: bytes, folder: AnyPath) -> None:
     for name, array in load(content).items():
         *above, last = parts = name.removeprefix(FILE).split("/")
         if not {"", ".", ".."}.isdisjoint(parts):
-            raise Mistakes(f"The model has a file {name!r}, whose name leads out of its folder; restore the model.")
+            raise InvalidInput(f"The model has a file {name!r}, whose name leads out of its folder; restore the model.")
         place = folder.joinpath(*above)
         place.mkdir(parents=True, exist_ok=True)
         (place / last).write_bytes(array.tobytes())
@@ -297,7 +299,7 @@ def read_model(address: str) -> ModelFiles:
     """Read the model at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
 
     Raises:
-        Mistakes: there is no model, or it is damaged.
+        InvalidInput: there is no model, or it is damaged.
     """
     path = given_path(address)
     is_checkpoint = path.suffix == ".safetensors"
@@ -315,13 +317,13 @@ def _folder(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
         tensors, _ = parsed_tensors(weights, path / WEIGHTS)
         card = (path / CARD).read_text() if (path / CARD).is_file() else ""
     except OSError as error:
-        raise Mistakes(_no_model(path, error)) from error
-    except Mistakes:
+        raise InvalidInput(_no_model(path, error)) from error
+    except InvalidInput:
         raise
     except DAMAGED as error:
-        raise Mistakes(f"{path / DESCRIPTION} is damaged ({error}); export the model again.") from error
+        raise InvalidInput(f"{path / DESCRIPTION} is damaged ({error}); export the model again.") from error
     if isinstance(content, dict) and content.get("weights_sha256", digest) != digest:
-        raise Mistakes(
+        raise InvalidInput(
             f"{path / WEIGHTS} is not the file that {DESCRIPTION} next to it describes (its SHA-256 is "
             f"{digest[:12]}…); export the model again."
         )
@@ -346,15 +348,15 @@ def _checkpoint(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
     try:
         tensors, content = read_network(path)
     except OSError as error:
-        raise Mistakes(f"There is no model {path} ({error.strerror or error}).") from error
+        raise InvalidInput(f"There is no model {path} ({error.strerror or error}).") from error
     if content is None:
-        raise Mistakes(f"{path} does not describe its network; give a model's folder, or a checkpoint of a search.")
+        raise InvalidInput(f"{path} does not describe its network; give a model's folder, or a checkpoint of a search.")
     return tensors, content, ""
 
 
-def not_trusted(address: str, kind: str, named: str) -> Mistakes:
+def not_trusted(address: str, kind: str, named: str) -> InvalidInput:
     """Return the error of a model whose user-defined network or training was not trusted."""
-    return Mistakes(
+    return InvalidInput(
         f"The model {address} has a user-defined {kind}, {named}, whose code would be imported and run; if you trust "
         "it, give trust_code=True, or --trust-code."
     )

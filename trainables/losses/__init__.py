@@ -183,7 +183,7 @@ def loss_row(loss: str) -> LossRow:
     """Return the row of a loss, given by name or import path; a user-defined class holds it in attributes.
 
     Raises:
-        Mistakes: the import path leads to no loss.
+        InvalidInput: the import path leads to no loss.
     """
     if loss in LOSSES:
         return LOSSES.rows[loss]
@@ -215,7 +215,7 @@ def loss_part(loss: str, name: str | None = None) -> LossPart:
     A user-defined loss is labelled ``name``; without one it is imported, and labelled by its ``name`` or class name.
 
     Raises:
-        Mistakes: the import path leads to no loss.
+        InvalidInput: the import path leads to no loss.
     """
     if is_own(loss):
         return LossPart(name=name or LOSSES.plain_name(loss), path=loss)

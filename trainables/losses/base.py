@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from trainables.errors import InvalidInput
 from trainables.losses import LOSSES
-from trainables.mistakes import Mistakes
 from trainables.rules import Bounds
 from trainables.unit import unit
 
@@ -100,10 +100,10 @@ class ProxyLoss(Loss):
         """Return one group: the proxies, at ``proxy_lr``.
 
         Raises:
-            Mistakes: ``proxy_lr`` is None.
+            InvalidInput: ``proxy_lr`` is None.
         """
         if proxy_lr is None:
-            raise Mistakes(
+            raise InvalidInput(
                 f"training.proxy_lr is null, and {type(self).__name__} names no learning rate for its proxies: "
                 "set training.proxy_lr, or give the class an attribute proxy_lr."
             )

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from trainables.errors import InvalidInput
 from trainables.losses import LIBRARY
 from trainables.losses.base import Loss
-from trainables.mistakes import Mistakes
 from trainables.parts import load_part
 
 GIVEN = {"num_classes": "num_classes", "embedding_size": "embedding_dim"}
@@ -57,7 +57,7 @@ def library_loss(path: str) -> type[LibraryLoss]:
     """Return the adapter of the library's loss at ``path``.
 
     Raises:
-        Mistakes: the library is not installed, has no such loss, or the loss needs more than embeddings and labels.
+        InvalidInput: the library is not installed, has no such loss, or the loss needs more than embeddings and labels.
     """
     _check_installed(path, "loss")
     loss = load_part(path, kind="loss", base=load_part(f"{LIBRARY}.losses:BaseMetricLossFunction"))
@@ -66,7 +66,7 @@ def library_loss(path: str) -> type[LibraryLoss]:
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values()):
         required += [name for name, entry in inspect.signature(loss.__base__).parameters.items() if _is_required(entry)]
     if missing := [name for name in required if name not in GIVEN]:
-        raise Mistakes(
+        raise InvalidInput(
             f"The loss {path!r} needs {', '.join(missing)}, which a search does not give; write a class that derives "
             "from holdout.parts.Loss around it, and name that."
         )
@@ -104,20 +104,20 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 def _check_installed(path: str, kind: str) -> None:
     if find_spec(LIBRARY) is None:
-        raise Mistakes(
+        raise InvalidInput(
             f"The {kind} {path!r} is one of pytorch-metric-learning, which is not installed; `pip install "
             "pytorch-metric-learning`, on every machine that trains."
         )
 
 
 def _try(path: str, adapter: type[LibraryLoss]) -> None:
-    """Raise :class:`Mistakes` if the loss cannot be computed from embeddings and labels alone."""
+    """Raise :class:`InvalidInput` if the loss cannot be computed from embeddings and labels alone."""
     with torch.random.fork_rng(devices=()):
         embeddings_BD = torch.randn(4, 4, requires_grad=True)
         try:
             adapter(num_classes=2, embedding_dim=4)(embeddings_BD, torch.tensor([0, 0, 1, 1])).backward()
         except Exception as error:  # whatever a loss of the library raises
-            raise Mistakes(
+            raise InvalidInput(
                 f"The loss {path!r} cannot be computed from embeddings and labels alone ({type(error).__name__}: "
                 f"{error}); write a class that derives from holdout.parts.Loss around it, and name that."
             ) from error
@@ -126,7 +126,7 @@ def _try(path: str, adapter: type[LibraryLoss]) -> None:
 def _miner(path: str) -> Any:
     """Return the miner at ``path`` with the library's defaults."""
     if not path.startswith(f"{LIBRARY}."):
-        raise Mistakes(
+        raise InvalidInput(
             f"miner must be {NO_MINER} or the import path of a miner, such as "
             f"{LIBRARY}.miners:MultiSimilarityMiner; it is {path!r}."
         )
@@ -134,4 +134,6 @@ def _miner(path: str) -> Any:
     try:
         return miner()
     except TypeError as error:
-        raise Mistakes(f"The miner {path!r} cannot be built without arguments ({error}); name another one.") from error
+        raise InvalidInput(
+            f"The miner {path!r} cannot be built without arguments ({error}); name another one."
+        ) from error

@@ -6,6 +6,7 @@ Equations and defaults are in the rows of ``LOSSES``. Shapes: B batch, D embeddi
 import torch
 from torch.nn.functional import softplus
 
+from trainables.errors import raise_if_any
 from trainables.losses.base import (
     ProxyLoss,
     choice,
@@ -18,7 +19,6 @@ from trainables.losses.base import (
     whole,
 )
 from trainables.losses.proxies import anchored_at_proxies
-from trainables.mistakes import raise_if_any
 from trainables.unit import unit
 
 SIMILARITIES = ("softmax", "max", "mean")

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.functional import softplus
 
+from trainables.errors import raise_if_any
 from trainables.losses.base import (
     REDUCTIONS,
     Loss,
@@ -31,7 +32,6 @@ from trainables.losses.base import (
     unit,
 )
 from trainables.losses.mining import MINERS, PositivePairs, informative_pairs, positive_pairs, top_k
-from trainables.mistakes import raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ Shapes: B batch, D embedding, C classes, V the length of a proxy or of its simil
 
 import torch
 
+from trainables.errors import raise_if_any
 from trainables.losses.base import (
     REDUCTIONS,
     ProxyLoss,
@@ -17,7 +18,6 @@ from trainables.losses.base import (
     reduced,
     sizes,
 )
-from trainables.mistakes import raise_if_any
 from trainables.unit import unit
 
 

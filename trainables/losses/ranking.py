@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from trainables.errors import raise_if_any
 from trainables.losses.base import (
     REDUCTIONS,
     Loss,
@@ -24,7 +25,6 @@ from trainables.losses.base import (
     whole,
 )
 from trainables.losses.mining import positive_pairs
-from trainables.mistakes import raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ import math
 import torch
 from torch.nn.functional import cross_entropy
 
+from trainables.errors import raise_if_any
 from trainables.losses.base import REDUCTIONS, ProxyLoss, Reduction, choice, declared, promoted, real, sizes
 from trainables.losses.mpa import MultiProxyLoss
-from trainables.mistakes import raise_if_any
 
 SIMILARITIES = ("cosine", "dot")
 

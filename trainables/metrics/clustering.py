@@ -335,7 +335,7 @@ def clustering_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, s
     Example: classes aabb, clusters 1112: nmi = .344, f1 = 2·(1/3)(1/2)/(1/3 + 1/2) = .4.
 
     Raises:
-        Mistakes: no embeddings, not finite, or labels of another number.
+        InvalidInput: no embeddings, not finite, or labels of another number.
     """
     return agreement(labels_N, clusters_of(embeddings_ND, labels_N, seed=seed))
 
@@ -349,7 +349,7 @@ def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: in
     """Compute the cluster of each image, int64 [N] on the labels' device, with as many clusters as classes.
 
     Raises:
-        Mistakes: no embeddings, not finite, or labels of another number.
+        InvalidInput: no embeddings, not finite, or labels of another number.
     """
     embeddings_ND, _ = checked(embeddings_ND, labels_N)
     unit_ND = unit(embeddings_ND.double()).float()
@@ -382,7 +382,7 @@ def distance_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> dic
     1 − cos 135° = 1.707.
 
     Raises:
-        Mistakes: no embeddings, not finite, or labels of another number.
+        InvalidInput: no embeddings, not finite, or labels of another number.
     """
     return distances_of(*class_distances(embeddings_ND, labels_N))
 
@@ -400,7 +400,7 @@ def class_distances(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tupl
     The first is NaN for a class of one image, the second if there is only one class.
 
     Raises:
-        Mistakes: no embeddings, not finite, or labels of another number.
+        InvalidInput: no embeddings, not finite, or labels of another number.
     """
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     _, class_N, sizes_C = labels_N.unique(return_inverse=True, return_counts=True)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from trainables.errors import InvalidInput, raise_if_any, suggestion
 from trainables.metrics.clustering import (
     agreement,
     class_distances,
@@ -39,7 +40,6 @@ from trainables.metrics.table import (
     superclass_metrics,
     unknown_metrics,
 )
-from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.parts import is_own
 
 
@@ -72,7 +72,7 @@ def evaluate(
             use both. None: each is a query against all others.
 
     Raises:
-        Mistakes: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
+        InvalidInput: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
             number, or no superclasses for a metric that needs them.
     """
     names = all_metrics(ks) if names == "all" else tuple(names)
@@ -114,7 +114,7 @@ def retrieval_metrics(
     This includes ``map``, which ranks all images for each query; :func:`evaluate` computes only those named.
 
     Raises:
-        Mistakes: a k below 1, no embeddings, not finite, or labels of another number.
+        InvalidInput: a k below 1, no embeddings, not finite, or labels of another number.
     """
     return _means(embeddings_ND, labels_N, retrieval_names(ks), exclude_singletons)
 
@@ -134,11 +134,11 @@ def per_query_metrics(
     queries, None for all; with a ``protocol`` the score of an image among them that is no query is NaN.
 
     Raises:
-        Mistakes: a name of no retrieval metric, no embeddings, not finite, or labels of another number.
+        InvalidInput: a name of no retrieval metric, no embeddings, not finite, or labels of another number.
     """
     names = retrieval_names(ks) if names == "all" else tuple(names)
     if wrong := [name for name in names if not is_retrieval(name)]:
-        raise Mistakes(
+        raise InvalidInput(
             f"{', '.join(wrong)} cannot be scored by query{suggestion(wrong[0], retrieval_names(ks))}: name metrics "
             f"among {', '.join((*AT_K, *AT_R, *WHOLE))}."
         )
@@ -207,7 +207,8 @@ def metric_parts(
     superclasses. Distances have those within and from each class.
 
     Raises:
-        Mistakes: no embeddings, not finite, labels of another number, or no superclasses for a metric that needs them.
+        InvalidInput: no embeddings, not finite, labels of another number, or no superclasses for a metric that needs
+            them.
     """
     retrieval = [name for name in names if is_retrieval(name)]
     parts = per_query_metrics(embeddings_ND, labels_N, retrieval, protocol=protocol)

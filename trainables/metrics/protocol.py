@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainables.mistakes import raise_if_any
+from trainables.errors import raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,7 +34,7 @@ class RetrievalProtocol:
         """Check that the protocol is of this number of ``images``.
 
         Raises:
-            Mistakes: it is of another number, or has no query or no gallery.
+            InvalidInput: it is of another number, or has no query or no gallery.
         """
         given = {"queries": self.queries_N, "gallery": self.gallery_N, "cameras": self.cameras_N}
         sentences = [

@@ -14,10 +14,10 @@ from types import ModuleType
 import numpy as np
 import torch
 
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.retrieval import Hits, Ranking, tie_groups
 from trainables.metrics.table import superclass_metrics
-from trainables.mistakes import Mistakes, raise_if_any
 from trainables.unit import unit, without_direction
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
     """Return the embeddings detached, and the labels on their device.
 
     Raises:
-        Mistakes: no embeddings, zero or not finite ones, or labels of another number.
+        InvalidInput: no embeddings, zero or not finite ones, or labels of another number.
     """
     mistakes = []
     if embeddings_ND.ndim != 2 or 0 in embeddings_ND.shape:
@@ -50,10 +50,10 @@ def checked_superclasses(names: Sequence[str], superclasses_N: torch.Tensor | No
     """Return the superclass of each image, on the CPU.
 
     Raises:
-        Mistakes: ``superclasses_N`` is None.
+        InvalidInput: ``superclasses_N`` is None.
     """
     if superclasses_N is None:
-        raise Mistakes(
+        raise InvalidInput(
             f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and there are none: give the"
             " superclass of each image."
         )
@@ -85,20 +85,20 @@ def faiss_for(device: torch.device) -> ModuleType | None:
     installed; ``make bench-gpu`` times both. The environment variable :data:`SEARCH` chooses otherwise.
 
     Raises:
-        Mistakes: the choice is unknown, or faiss is chosen and cannot be imported or has no GPU.
+        InvalidInput: the choice is unknown, or faiss is chosen and cannot be imported or has no GPU.
     """
     chosen = os.environ.get(SEARCH)
     if chosen not in (None, "", "faiss", "torch"):
-        raise Mistakes(f"{SEARCH} must be faiss or torch, or unset; it is {chosen!r}.")
+        raise InvalidInput(f"{SEARCH} must be faiss or torch, or unset; it is {chosen!r}.")
     if chosen == "torch" or (device.type != "cpu" and chosen != "faiss"):
         return None
     faiss, problem = _import_faiss()
     if faiss is None:
         if chosen == "faiss":
-            raise Mistakes(f"{SEARCH} is faiss, which cannot be imported ({problem}); install it, or set torch.")
+            raise InvalidInput(f"{SEARCH} is faiss, which cannot be imported ({problem}); install it, or set torch.")
         return None
     if device.type != "cpu" and not getattr(faiss, "get_num_gpus", int)():
-        raise Mistakes(f"{SEARCH} is faiss, and this faiss has no GPU; install faiss-gpu, or set torch.")
+        raise InvalidInput(f"{SEARCH} is faiss, and this faiss has no GPU; install faiss-gpu, or set torch.")
     faiss.omp_set_num_threads(torch.get_num_threads())
     return faiss
 

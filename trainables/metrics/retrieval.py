@@ -158,7 +158,7 @@ def ndcg_at_k(ranking: Ranking, k: int) -> torch.Tensor:
 
 
 def map_at_r(ranking: Ranking, k: int) -> torch.Tensor:
-    """Return the sum of precisions at hits among the R nearest, / R. Example: (1/1)/2 = .5; tied 1/3."""
+    """Return the sum of precisions at hits among the R nearest, / R. Example: (1/1)/2 = .5; tied 5/12."""
     within_QK = _ranks(ranking.relevant_QK) <= ranking.positives_Q[:, None]
     return _per_positive((ranking.precision_at_hits_QK * within_QK).sum(1), ranking)
 

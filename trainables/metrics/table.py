@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.parts import is_own, load_part
 
 KS = (1, 2, 4, 8)
@@ -123,11 +123,11 @@ def own_metric(path: str) -> Callable[..., Any]:
     """Load a user-defined metric: a function of embeddings [N, D] and labels [N] to a number, better when larger.
 
     Raises:
-        Mistakes: there is nothing at ``path``, or no function.
+        InvalidInput: there is nothing at ``path``, or no function.
     """
     metric = load_part(path, kind="metric")
     if not callable(metric) or isinstance(metric, type):
-        raise Mistakes(
+        raise InvalidInput(
             f"The metric {path!r} must be a function of embeddings [N, D] and labels [N] that returns a number; it is "
             f"{metric!r:.100}. Name a function."
         )

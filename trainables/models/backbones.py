@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from trainables.mistakes import Mistakes, suggestion
+from trainables.errors import InvalidInput, suggestion
 from trainables.parts import is_own, load_part, plain_name
 
 if TYPE_CHECKING:
@@ -146,10 +146,10 @@ def features_backbone(number: str) -> Backbone:
     """Describe the backbone of data that are features already, ``number`` of them: it changes nothing.
 
     Raises:
-        Mistakes: ``number`` is not a whole number of at least 1.
+        InvalidInput: ``number`` is not a whole number of at least 1.
     """
     if not (number.isascii() and number.isdigit() and int(number) >= 1):
-        raise Mistakes(f"model.backbone is '{FEATURES}:{number}'; after the colon give the number of features.")
+        raise InvalidInput(f"model.backbone is '{FEATURES}:{number}'; after the colon give the number of features.")
     return Backbone(
         summary="none: the data are features",
         build=_built_by("torch.nn:Identity"),
@@ -197,10 +197,10 @@ def backbone(name: str) -> Backbone:
     """Return a built-in backbone, ``torchvision:NAME``, ``timm:NAME``, or a user-defined one by its import path.
 
     Raises:
-        Mistakes: there is no such network, or the library is not installed.
+        InvalidInput: there is no such network, or the library is not installed.
     """
     if problems := backbone_problems(name):
-        raise Mistakes(problems)
+        raise InvalidInput(problems)
     library, _, network = name.partition(":")
     if library in LIBRARIES:
         describe: Any = load_part(LIBRARIES[library])
@@ -216,14 +216,14 @@ def _own_backbone(path: str) -> Backbone:
     ``tokens``; by default images stay in 0 … 1.
 
     Raises:
-        Mistakes: there is nothing at ``path``, it is not callable, or has no ``features``.
+        InvalidInput: there is nothing at ``path``, it is not callable, or has no ``features``.
     """
     part: Any = load_part(path, kind="backbone")
     if isinstance(part, Backbone):
         return part
     features = getattr(part, "features", None)
     if not callable(part) or type(features) is not int or features < 1:
-        raise Mistakes(
+        raise InvalidInput(
             f"The backbone {path!r} must be a class or function that builds a module, with an attribute features, the "
             f"number of its channels, such as `features = 128`; it is {part!r:.100} and features is {features!r}."
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from trainables.mistakes import raise_if_any
+from trainables.errors import raise_if_any
 from trainables.models.backbones import (
     BACKBONES,
     Backbone,

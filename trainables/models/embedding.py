@@ -15,8 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainables.data.augment import Frame
 from trainables.data.loading import Features, Images, load, prefetched
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.metrics.ranking import full_float32
-from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.backbones import backbone
 from trainables.models.config import POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.heads import make_head
@@ -30,7 +30,7 @@ class EmbeddingModel(nn.Module):
     ``loaded`` says where the initial weights are from, if they are from a file.
 
     Raises:
-        Mistakes: the initial weights are missing or belong to another network.
+        InvalidInput: the initial weights are missing or belong to another network.
     """
 
     mean: Tensor
@@ -86,7 +86,7 @@ def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
     """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more.
 
     Raises:
-        Mistakes: a pattern matches no parameter.
+        InvalidInput: a pattern matches no parameter.
     """
     patterns = ("*",) if config.is_frozen else config.freeze
     if not patterns:
@@ -202,14 +202,14 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     what was loaded, None without a file of weights.
 
     Raises:
-        Mistakes: the weights are missing or do not fit, or the network does not accept images of this size.
+        InvalidInput: the weights are missing or do not fit, or the network does not accept images of this size.
     """
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         model, row = EmbeddingModel(config).eval(), backbone(config.backbone)
         try:
             model(torch.zeros(1, row.features) if row.vectors else torch.zeros(1, 3, image_size, image_size))
         except (RuntimeError, AssertionError) as error:
-            raise Mistakes(
+            raise InvalidInput(
                 f"training.image_size is {image_size}, and {config.backbone} does not accept such images: {error}"
             ) from error
     return model.loaded

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-from trainables.mistakes import Mistakes, suggestion
+from trainables.errors import InvalidInput, suggestion
 from trainables.models.backbones import Backbone, EvaluationCrop, Published, published
 
 # torchvision: networks up to their last maps, with torchvision's parameter names.
@@ -79,7 +79,7 @@ def torchvision_backbone(name: str) -> Backbone:
     """Describe torchvision's network ``name``; a forward pass on the meta device gives the number of features.
 
     Raises:
-        Mistakes: there is no classification network of this name.
+        InvalidInput: there is no classification network of this name.
     """
     known = models.list_models(module=models)
     if name not in known:
@@ -88,7 +88,7 @@ def torchvision_backbone(name: str) -> Backbone:
             if name in models.list_models()
             else f"which torchvision does not have{suggestion(name, known)}"
         )
-        raise Mistakes(f"model.backbone is 'torchvision:{name}', {reason}.")
+        raise InvalidInput(f"model.backbone is 'torchvision:{name}', {reason}.")
     weights = models.get_model_weights(name).DEFAULT
     transforms = weights.transforms()
     with torch.random.fork_rng(devices=[]):  # a trial's weights depend only on its seed
@@ -172,15 +172,15 @@ def timm_backbone(name: str) -> Backbone:
     nothing learns after them.
 
     Raises:
-        Mistakes: timm is not installed, or has no such network.
+        InvalidInput: timm is not installed, or has no such network.
     """
     try:
         timm = importlib.import_module("timm")
     except ModuleNotFoundError:
-        raise Mistakes(f"model.backbone is 'timm:{name}', but timm is not installed: pip install timm.") from None
+        raise InvalidInput(f"model.backbone is 'timm:{name}', but timm is not installed: pip install timm.") from None
     known = [*timm.list_models(), *timm.list_pretrained()]
     if name not in known:
-        raise Mistakes(f"model.backbone is 'timm:{name}', which timm does not have{suggestion(name, known)}.")
+        raise InvalidInput(f"model.backbone is 'timm:{name}', which timm does not have{suggestion(name, known)}.")
     settings = timm.get_pretrained_cfg(name).to_dict()
     sides = settings["input_size"][1:]
     with torch.random.fork_rng(devices=[]):  # a trial's weights depend only on its seed

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.mistakes import Mistakes, counted, listed, suggestion
+from trainables.errors import InvalidInput, counted, listed, suggestion
 from trainables.models.backbones import Published, backbone
 from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
 
@@ -43,7 +43,7 @@ def weights_file(config: ModelConfig) -> Path | None:
     """Return the file with initial weights, None for random ones.
 
     Raises:
-        Mistakes: the file is missing; for ImageNet weights the error says what to download and where to put it.
+        InvalidInput: the file is missing; for ImageNet weights the error says what to download and where to put it.
     """
     if config.weights is None:
         return None
@@ -51,14 +51,16 @@ def weights_file(config: ModelConfig) -> Path | None:
         path = Path(config.weights)
         if not path.is_file():
             hint = suggestion(path.name, [IMAGENET])
-            raise Mistakes(f"model.weights is {config.weights!r}, not a file{hint}. Give a file, 'imagenet' or null.")
+            raise InvalidInput(
+                f"model.weights is {config.weights!r}, not a file{hint}. Give a file, 'imagenet' or null."
+            )
         return path
     imagenet = backbone(config.backbone).imagenet
     if imagenet is None:
-        raise Mistakes(no_imagenet_weights(config.backbone))
+        raise InvalidInput(no_imagenet_weights(config.backbone))
     path = weights_path(imagenet)
     if not path.is_file():
-        raise Mistakes(
+        raise InvalidInput(
             f"The ImageNet weights of {config.backbone} are not on this machine. Download {imagenet.address} to {path}."
         )
     return path
@@ -100,25 +102,25 @@ def _tensors(path: Path) -> "Tensors":
     Integers, such as counts of batches and index tables, are left out: they are never learned.
 
     Raises:
-        Mistakes: the file cannot be read, or holds no named tensors.
+        InvalidInput: the file cannot be read, or holds no named tensors.
     """
     try:
         content = _content(path)
-    except Mistakes:
+    except InvalidInput:
         raise
     except Exception as error:  # a file that is not a pickle may raise anything in the unpickler
         raise _unreadable(path, _reason(error)) from error
     found = dict(_flat(content, "", DEPTH))
     if not found:
-        raise Mistakes(f"{path} does not hold named tensors. {SAVE}.")
+        raise InvalidInput(f"{path} does not hold named tensors. {SAVE}.")
     return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
 
 
 SAVE = "Save a network's state_dict() and nothing else"
 
 
-def _unreadable(path: Path, reason: str) -> Mistakes:
-    return Mistakes(f"The weights in {path} cannot be read: {reason}.")
+def _unreadable(path: Path, reason: str) -> InvalidInput:
+    return InvalidInput(f"The weights in {path} cannot be read: {reason}.")
 
 
 def _content(path: Path) -> Any:
@@ -133,7 +135,7 @@ def _content(path: Path) -> Any:
         try:
             safetensors = importlib.import_module("safetensors.torch")
         except ModuleNotFoundError:
-            raise Mistakes(f"{path} needs the package safetensors: pip install safetensors.") from None
+            raise InvalidInput(f"{path} needs the package safetensors: pip install safetensors.") from None
         return safetensors.load_file(path)
     if start.startswith(ZIP):
         with zipfile.ZipFile(path) as parts:
@@ -315,7 +317,7 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     """Load the weights of ``backbone`` from a file of named tensors; others, such as a classifier's, are left out.
 
     Raises:
-        Mistakes: the file cannot be read, or tensors of the backbone are missing or have another shape.
+        InvalidInput: the file cannot be read, or tensors of the backbone are missing or have another shape.
     """
     found = _tensors(path)
     state = backbone.state_dict()
@@ -337,10 +339,10 @@ def _memory(tensor: "Tensor") -> int:
     return tensor.data_ptr()
 
 
-def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> Mistakes:
+def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> InvalidInput:
     fix = "Give the weights of this backbone."
     if not match.fitting and not match.other_shape:
-        return Mistakes(
+        return InvalidInput(
             f"None of the {len(needed)} tensors that the backbone needs ({listed([*needed], shown=2)}) is in {path}, "
             f"which has {listed([*found], shown=2) or 'none of numbers with fractions'}. {fix}"
         )
@@ -356,7 +358,7 @@ def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> 
         for name, theirs in match.other_shape.items()
     ]:
         parts.append(f"{len(other)} of another shape ({listed(other, shown=SHOWN)})")
-    return Mistakes(
+    return InvalidInput(
         f"{len(match.fitting)} of the {len(needed)} tensors that the backbone needs are in {path}, and all must be: "
         f"{' and '.join(parts)}. {fix}"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.mistakes import raise_if_any
+from trainables.errors import raise_if_any
 from trainables.parts import PartRow, PartTable
 from trainables.rules import Bounds, OneOf, rule_mistakes
 

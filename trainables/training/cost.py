@@ -21,7 +21,7 @@ LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Images:
+class ImageCounts:
     """Numbers of images per class, for training and for validation.
 
     ``gallery`` further images are in the validation's gallery.
@@ -53,7 +53,7 @@ class Cost:
 
 
 def measured_costs(
-    specs: Sequence[TrialSpec], images: Images, *, threads: int, gpu: bool, seconds: float = SECONDS
+    specs: Sequence[TrialSpec], images: ImageCounts, *, threads: int, gpu: bool, seconds: float = SECONDS
 ) -> list[Cost]:
     """Measure the cost of each training.
 
@@ -71,7 +71,7 @@ def measured_costs(
     return [_measured(spec, images, device, seconds) for spec in specs]
 
 
-def _measured(spec: TrialSpec, images: Images, device: torch.device, seconds: float) -> Cost:
+def _measured(spec: TrialSpec, images: ImageCounts, device: torch.device, seconds: float) -> Cost:
     if device.type == "cuda":  # without the memory of the trainings before
         gc.collect()
         torch.cuda.empty_cache()
@@ -97,7 +97,7 @@ def _measured(spec: TrialSpec, images: Images, device: torch.device, seconds: fl
     return Cost(step=step, steps=_steps(spec, images), validation=validation, memory=memory, device_memory=total)
 
 
-def _steps(spec: TrialSpec, images: Images) -> int:
+def _steps(spec: TrialSpec, images: ImageCounts) -> int:
     """Return the number of batches of an epoch."""
     config = spec.training
     labels_N = torch.repeat_interleave(torch.arange(len(images.train)), torch.tensor(images.train))
@@ -110,7 +110,7 @@ def _steps(spec: TrialSpec, images: Images) -> int:
     return len(list(sampler.batches(1)))
 
 
-def _validation(training: Training, images: Images, device: torch.device) -> float:
+def _validation(training: Training, images: ImageCounts, device: torch.device) -> float:
     """Return the seconds of one validation, extrapolated from the images at hand; metrics are timed on noise."""
     queries = sum(images.validation)
     if not queries:

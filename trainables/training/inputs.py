@@ -13,7 +13,7 @@ from trainables.data.split import merged_labels, noisy_labels
 from trainables.data.store.features import FeatureSpec, FeatureTable, feature_table
 from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import FeatureView, Store, StoreView, on_device
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models.backbones import FEATURES
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
@@ -170,7 +170,7 @@ def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> d
         digest: the digest of the backbone that computed the features.
 
     Raises:
-        Mistakes: the weights of the backbone are missing, or are others now.
+        InvalidInput: the weights of the backbone are missing, or are others now.
     """
     raise_if_other(model, digest)
     state = dict(untrained(of_backbone(model)).state_dict())
@@ -178,9 +178,9 @@ def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> d
 
 
 def raise_if_other(model: ModelConfig, digest: str) -> None:
-    """Raise :class:`Mistakes` if the backbone of ``model`` is not that with ``digest``."""
+    """Raise :class:`InvalidInput` if the backbone of ``model`` is not that with ``digest``."""
     if backbone_digest(model) != digest:
-        raise Mistakes(
+        raise InvalidInput(
             f"model.weights is {model.weights!r}, whose content is not that with which the model was trained (the "
             f"backbone's digest was {digest[:12]}…); restore the file."
         )
@@ -190,7 +190,7 @@ def opened_images(images: StoreSpec) -> Store:
     """Open the image store; a failing disk or network is a :class:`StorageFailure`, not a mistake in the spec."""
     try:
         return opened_store(images)
-    except Mistakes as error:
+    except InvalidInput as error:
         if isinstance(error.__cause__, OSError):
             raise StorageFailure("The store of the images", error.__cause__) from error
         raise

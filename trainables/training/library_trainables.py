@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.mistakes import Mistakes, counted
+from trainables.errors import InvalidInput, counted
 from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable
 
 
@@ -80,7 +80,7 @@ class LightningTrainable(Trainable):
             self._thread.start()
         found = self._report.next()
         if found is None:
-            raise Mistakes(
+            raise InvalidInput(
                 f"Lightning ended the fit after {counted(self._epoch, 'epoch')}, and training.epochs is {self.epochs}; "
                 "remove what ends it early, such as EarlyStopping or max_steps: search.pruner ends bad trials."
             )

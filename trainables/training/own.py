@@ -21,8 +21,8 @@ from torch import Tensor
 
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, training_half
+from trainables.errors import InvalidInput
 from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
-from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath
 from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
@@ -76,7 +76,7 @@ class OwnTraining(EpochTraining):
         if loss is not None and not math.isfinite(loss):
             raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
         if bad := [name for name, value in numbers.items() if not math.isfinite(value)]:
-            raise Mistakes(f"train_epoch must return finite numbers; {bad[0]} is {numbers[bad[0]]}.")
+            raise InvalidInput(f"train_epoch must return finite numbers; {bad[0]} is {numbers[bad[0]]}.")
         record = EpochRecord(
             epoch=epoch, batches=int(numbers.pop(STEP, 1)),
             **self._validate(), start=start, end=time.time(), checkpoint=None,
@@ -182,7 +182,7 @@ def _saved(own: Trainable) -> dict[str, Tensor]:
             own.save(folder)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         if not paths:
-            raise Mistakes("save must write what load needs into its folder; it wrote no file.")
+            raise InvalidInput("save must write what load needs into its folder; it wrote no file.")
         return {
             f"{FILE}{path.relative_to(folder).as_posix()}": torch.from_numpy(np.fromfile(path, dtype=np.uint8))
             for path in paths
@@ -199,13 +199,13 @@ def _load(own: Trainable, files: Mapping[str, Tensor]) -> None:
 def _numbers(method: str, found: object) -> dict[str, float]:
     """Return the numbers by name that a method returned."""
     if not isinstance(found, Mapping):
-        raise Mistakes(f"{method} must return a mapping from names to numbers; it returned {type(found).__name__}.")
+        raise InvalidInput(f"{method} must return a mapping from names to numbers; it returned {type(found).__name__}.")
     numbers = {}
     for name, value in found.items():
         try:
             numbers[str(name)] = float(value)
         except (TypeError, ValueError):
-            raise Mistakes(f"{method} must return numbers; {name} is {value!r:.60}.") from None
+            raise InvalidInput(f"{method} must return numbers; {name} is {value!r:.60}.") from None
     return numbers
 
 

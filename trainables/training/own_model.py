@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trainables.errors import InvalidInput
 from trainables.inference.embedder import available_device
 from trainables.inference.index import ImageIndex
 from trainables.inference.model_files import (
@@ -26,7 +27,6 @@ from trainables.inference.model_files import (
     tensors_bytes,
     write_files,
 )
-from trainables.mistakes import Mistakes
 from trainables.training.trainable import checked_embeddings, has_predictor, trainable_class
 from trainables.unit import unit, without_direction
 
@@ -42,7 +42,7 @@ class OwnModel:
         """Let the class of the training load ``files``.
 
         Raises:
-            Mistakes: the class cannot be imported, or has no ``predictor``.
+            InvalidInput: the class cannot be imported, or has no ``predictor``.
         """
         self.spec = spec
         self.card = files.card
@@ -51,7 +51,7 @@ class OwnModel:
         self._content = tensors_bytes(files.tensors)
         own = trainable_class(spec.trainable)
         if not has_predictor(own):
-            raise Mistakes(
+            raise InvalidInput(
                 f"{spec.trainable} has no predictor, which loads a model without training items; define it, see "
                 "holdout.Trainable. What its save wrote is in the folder saved of the exported model."
             )
@@ -75,15 +75,15 @@ class OwnModel:
             items: as the training's data set gives them: a list, or float32 [N, F].
 
         Raises:
-            Mistakes: there is none, or their embeddings are no numbers [N, D] with a direction.
+            InvalidInput: there is none, or their embeddings are no numbers [N, D] with a direction.
         """
         if not len(items):
-            raise Mistakes("There is no item to embed: give at least one.")
+            raise InvalidInput("There is no item to embed: give at least one.")
         with torch.no_grad():
             found = self._predict(items)
         embeddings_ND = checked_embeddings(found, len(items), method="predictor")
         if bad := without_direction(embeddings_ND):
-            raise Mistakes(f"By {self.spec.trainable}, {bad}; correct or remove these items.")
+            raise InvalidInput(f"By {self.spec.trainable}, {bad}; correct or remove these items.")
         unit_ND: NDArray[np.float32] = unit(embeddings_ND).cpu().numpy()
         return unit_ND
 
@@ -95,7 +95,7 @@ class OwnModel:
             names: what they are called in results; ``item 0`` and so on by default.
 
         Raises:
-            Mistakes: the items cannot be embedded, or there are more or fewer names.
+            InvalidInput: the items cannot be embedded, or there are more or fewer names.
         """
         embeddings_ND = self.embed(items)
         called = [f"item {row}" for row in range(len(embeddings_ND))] if names is None else names
@@ -111,7 +111,7 @@ def own_model_of(files: ModelFiles, *, device: str | torch.device | None = None,
         trust_code: import and run the code of the training.
 
     Raises:
-        Mistakes: the model is damaged, its code is not trusted or cannot load it, or the device is not available.
+        InvalidInput: the model is damaged, its code is not trusted or cannot load it, or the device is not available.
     """
     where = available_device(device)
     spec = model_spec(files.description, files.address)

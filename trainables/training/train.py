@@ -22,7 +22,6 @@ from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_
 from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
-from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.parts import OURS
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -159,22 +158,7 @@ class Training(EpochTraining):
             previous = late
         assert previous is not None, "an epoch without a batch"
         raise_if_diverged(previous.read(), epoch)
-        losses_S = torch.stack(losses)
-        if not (loss := losses_S.mean().item()):
-            self._raise_if_idle(epoch, losses_S)
-        return loss, len(losses), summed(used)
-
-    def _raise_if_idle(self, epoch: int, losses_S: Tensor) -> None:
-        """Raise if the training has learned nothing yet: no loss in any step, and no gradient in the last one."""
-        if losses_S.any() or any(record.get("loss") for record in self.records):
-            return
-        groups = self.optimizer.param_groups
-        if not any(p.grad is not None and p.grad.any() for group in groups for p in group["params"]):
-            raise Mistakes(
-                f"Nothing is learned: in every step of epoch {epoch} the loss and its gradient are exactly 0. No batch "
-                f"holds a pair or triplet that {self.spec.loss} counts; change batch_size, images_per_class or the "
-                "loss's margin."
-            )
+        return torch.stack(losses).mean().item(), len(losses), summed(used)
 
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.

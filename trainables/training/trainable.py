@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.mistakes import Mistakes, counted, raise_if_any
+from trainables.errors import InvalidInput, counted, raise_if_any
 from trainables.parts import load_part
 from trainables.spec import derived_seed
 
@@ -141,7 +141,7 @@ def trainable_class(path: str) -> type[Trainable]:
     """Import the training at the import path ``path``.
 
     Raises:
-        Mistakes: it is none, or incomplete; all that is wrong with it.
+        InvalidInput: it is none, or incomplete; all that is wrong with it.
     """
     found = load_part(path, kind="trainable", base=Trainable)
     raise_if_any([f"{path} {sentence}" for sentence in _problems(found)])
@@ -185,20 +185,20 @@ def checked_embeddings(found: Any, count: int, method: str = "embed") -> "torch.
     """Return what ``embed`` or another ``method`` returned for ``count`` items as a float32 tensor [N, D], detached.
 
     Raises:
-        Mistakes: it is no tensor or array of numbers [N, D].
+        InvalidInput: it is no tensor or array of numbers [N, D].
     """
     import torch
 
     if not isinstance(found, torch.Tensor | np.ndarray):
-        raise Mistakes(f"{method} must return a tensor or an array; it returned {type(found).__name__}.")
+        raise InvalidInput(f"{method} must return a tensor or an array; it returned {type(found).__name__}.")
     embeddings_ND = torch.as_tensor(found).detach()
     if embeddings_ND.ndim != 2 or not embeddings_ND.shape[1] or len(embeddings_ND) != count:
         shape = " × ".join(map(str, embeddings_ND.shape))
-        raise Mistakes(
+        raise InvalidInput(
             f"{method} must return a row for each of {counted(count, 'item')}; it returned {shape or 'a number'}."
         )
     if embeddings_ND.is_complex() or embeddings_ND.dtype == torch.bool:
-        raise Mistakes(f"{method} must return real numbers; it returned {embeddings_ND.dtype}.")
+        raise InvalidInput(f"{method} must return real numbers; it returned {embeddings_ND.dtype}.")
     return embeddings_ND.float()
 
 
@@ -232,14 +232,14 @@ class RepeatedTrainable(Trainable):
         """Train up to the saved epoch.
 
         Raises:
-            Mistakes: the embeddings are not the saved ones.
+            InvalidInput: the embeddings are not the saved ones.
         """
         for epoch in range(1, json.loads((folder / "epoch.json").read_text()) + 1):
             seed_epoch(self.seed, epoch)
             self.train_epoch()
         saved, found = np.load(folder / "probe.npy"), self._probe()
         if saved.shape != found.shape or not np.allclose(saved, found, rtol=0, atol=max(self.tolerance, 1e-6)):
-            raise Mistakes(
+            raise InvalidInput(
                 f"Repeated to epoch {self.epoch}, the training gives other embeddings, so its model cannot be "
                 "restored; draw random numbers from its seed, or write a holdout.Trainable with save and load."
             )
@@ -327,7 +327,7 @@ class FunctionTrainable(RepeatedTrainable):
         """Let the function run until its next report."""
         found = self._report.next()
         if found is None:
-            raise Mistakes(
+            raise InvalidInput(
                 f"The function returned after {counted(self.epoch, 'report')}, and training.epochs is {self.epochs}; "
                 "report once in each of as many epochs as report.epochs says."
             )

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from trainables.data.store.view import StoreView, training_half
+from trainables.errors import InvalidInput
 from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
 from trainables.metrics.ranking import full_float32
-from trainables.mistakes import Mistakes
 from trainables.models.config import ModelConfig
 from trainables.spec import UntrainedSpec, ValidatedUntrained
 from trainables.training.inputs import Inputs, described_backbone, of_backbone
@@ -28,13 +28,13 @@ def validate(spec: UntrainedSpec) -> ValidatedUntrained:
     """Score the initial network on the validation classes of ``spec``; values are means over folds.
 
     Raises:
-        Mistakes: its features are not finite, or equal for all images.
+        InvalidInput: its features are not finite, or equal for all images.
     """
     device = torch.device("cuda" if spec.gpu else "cpu")
     inputs = Inputs(spec.images, spec.model, spec.training, device)
     features_NF = inputs.features()
     if not torch.isfinite(features_NF).all():
-        raise Mistakes(
+        raise InvalidInput(
             f"The features of {spec.model.backbone} with the weights {spec.model.weights!r} are not finite before any "
             "training; give other weights."
         )
@@ -98,7 +98,7 @@ def whitening(features_NF: Tensor, most: int | None) -> dict[str, Tensor]:
         the weight [D, F] and the bias [D] of the layer, by their names in the network.
 
     Raises:
-        Mistakes: the features do not vary.
+        InvalidInput: the features do not vary.
     """
     exact_NF = features_NF.double()
     mean_F = exact_NF.mean(0)
@@ -107,7 +107,7 @@ def whitening(features_NF: Tensor, most: int | None) -> dict[str, Tensor]:
     floor = values_F[-1] * (features_NF.shape[1] * torch.finfo(torch.float32).eps) ** 2
     rank = min(int((values_F > floor).sum()), len(features_NF) - 1)
     if rank < 1 or values_F[-1] <= 0:
-        raise Mistakes(
+        raise InvalidInput(
             "The features of the initial network are equal for all training images, so they cannot be told apart; give "
             "other model.weights."
         )

@@ -6,15 +6,15 @@ from contextlib import closing
 from itertools import chain
 from typing import Any
 
-from search.driver.sealed_test import recorded_openings, scores_digest
+from search.driver.sealed import recorded_openings, scores_digest
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.report.models import checkpoint_of
 from search.selection import Baselines, Ledger, Selection, study_digest
 from search.study import stored_trials
+from trainables.errors import counted
 from trainables.files import as_path
-from trainables.mistakes import counted
 from trainables.storage import AnyPath
 
 Records = Mapping[str, Mapping[str, Any]]

@@ -13,7 +13,7 @@ from search.plan.plan import Plan, training_of
 from search.plan.stored import StoredSearch
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.spec import EMBED_MS, EpochRecord, TrialSpec
 from trainables.training.trainable import trainable_class
 
@@ -25,25 +25,25 @@ def trial_to_retrain(search: StoredSearch, text: str) -> tuple[str, FrozenTrial]
     """Return the study and the trial that ``text`` names, such as ``mpa:3`` or ``mpa@final:0``.
 
     Raises:
-        Mistakes: there is no such trial, or its training cannot be reproduced bit for bit.
+        InvalidInput: there is no such trial, or its training cannot be reproduced bit for bit.
     """
     study, _, number = text.rpartition(":")
     if not (study and number.isdecimal()):
-        raise Mistakes(f"--retrain is {text!r}; give a loss and a trial's number, as in {search.losses[0]}:0.")
+        raise InvalidInput(f"--retrain is {text!r}; give a loss and a trial's number, as in {search.losses[0]}:0.")
     trial, what = search.trial_of(study, int(number)), f"--retrain: {search.name}/{study} trial {int(number)}"
     if not epochs_of(trial):
-        raise Mistakes(f"{what} has no epoch yet; choose one that has.")
+        raise InvalidInput(f"{what} has no epoch yet; choose one that has.")
     if _on_gpu(epochs_of(trial)):
         import torch
 
         _, spec = _training(search, study, trial)
         if spec.trainable is None and not spec.training.deterministic:  # a user-defined training states its tolerance
-            raise Mistakes(
+            raise InvalidInput(
                 f"{what} was trained on a GPU, where results are not reproducible bit for bit without "
                 "training.deterministic: true; choose one that was trained with it, or on a CPU."
             )
         if not torch.cuda.is_available():
-            raise Mistakes(
+            raise InvalidInput(
                 f"{what} was trained on a GPU and this machine has none; verify it where there is one of the same "
                 "model."
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import TrialState
 
-from search.driver.sealed_test import scored_as, sealed
+from search.driver.sealed import scored_as, sealed
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch

@@ -16,9 +16,9 @@ from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_repo
 from search.trials import epochs_of, params_of, record_key, record_keys, whole_training
 from spaces.space import Params, lies_within
 from trainables.data.marks import GALLERY
+from trainables.errors import counted
 from trainables.metrics import metric_name
 from trainables.metrics.table import is_retrieval
-from trainables.mistakes import counted
 from trainables.spec import TrialSpec, derived_seed
 
 Pair = tuple[str, Any, Any]
@@ -98,7 +98,7 @@ def _parts(
     failure = attributes.get("failure") if trial.state == TrialState.FAIL else None
     yield "failure", attributes.get("failure"), failure
     outcome = {
-        TrialState.COMPLETE: whole_training(spec.epochs),
+        TrialState.COMPLETE: whole_training(trial, spec.epochs),
         TrialState.FAIL: failure and f"{failure['cause']}: {failure['reason']}",
         TrialState.PRUNED: attributes.get("outcome") if copied else due.get((trial.number, last)),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
-from search.driver.sealed_test import opened_among_training, recorded_openings
+from search.driver.sealed import opened_among_training, recorded_openings
 from search.driver.stages import confirm_stage, final_stage, noise_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.digests import check_digests, check_ledger, check_warning, file_digest, stored_selection
@@ -27,16 +27,16 @@ from search.stages import Stage, study_name
 from search.study import StorageCopy
 from search.trials import by_fold, epochs_of
 from search.trust import CHECKPOINTS, STORAGE, check_addresses, check_code, own_code, trusts_code
+from trainables.errors import InvalidInput, counted
 from trainables.files import as_path, is_draft, read_json
 from trainables.inference import model_files
-from trainables.mistakes import Mistakes, counted
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
     """Yield the checks of the search in ``folder``, up to the first that finds a problem.
 
     Raises:
-        Mistakes: it names a place that the user did not allow; or code, after the checks that import none.
+        InvalidInput: it names a place that the user did not allow; or code, after the checks that import none.
     """
     code, problem = code_named(folder), None
     for found in guarded(lambda: _checks(folder) if trusts_code(folder.path, code) else _checks_without_code(folder)):
@@ -50,11 +50,11 @@ def code_named(folder: RunFolder) -> set[str]:
     """Return the code that a stored search names, and check that its records may be contacted.
 
     Raises:
-        Mistakes: they may not.
+        InvalidInput: they may not.
     """
     try:
         content = stored_config(folder)
-    except Mistakes:  # the checks report it
+    except InvalidInput:  # the checks report it
         return set()
     check_addresses(folder.path, content, (STORAGE, CHECKPOINTS))
     return own_code(content)
@@ -67,7 +67,7 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
             yield found
             if found.problem:
                 return
-    except Mistakes as mistakes:
+    except InvalidInput as mistakes:
         yield Check("the records", mistakes.sentences[0])
     except Exception as error:  # changed records may raise any error
         reason = f"{type(error).__name__}: {error}".splitlines()[0]

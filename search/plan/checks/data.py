@@ -17,6 +17,7 @@ from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
 from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
+from trainables.errors import InvalidInput, counted, listed, raise_if_any
 from trainables.losses import loss_row
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
@@ -24,7 +25,6 @@ from trainables.metrics.table import (
     split_subset,
     superclass_metrics,
 )
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own
@@ -75,7 +75,7 @@ def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
     except Exception as error:  # a user-defined data set may raise anything
         if not is_own(config.dataset.name):
             raise
-        raise Mistakes(
+        raise InvalidInput(
             f"dataset.name: {config.dataset.name} raises {type(error).__name__}: {error}; fix its code."
         ) from error
     return SplitClasses(split=split, classes=classes)
@@ -115,9 +115,10 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
                 yield from (f"{key}: {sentence}" for sentence in problems)
             elif (missing := lacks(batches[0], sizes, *batches[1:])) and (names := _comparing(config, batches)):
                 fitting.pop(batches, None)
+                verb = "compares" if len(names) == 1 else "compare"
                 yield (
-                    f"{key}: no batch holds {missing}, which {', '.join(names)} compares, so nothing would be learned; "
-                    "change batch_size or images_per_class, or set cross_batch_memory."
+                    f"{key}: no batch holds {missing}, which {', '.join(names)} {verb}, so nothing would be learned; "
+                    "change batch_size or images_per_class."
                 )
     on_halves = confirms_on_halves(config.selection.on, data.split.validating)
     for half in data.split.halves if on_halves else ():
@@ -209,7 +210,7 @@ def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, 
         if data := of_splits.check(lambda further=further: _split(config, further)):  # type: ignore[misc]
             check_split(of_splits, config, data)
             splits.append(data.split)
-    # Mistakes that the search's own split has too are reported once.
+    # InvalidInput that the search's own split has too are reported once.
     raise_if_any([f"noise.splits: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
     return tuple(splits)
 
@@ -292,7 +293,7 @@ def check_gallery(found: Findings, config: SearchConfig) -> None:
         found.add([sentence], "metrics.gallery", "search.objective")
 
 
-LOOK_S = 5
+INSPECT_S = 5
 """Time limit for reading images, in seconds."""
 
 DRAWN = "glyphs"
@@ -300,7 +301,7 @@ DRAWN = "glyphs"
 
 
 def check_images_readable(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
-    """Check that images of the training half can be read, as many as :data:`LOOK_S` seconds allow.
+    """Check that images of the training half can be read, as many as :data:`INSPECT_S` seconds allow.
 
     Decoding reports the same when a search begins. This is for a search with other mistakes, so that its user learns
     of all at once. Images of test classes are not opened.
@@ -308,7 +309,7 @@ def check_images_readable(found: Findings, config: SearchConfig, data: SplitClas
     if config.dataset.name != DRAWN:
         half = (*data.split.train, *data.split.validation)
         keys = [key for name in half for key in data.classes[name]]
-        found.add(unreadable_images(config.dataset.source, keys, seconds=LOOK_S))
+        found.add(unreadable_images(config.dataset.source, keys, seconds=INSPECT_S))
 
 
 def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:

@@ -14,8 +14,8 @@ from search.plan.plan import search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
 from spaces.space import MODEL, TRAINING, steps
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.errors import raise_if_any, suggestion
 from trainables.metrics.table import name_conflicts, own_metric
-from trainables.mistakes import raise_if_any, suggestion
 from trainables.models import ModelConfig
 from trainables.models.backbones import LIBRARIES, backbone, is_of_timm
 from trainables.models.config import pooling_problems
@@ -74,7 +74,7 @@ def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
     """Return the search space of every loss.
 
     Raises:
-        Mistakes: all mistakes in them.
+        InvalidInput: all mistakes in them.
     """
     found = Findings()
     spaces = check_spaces(found, config)

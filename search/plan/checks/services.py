@@ -13,9 +13,9 @@ from search.config.search_config import SearchConfig
 from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
 from search.secrets import expand, health_page, without_password
+from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
-from trainables.mistakes import Mistakes
 from trainables.storage import in_time
 
 # Addresses and folders.
@@ -44,12 +44,12 @@ def check_runs_folder(found: Findings, runs: Path) -> None:
 
 
 def _check_folder(key: str, folder: Path) -> None:
-    """Raise :class:`Mistakes` if ``folder``, or the folder in which it will be created, is not writable."""
+    """Raise :class:`InvalidInput` if ``folder``, or the folder in which it will be created, is not writable."""
     if "\0" in str(folder):
-        raise Mistakes(f"{key}: {str(folder)!r} holds a zero byte, which no path may; name a folder of your own.")
+        raise InvalidInput(f"{key}: {str(folder)!r} holds a zero byte, which no path may; name a folder of your own.")
     parent = next(path for path in (folder, *folder.resolve().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise Mistakes(f"{key}: {parent} cannot be written to; name a folder of your own.")
+        raise InvalidInput(f"{key}: {parent} cannot be written to; name a folder of your own.")
 
 
 def _check_store(address: str) -> None:
@@ -58,11 +58,11 @@ def _check_store(address: str) -> None:
         in_time(path.exists)
         if isinstance(path, Path):
             _check_folder("checkpoints.storage_path", path)
-    except Mistakes:
+    except InvalidInput:
         raise
     except Exception as error:  # each storage library has its own error types
         shown = address if len(address) <= 80 else f"{address[:77]}…"
-        raise Mistakes(
+        raise InvalidInput(
             f"checkpoints.storage_path: {shown} cannot be read ({type(error).__name__}: "
             f"{getattr(error, 'strerror', None) or error}); install its library, make sure that this machine has "
             "access, or correct the address."
@@ -70,7 +70,7 @@ def _check_store(address: str) -> None:
 
 
 def _refuse_foreign(key: str, file: Path, shown: Path, table: str) -> None:
-    """Raise :class:`Mistakes` if a SQLite file has tables, but not the ``table`` of the program that will write it.
+    """Raise :class:`InvalidInput` if a SQLite file has tables, but not the ``table`` of the program that will write it.
 
     ``shown`` is its path as written, with references to variables.
     """
@@ -82,9 +82,9 @@ def _refuse_foreign(key: str, file: Path, shown: Path, table: str) -> None:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     except sqlite3.Error as error:
-        raise Mistakes(f"{key}: {shown} is not a SQLite database ({error}); name another file.") from error
+        raise InvalidInput(f"{key}: {shown} is not a SQLite database ({error}); name another file.") from error
     if tables and table not in tables:
-        raise Mistakes(
+        raise InvalidInput(
             f"{key}: {shown} is the database of another program (it has the tables {', '.join(tables[:3])}, but not "
             f"{table}); name another file."
         )
@@ -95,13 +95,17 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
     try:
         scheme = urlsplit(url).scheme.partition("+")[0]
     except ValueError as error:
-        raise Mistakes(f"{key} is not a valid address ({error}); it is {without_password(address)!r}.") from error
+        raise InvalidInput(f"{key} is not a valid address ({error}); it is {without_password(address)!r}.") from error
     if scheme not in schemes:
-        raise Mistakes(f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}.")
+        raise InvalidInput(
+            f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}."
+        )
     if scheme == "sqlite":
         file, shown = Path(url.partition(":///")[2]), Path(address.partition(":///")[2])
         if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-            raise Mistakes(f"{key}: the folder {shown.parent} does not exist or cannot be written to; make it first.")
+            raise InvalidInput(
+                f"{key}: the folder {shown.parent} does not exist or cannot be written to; make it first."
+            )
         _refuse_foreign(key, file, shown, table)
         return
     import sqlalchemy
@@ -112,22 +116,22 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
             pass
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
         reason = without_password(str(getattr(error, "orig", error)).strip().splitlines()[0])
-        raise Mistakes(
+        raise InvalidInput(
             f"{key}: {without_password(address)} does not answer ({reason}); start the database or correct the address."
         ) from error
 
 
 def check_tracking(address: str) -> None:
-    """Raise :class:`Mistakes` if no MLflow server or database answers at ``address``, or it denies access."""
+    """Raise :class:`InvalidInput` if no MLflow server or database answers at ``address``, or it denies access."""
     shown = without_password(address)
     try:
         uri = expand(address)
         parts = urlsplit(uri)
         _ = parts.port
-    except Mistakes:
+    except InvalidInput:
         raise
     except ValueError as error:
-        raise Mistakes(f"tracking.uri is not a valid address ({error}); it is {shown!r}.") from error
+        raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {shown!r}.") from error
     if parts.scheme not in ("http", "https"):
         _check_database("tracking.uri", address, TRACKING_SCHEMES, "experiments")
         return
@@ -135,14 +139,14 @@ def check_tracking(address: str) -> None:
         with urlopen(health_page(uri), timeout=PATIENCE_S):
             pass
     except (OSError, ValueError, HTTPException) as error:
-        raise Mistakes(
+        raise InvalidInput(
             f"tracking.uri: no MLflow server answers at {shown} ({without_password(str(error))}); start it or correct "
             "the address."
         ) from error
     from search.tracking import login_refusal
 
     if refusal := login_refusal(uri):
-        raise Mistakes(
+        raise InvalidInput(
             f"tracking.uri: the MLflow server at {shown} denies access ({refusal}); put user and password into "
             "~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
         )

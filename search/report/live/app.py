@@ -31,8 +31,8 @@ from search.report.live.live_search import (
 )
 from search.secrets import expand, health_page, without_password
 from search.trust import TRACKING, check_address
+from trainables.errors import Failure, InvalidInput, printable
 from trainables.files import reading
-from trainables.mistakes import Failure, Mistakes, printable
 
 # Health of the services that a search writes to.
 
@@ -73,7 +73,7 @@ def _tracking(stored: StoredSearch) -> list[Health]:
 
 
 def _first_line(error: Exception) -> str:
-    if isinstance(error, Mistakes):
+    if isinstance(error, InvalidInput):
         return _shown(error.sentences[0])
     return _shown(f"{type(error).__name__}: {error}".splitlines()[0])
 
@@ -124,8 +124,8 @@ def live_app(
         response.headers.update(_HEADERS)
         return response
 
-    @app.exception_handler(Mistakes)
-    def mistaken(request: Request, error: Mistakes) -> Response:
+    @app.exception_handler(InvalidInput)
+    def mistaken(request: Request, error: InvalidInput) -> Response:
         return PlainTextResponse(_shown(" ".join(error.sentences)), status_code=404)
 
     @app.exception_handler(Failure)
@@ -188,7 +188,7 @@ def live_app(
 
 @contextmanager
 def _opened(runs: Path, name: str) -> Iterator[StoredSearch]:
-    """Open the search ``name``; records of an unexpected form become :class:`Mistakes`."""
+    """Open the search ``name``; records of an unexpected form become :class:`InvalidInput`."""
     with closing(StoredSearch(existing_run(runs, name))) as stored, reading(f"A record of {name}"):
         yield stored
 
@@ -241,12 +241,12 @@ def serve(
     On a loopback address no token is needed; on any other, the address contains a new token.
 
     Raises:
-        Mistakes: the runs folder does not exist, or the address is not available.
+        InvalidInput: the runs folder does not exist, or the address is not available.
     """
     import uvicorn
 
     if not runs.is_dir():
-        raise Mistakes(f"There is no runs folder {runs}; set the folder of your searches with --runs.")
+        raise InvalidInput(f"There is no runs folder {runs}; set the folder of your searches with --runs.")
     token = None if _is_loopback(host) else secrets.token_urlsafe(32)
     listening = _listening(host, port)
     shown = f"[{host}]" if ":" in host else host
@@ -271,7 +271,7 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         # Python adds the address to the reason; the codes of name resolution are negative.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        raise Mistakes(
+        raise InvalidInput(
             f"Cannot listen on {host}:{port} ({reason}); choose another address with --host and "
             "--port, or any free port with --port 0."
         ) from error

@@ -15,20 +15,20 @@ from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
-from search.report.document import Report, environment, search_report
+from search.report.document import ReportPage, environment, search_report
 from search.report.rows import Result
 from search.secrets import without_password
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
-ReportOfCampaign = Callable[[CampaignFolder], Report]
+ReportOfCampaign = Callable[[CampaignFolder], ReportPage]
 """A function of the room above that makes the report of a campaign."""
 
 # Responses of the API.
 
 
-class RunningTrial(Result):
+class LiveTrial(Result):
     """A running trial with the ``values`` of its epochs so far.
 
     The next comparison is after step ``rung``, at which ``bar`` is currently the lowest value that continues; both are
@@ -67,7 +67,7 @@ class LiveSearch(Result):
     slots: int
     elapsed_s: float | None
     left_s: float | None
-    running: tuple[RunningTrial, ...]
+    running: tuple[LiveTrial, ...]
     failures: tuple[FailedTrial, ...]
 
 
@@ -107,7 +107,7 @@ def live_search(stored: StoredSearch) -> LiveSearch:
     """Read the state of a search.
 
     Raises:
-        Mistakes: the search has no studies yet, or its file cannot be read.
+        InvalidInput: the search has no studies yet, or its file cannot be read.
     """
     search, status = search_so_far(stored), status_of(stored)
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
@@ -143,14 +143,14 @@ def _left(search: OpenedSearch) -> float | None:
     return seconds_left(works, Pace([search]).means(), max(1, search.slots))
 
 
-def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> RunningTrial:
+def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> LiveTrial:
     records = epochs_of(trial)
     objective = search.config.objective
     compared = search.study(loss, stage).next_rung(trial.number) if stage is Stage.SEARCH else None
     rung, bar = compared or (None, None)
     memory = [record["memory"]["peak"] / 1e9 for record in records if "memory" in record]
     folds = len(search.plan.split.folds) if stage is not Stage.TEST else 0
-    return RunningTrial(
+    return LiveTrial(
         study=short_study_name(loss, stage),
         number=trial.number,
         epochs=search.config.training.epochs * max(1, folds),
@@ -177,7 +177,7 @@ def live_campaign(folder: CampaignFolder) -> LiveCampaign:
     """Read the names of a campaign's searches; one that cannot be read gets a ``problem`` instead of an error."""
     try:
         return LiveCampaign(name=folder.name, searches=tuple(folder.searches()))
-    except Mistakes as error:
+    except InvalidInput as error:
         return LiveCampaign(name=folder.name, searches=(), problem=without_password(error.sentences[0]))
 
 
@@ -198,7 +198,7 @@ class ReportsSoFar:
         """Return the sections of ``stored``.
 
         Raises:
-            Mistakes: the search has no studies yet, or its records cannot be read.
+            InvalidInput: the search has no studies yet, or its records cannot be read.
         """
         return self._sections(stored.name, lambda: _state(stored), lambda: search_report([stored]))
 
@@ -206,11 +206,13 @@ class ReportsSoFar:
         """Return the sections of the campaign in ``folder``.
 
         Raises:
-            Mistakes: its records cannot be read.
+            InvalidInput: its records cannot be read.
         """
         return self._sections(folder.name, lambda: _state_of_campaign(folder), lambda: report(folder))
 
-    def _sections(self, name: str, state: Callable[[], Any], report: Callable[[], Report]) -> tuple[SectionSoFar, ...]:
+    def _sections(
+        self, name: str, state: Callable[[], Any], report: Callable[[], ReportPage]
+    ) -> tuple[SectionSoFar, ...]:
         with self._lock:
             now = state()
             before = self._kept.get(name)
@@ -241,7 +243,7 @@ def _written(file: Path) -> float | None:
     return file.stat().st_mtime if file.exists() else None
 
 
-def _rendered(report: Report) -> tuple[SectionSoFar, ...]:
+def _rendered(report: ReportPage) -> tuple[SectionSoFar, ...]:
     macro = environment().get_template("section.html").module.section  # type: ignore[attr-defined]
     found = []
     for part in report.sections:

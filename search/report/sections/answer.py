@@ -16,7 +16,7 @@ from search.report.scored import scored_openings
 from search.report.text_table import TextTable
 from search.selection import Ledger, Selection
 from search.stages import Role
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 MOST_WARNINGS = 2
 """Number of warnings above the picture; others are below it."""

@@ -27,8 +27,8 @@ from search.report.text_table import NOTHING, TextTable
 from search.selection import confirmations
 from search.stages import Stage
 from search.trials import epochs_of
+from trainables.errors import counted
 from trainables.metrics.table import is_bounded
-from trainables.mistakes import counted
 
 
 class _Confirmed(NamedTuple):

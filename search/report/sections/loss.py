@@ -11,7 +11,7 @@ from search.report.rows import SeedStatistics
 from search.report.sections.loss_figures import FIGURES
 from search.report.sections.searched import DEFAULT, SearchedLoss, param_text, range_text, searched_loss
 from search.report.text_table import TextTable
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 
 def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:

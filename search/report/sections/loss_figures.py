@@ -35,7 +35,7 @@ from search.report.sections.searched import (
 from search.report.text_table import NOTHING, TextTable
 from search.trials import ByFold, epochs_of
 from spaces.space import position, value_at, value_text
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 MOST_ROWS = 200
 """Rows of a table of trials."""

@@ -34,7 +34,7 @@ from search.report.rows import Row, RowKey
 from search.report.text_table import NOTHING, TextTable
 from search.selection import in_digest_order
 from search.stages import Role
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 
 def class_values(rows: Sequence[Row], scores: Sequence[ClassScores]) -> Mapping[RowKey, NDArray[np.float64]]:

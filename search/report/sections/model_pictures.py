@@ -15,23 +15,25 @@ from search.report.rankings import RankedConfiguration, RankedTest
 from search.report.sections.model_curves import configuration_labels
 from search.report.sections.mosaic import Mosaic
 from search.report.text_table import TextTable
-from search.selection import Kind, Thumbnails
+from search.selection import ExampleKind, Thumbnails
 from search.stages import Role
-from trainables.mistakes import counted
+from trainables.errors import counted
 
 # Queries with their nearest images.
 
 TITLES = {
-    Kind.BEST: "Best queries",
-    Kind.MEDIAN: "Median queries",
-    Kind.WORST: "Worst queries",
-    Kind.CHANGED: "Queries most changed by tuning",
+    ExampleKind.BEST: "Best queries",
+    ExampleKind.MEDIAN: "Median queries",
+    ExampleKind.WORST: "Worst queries",
+    ExampleKind.CHANGED: "Queries most changed by tuning",
 }
 _QUERY, _SIDE, _LABEL, _GAP = 72, 44, 150, 4
 _CAPTION = 18
 
 
-def retrieval_gallery(comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: Kind) -> Figure | None:
+def retrieval_gallery(
+    comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: ExampleKind
+) -> Figure | None:
     """Draw the queries of one kind with their nearest images by the first model of every configuration.
 
     Returns None if there are no such queries.
@@ -97,14 +99,14 @@ def retrieval_gallery(comparison: Comparison, test: RankedTest, thumbnails: Thum
 
 
 def _finding(
-    test: RankedTest, thumbnails: Thumbnails, kind: Kind, rights: list[float], ranks: int, queries: int
+    test: RankedTest, thumbnails: Thumbnails, kind: ExampleKind, rights: list[float], ranks: int, queries: int
 ) -> str:
     by_role = {
         role: [right for entry, right in zip(test.configurations, rights, strict=True) if entry.row.role is role]
         for role in (Role.DEFAULT, Role.TUNED)
     }
     means = [f"{np.mean(found):.1f} of {ranks} for {role} models" for role, found in by_role.items() if found]
-    which = "largest change" if kind is Kind.CHANGED else f"{kind} value"
+    which = "largest change" if kind is ExampleKind.CHANGED else f"{kind} value"
     return (
         f"Nearest images of the query's class, mean over {counted(queries, 'query', 'queries')} with the {which} of "
         f"{thumbnails.metric}: {', '.join(reversed(means))}."

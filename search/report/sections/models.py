@@ -11,9 +11,9 @@ from search.report.rankings import RankedTest, read_rankings
 from search.report.sections.model_classes import class_dots, class_values, hardest
 from search.report.sections.model_curves import distances, precision_recall
 from search.report.sections.model_pictures import embedding_map, retrieval_gallery
-from search.selection import NAME, Kind, Thumbnails
+from search.selection import NAME, ExampleKind, Thumbnails
+from trainables.errors import counted
 from trainables.metrics.table import is_retrieval
-from trainables.mistakes import counted
 
 
 def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
@@ -75,7 +75,7 @@ def _of_pictures(comparison: Comparison, test: RankedTest, missing: list[str], r
         remarks.append("Queries are not shown: no metric of the test has a score per image (metrics.test).")
     elif not thumbnails.queries:
         remarks.append("Queries are not shown: no test class has two images.")
-    for kind in Kind:
+    for kind in ExampleKind:
         if gallery := retrieval_gallery(comparison, test, thumbnails, kind):
             yield gallery
     for entry in test.tuned:

@@ -10,7 +10,7 @@ from search.report.drawing import Photograph
 from search.selection import SHORT_SIDE, in_digest_order
 from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, cannot_be_read, unreadable
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -113,7 +113,7 @@ def random_images(dataset: Dataset, keys: Sequence[str]) -> "Image.Image":
     """Compose the central squares of the images ``keys`` in rows of eight.
 
     Raises:
-        Mistakes: images cannot be read; the error names all of them.
+        InvalidInput: images cannot be read; the error names all of them.
     """
     from PIL import Image, ImageOps
 
@@ -130,5 +130,5 @@ def random_images(dataset: Dataset, keys: Sequence[str]) -> "Image.Image":
         square = ImageOps.fit(Image.fromarray(pixels), (SIDE, SIDE), Image.Resampling.BICUBIC)
         picture.paste(square, (place % COLUMNS * step, place // COLUMNS * step))
     if wrong:
-        raise Mistakes(cannot_be_read(wrong, len(keys)))
+        raise InvalidInput(cannot_be_read(wrong, len(keys)))
     return picture

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.secrets import without_password
 from search.study.storage import tables
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.storage import cause_of
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def _refuse_damaged(error: Exception, name: str, *, waited: bool) -> None:
     """Raise if ``error`` will not go away: the file is damaged or is not a database of studies.
 
     Raises:
-        Mistakes: restore the database.
+        InvalidInput: restore the database.
     """
     import sqlalchemy
 
@@ -64,13 +64,13 @@ def _refuse_damaged(error: Exception, name: str, *, waited: bool) -> None:
     if cause is None:
         return
     if waited and re.search("no such (table|column)", str(cause.orig)):
-        raise Mistakes(
+        raise InvalidInput(
             f"{name} was not created by this version of Optuna ({cause.orig}); restore it from a copy, or name another "
             "one."
         ) from error
     # Its subclasses mean that the database is locked or is being created.
     if type(cause.orig) is sqlite3.DatabaseError:
-        raise Mistakes(
+        raise InvalidInput(
             f"{name} is damaged or not a database ({cause.orig}); restore it from a copy, or search under a new name."
         ) from error
 
@@ -158,7 +158,7 @@ class DriverStorage(InMemoryStorage):
         self._studies[study_id].system_attrs = study.system_attrs
         for trial in trials:
             if trial.state == TrialState.COMPLETE and trial.value is None:
-                raise Mistakes(
+                raise InvalidInput(
                     f"Trial {trial.number} of {name} is complete and has no value: the database of the studies was "
                     "changed; restore it from a copy."
                 )

@@ -20,7 +20,7 @@ from search.secrets import without_password
 from search.stages import search_of
 from search.study.storage.driver import DriverStorage, retry
 from search.study.storage.read import engine_arguments
-from trainables.mistakes import Failure
+from trainables.errors import Failure
 from trainables.storage import DiskFull, causes, existing
 
 # A database without free space is an error at once: retrying does not help.

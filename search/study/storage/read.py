@@ -15,8 +15,8 @@ from search.secrets import without_password
 from search.study.budget import Tally
 from search.study.storage import tables
 from search.study.storage.driver import DriverStorage, database_in_words, retry
+from trainables.errors import Failure
 from trainables.files import reading
-from trainables.mistakes import Failure
 
 WAIT_S = 60
 """The wait for a lock or a response of a server, before :func:`retry` tries again."""
@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Retry while the database is temporarily unreachable, then raise a Failure; turn invalid rows into Mistakes."""
+    """Retry while the database is temporarily unreachable, then raise a Failure; invalid rows are an InvalidInput."""
 
     @retry
     @functools.wraps(read)

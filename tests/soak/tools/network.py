@@ -63,7 +63,7 @@ class Island:
         """Pull the cable."""
         run("ip", "link", "set", self._cable, "down")
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """Plug the cable in again."""
         run("ip", "link", "set", self._cable, "up")
 

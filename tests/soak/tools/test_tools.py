@@ -121,7 +121,7 @@ def test_a_pulled_cable_cuts_a_network_off_until_it_is_plugged_in() -> None:
         assert subprocess.run(connect, check=False).returncode == 0
         cut_off.cut()
         assert subprocess.run(connect, check=False, stderr=subprocess.DEVNULL).returncode == 1
-        cut_off.mend()
+        cut_off.fix()
         while subprocess.run(connect, check=False, stderr=subprocess.DEVNULL).returncode:
             time.sleep(0.2)  # the two ends have to find each other again
         assert cut_off.there in run("ip", "-n", cut_off.name, "addr")

@@ -16,7 +16,7 @@ from torchvision.datasets import ImageFolder
 from spaces.contract.check_data import check_dataset
 from trainables.data import DATASETS, Dataset
 from trainables.data.split import make_split
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 
 def write_images(root: Path, classes: dict[str, int]) -> Path:
@@ -100,7 +100,7 @@ def test_folder_names_what_is_wrong_with_its_root(tmp_path: Path) -> None:
         (tmp_path / "file", "is not a folder"),
         (tmp_path / "empty", "no sub-folder"),
     ]:
-        with pytest.raises(Mistakes, match=words) as mistake:
+        with pytest.raises(InvalidInput, match=words) as mistake:
             DATASETS["folder"](root=root)
         assert root is None or str(root) in str(mistake.value)
 
@@ -109,7 +109,7 @@ def test_folder_names_all_classes_without_images_and_all_odd_file_names(tmp_path
     root = write_images(tmp_path, {"a": 1, "b": 0, "c": 0})
     (root / "b" / "picture.txt").touch()
     Path(os.fsdecode(os.fsencode(root / "a") + b"/\xff.png")).touch()
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         DATASETS["folder"](root=root).classes()
     empty, odd = mistake.value.sentences
     assert "2 of the 3" in empty
@@ -173,7 +173,7 @@ def test_test_lists_need_enough_classes(options: dict[str, int], told: str | Non
     if told is None:
         assert len(DATASETS["glyphs"](**options).test_subsets()["small"]) == 2
     else:
-        with pytest.raises(Mistakes, match=told):
+        with pytest.raises(InvalidInput, match=told):
             DATASETS["glyphs"](**options)
 
 
@@ -192,10 +192,10 @@ def test_centres_are_distinct_shapes_and_images_of_one_are_alike() -> None:
 
 
 def test_glyphs_name_all_mistakes_at_once() -> None:
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         DATASETS["glyphs"](num_classes=0, size=4, seed=1.5)
     assert len(mistake.value.sentences) == 3
     assert "num_classes" in str(mistake.value)
     assert "1.5" in str(mistake.value)
-    with pytest.raises(Mistakes, match="2, but each of the 3 centres"):
+    with pytest.raises(InvalidInput, match="2, but each of the 3 centres"):
         DATASETS["glyphs"](images_per_class=2)

@@ -16,7 +16,7 @@ from trainables.data import DATASETS
 from trainables.data.sets.published import PublishedDataset
 from trainables.data.split import make_split
 from trainables.data.store.spec import StoreSpec
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
@@ -49,7 +49,7 @@ def part(name: str, root: Path, **options: Any) -> PublishedDataset:
 
 
 def refusal(dataset: PublishedDataset) -> tuple[str, ...]:
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         dataset.classes()
     return mistake.value.sentences
 
@@ -135,7 +135,7 @@ def test_a_product_of_two_kinds_is_refused(tmp_path: Path) -> None:
     lines = (root / "Ebay_test.txt").read_text().splitlines()
     image, product, _, path = lines[-1].split()
     (root / "Ebay_test.txt").write_text("\n".join([*lines[:-1], f"{image} {product} 12 {path}"]))
-    with pytest.raises(Mistakes, match=f"1 product in .* with more than one super_class_id: {product}. Restore"):
+    with pytest.raises(InvalidInput, match=f"1 product in .* with more than one super_class_id: {product}. Restore"):
         part("sop", root).superclasses()
 
 

@@ -19,7 +19,7 @@ from trainables.data.sets.features import FeatureFile
 from trainables.data.store.contents import read_contents, vector_look
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import FeatureView, Store
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 CLASSES, EACH, FEATURES = 6, 4, 10
 
@@ -165,7 +165,7 @@ MISTAKES = [
 def test_a_mistake_is_a_sentence(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     write_npz(path, arrays(**changes))
-    with pytest.raises(Mistakes) as error:
+    with pytest.raises(InvalidInput) as error:
         FeatureFile(file=path).classes()
     assert [sentence in said for said in error.value.sentences] == [True]
     assert error.value.sentences[0].startswith(f"dataset.file is {str(path)!r}: ")
@@ -173,7 +173,7 @@ def test_a_mistake_is_a_sentence(changes: dict[str, Any], sentence: str, tmp_pat
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     write_npz(tmp_path / "x.npz", arrays(embeddings=changed(0, 0), labels=["a"], ids=["b"] * N))
-    with pytest.raises(Mistakes) as error:
+    with pytest.raises(InvalidInput) as error:
         FeatureFile(file=tmp_path / "x.npz").classes()
     assert len(error.value.sentences) == 3
 
@@ -181,7 +181,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 def test_labels_are_needed_for_a_search_only(tmp_path: Path) -> None:
     write_npz(tmp_path / "x.npz", arrays(labels=None))
     assert read_features(tmp_path / "x.npz").labels is None
-    with pytest.raises(Mistakes, match="which has no labels; give a class for each embedding"):
+    with pytest.raises(InvalidInput, match="which has no labels; give a class for each embedding"):
         FeatureFile(file=tmp_path / "x.npz").classes()
 
 
@@ -190,7 +190,7 @@ def test_labels_are_needed_for_a_search_only(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_a_sentence(suffix: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"x{suffix}"
     path.write_bytes(content)
-    with pytest.raises(Mistakes, match=f"which is not a readable {suffix} file"):
+    with pytest.raises(InvalidInput, match=f"which is not a readable {suffix} file"):
         FeatureFile(file=path).classes()
 
 
@@ -202,16 +202,16 @@ def test_where_a_file_is_missing(tmp_path: Path) -> None:
         ("x.npz", "which is not a file"),
         ("y.npz", "which does not exist"),
     ):
-        with pytest.raises(Mistakes, match=sentence):
+        with pytest.raises(InvalidInput, match=sentence):
             FeatureFile(file=tmp_path / name)
-    with pytest.raises(Mistakes, match=r"dataset\.file is missing"):
+    with pytest.raises(InvalidInput, match=r"dataset\.file is missing"):
         FeatureFile()
 
 
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, embeddings=arrays()["embeddings"], labels=np.array([object()] * N))
-    with pytest.raises(Mistakes, match="an array has the type"):
+    with pytest.raises(InvalidInput, match="an array has the type"):
         FeatureFile(file=path).classes()
 
 
@@ -231,17 +231,17 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.parquet"
         write_table(pyarrow.table(table), path, row_group_size=20 * many)
         assert path.stat().st_size < 200_000
-        with pytest.raises(Mistakes, match=sentence):
+        with pytest.raises(InvalidInput, match=sentence):
             read_features(path)
 
 
 def test_rows_of_several_lengths_are_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     write_table(pyarrow.table({"embeddings": [[1.0, 2.0], [1.0]], "labels": ["a", "b"]}), path)
-    with pytest.raises(Mistakes, match="embeddings has rows of 1 to 2 numbers"):
+    with pytest.raises(InvalidInput, match="embeddings has rows of 1 to 2 numbers"):
         read_features(path)
     write_table(pyarrow.table({"embeddings": [[1.0], [2.0]], "labels": ["a", None]}), path)
-    with pytest.raises(Mistakes, match="labels has 1 empty entry"):
+    with pytest.raises(InvalidInput, match="labels has 1 empty entry"):
         read_features(path)
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageFile
 from support.small_search import draw_folder
 
-from trainables.data.header import Look, damage_in, look_at
+from trainables.data.header import HeaderCheck, damage_in, inspect_headers
 from trainables.data.images import read_image
 from trainables.data.sets.folders import Folder
 
@@ -128,11 +128,11 @@ def test_all_that_are_damaged_are_counted_and_the_first_are_named(tmp_path: Path
     root = draw_folder(tmp_path / "images", classes=4)
     dataset = Folder(root=str(root))
     keys = [key for keys in dataset.classes().values() for key in keys]
-    assert look_at(dataset, keys, seconds=60) == Look(looked=40, total=40, seconds=60, damaged=())
-    assert look_at(dataset, keys, seconds=60).sentence("test classes") is None
+    assert inspect_headers(dataset, keys, seconds=60) == HeaderCheck(looked=40, total=40, seconds=60, damaged=())
+    assert inspect_headers(dataset, keys, seconds=60).sentence("test classes") is None
     for key in keys[3::4]:
         (root / key).write_bytes((root / key).read_bytes()[:300])
-    look = look_at(dataset, keys, seconds=60)
+    look = inspect_headers(dataset, keys, seconds=60)
     assert [image.key for image in look.damaged] == keys[3::4]
     said = look.sentence("test classes")
     assert said is not None
@@ -154,7 +154,7 @@ def test_a_hanging_file_system_does_not_block(tmp_path: Path) -> None:
     dataset = Hanging(root=str(draw_folder(tmp_path / "images", classes=2)))
     keys = [key for keys in dataset.classes().values() for key in keys]
     begun = time.monotonic()
-    look = look_at(dataset, keys, seconds=1)
+    look = inspect_headers(dataset, keys, seconds=1)
     assert time.monotonic() - begun < 10
     assert look.looked == 10
     assert look.sentence("test classes") == (

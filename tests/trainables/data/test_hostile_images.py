@@ -20,12 +20,12 @@ from PIL import Image
 
 from trainables.data import DATASETS, Dataset
 from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.header import look_at
+from trainables.data.header import inspect_headers
 from trainables.data.loading import load
 from trainables.data.store.build import build_store
 from trainables.data.store.contents import read_contents
 from trainables.data.store.view import Store
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 # Pillow's warnings about very large images and truncated headers, which the command line suppresses.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.Image.DecompressionBombWarning")
@@ -224,7 +224,7 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
         assert f"a/{case.file}" in contents.image_keys
         assert len(contents.image_keys) == 5
         return
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         build_store(dataset, ["a", "b"], short_side=32, cache=cache, workers=2)
     (sentence,) = mistake.value.sentences
     assert sentence.startswith("1 of 5 images cannot be read: a/")
@@ -239,7 +239,7 @@ def test_in_a_test_class(name: str, tmp_path: Path) -> None:
     """The image is checked without decoding; damage is reported and nothing stops."""
     case = CASES[name]
     dataset = folder_with(case, tmp_path / "images")
-    sentence = look_at(dataset, dataset.classes()["a"], seconds=60).sentence("test classes")
+    sentence = inspect_headers(dataset, dataset.classes()["a"], seconds=60).sentence("test classes")
     if case.seen is None:
         assert sentence is None
     else:
@@ -304,7 +304,7 @@ def test_a_file_truncated_after_listing(tmp_path: Path) -> None:
     dataset = folder_with(CASES["JPEG"], tmp_path / "images")
     dataset.classes()
     os.truncate(tmp_path / "images" / "a" / "0.jpg", 900)
-    with pytest.raises(Mistakes, match=r"1 of 5 images cannot be read: a/0\.jpg \(image file is truncated"):
+    with pytest.raises(InvalidInput, match=r"1 of 5 images cannot be read: a/0\.jpg \(image file is truncated"):
         build_store(dataset, ["a", "b"], short_side=32, cache=tmp_path / "cache", workers=1)
 
 
@@ -317,7 +317,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     user = os.geteuid()
     os.seteuid(65534 if user == 0 else user)
     try:
-        look = look_at(dataset, ["a/0.jpg", "a/1.jpg"], seconds=60)
+        look = inspect_headers(dataset, ["a/0.jpg", "a/1.jpg"], seconds=60)
     finally:
         os.seteuid(user)
     assert [(image.key, image.reason) for image in look.damaged] == [("a/0.jpg", "Permission denied")]

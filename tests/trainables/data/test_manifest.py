@@ -15,7 +15,7 @@ from trainables.data.marks import check_galleries, joined_classes
 from trainables.data.sets.benchmarks import InShop
 from trainables.data.sets.manifest import Manifest
 from trainables.data.split import ClassSplit, make_split, split_dataset
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -51,7 +51,7 @@ def with_parts(classes: int = 8, images: int = 4) -> list[dict[str, Any]]:
 
 
 def refusals(file: Path, **options: Any) -> tuple[str, ...]:
-    with pytest.raises(Mistakes) as mistakes:
+    with pytest.raises(InvalidInput) as mistakes:
         checked(file, **options)
     return mistakes.value.sentences
 
@@ -152,7 +152,7 @@ def test_a_file_or_a_root_that_is_not_there_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path, plain())
     assert "dataset.root is" in refusals(file, root=tmp_path / "nothing")[0]
     assert "no column camera; add it" in refusals(file, ignore_same_camera=True)[0]
-    with pytest.raises(Mistakes, match=r"dataset\.file is missing"):
+    with pytest.raises(InvalidInput, match=r"dataset\.file is missing"):
         Manifest()
 
 
@@ -202,7 +202,7 @@ def test_groups_never_cross_the_split(classes: int, edges: list[tuple[int, int]]
     try:
         split = make_split("", names, None, ratio=ratio, seed=seed, joined=joined)
         folded = make_split("", names, None, ratio=0.9, seed=seed, joined=joined, folds=2)
-    except Mistakes:
+    except InvalidInput:
         return
     part_of = {name: part for part in ("train", "validation", "test") for name in getattr(split, part)}
     fold_of = {name: fold for fold, fold_names in enumerate(folded.folds) for name in fold_names}
@@ -262,5 +262,5 @@ def test_in_shop_has_queries_and_a_gallery(tmp_path: Path) -> None:
     for name in test:
         assert set(Counter(listed[key] for key in dataset.classes()[name])) == {"query", "gallery"}
     (root / "Eval" / "list_eval_partition.txt").write_text(f"1\nimg/x.jpg {test[0]} probe\n")
-    with pytest.raises(Mistakes, match="1 image of an unknown evaluation_status, such as 'probe'"):
+    with pytest.raises(InvalidInput, match="1 image of an unknown evaluation_status, such as 'probe'"):
         InShop(root=str(root), subset=True).classes()

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from trainables.data.split import ClassSplit, check_images, make_split, merged_labels, merged_sizes, noisy_labels
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 NAMES = [f"class {number}" for number in range(200)]
 
@@ -33,7 +33,7 @@ def test_the_split_is_what_the_definition_says(names: list[str], ratio: str, see
     half = names[: len(names) // 2]
     validation = expected_validation(half, ratio, seed)
     if len(half) - len(validation) < 2:
-        with pytest.raises(Mistakes):
+        with pytest.raises(InvalidInput):
             make_split("data", names, None, ratio=float(ratio), seed=seed)
         return
     split = make_split("data", names, None, ratio=float(ratio), seed=seed)
@@ -48,7 +48,7 @@ def test_the_split_is_what_the_definition_says(names: list[str], ratio: str, see
 def test_folds_are_even_and_every_training_class_validates_once(names: list[str], folds: int, seed: int) -> None:
     half = names[: len(names) // 2]
     if folds > len(half) // 2:
-        with pytest.raises(Mistakes, match=rf"split\.folds is {folds} .* give {len(half) // 2} folds at most"):
+        with pytest.raises(InvalidInput, match=rf"split\.folds is {folds} .* give {len(half) // 2} folds at most"):
             make_split("data", names, None, ratio=0.9, seed=seed, folds=folds)
         return
     split = make_split("data", names, None, ratio=0.9, seed=seed, folds=folds)
@@ -100,7 +100,7 @@ def test_the_halves_divide_all_training_classes(
     joined = [unit for unit in units if len(unit) > 1]
     try:
         split = make_split("data", names, None, ratio=float(ratio), seed=seed, folds=folds, joined=joined)
-    except Mistakes:
+    except InvalidInput:
         return
     training = [name for name in names if name not in split.test]
     expected = expected_halves(training, units, seed)
@@ -152,9 +152,9 @@ def test_the_first_of_ten_folds_is_the_fixed_tenth() -> None:
 
 def test_a_merge_needs_two_classes_that_train() -> None:
     assert make_split("data", NAMES[:20], None, ratio=0.8, seed=0, merge=7).merge == 7
-    with pytest.raises(Mistakes, match=r"split\.merge is 8 and 8 classes train at once.* give less than 8\."):
+    with pytest.raises(InvalidInput, match=r"split\.merge is 8 and 8 classes train at once.* give less than 8\."):
         make_split("data", NAMES[:20], None, ratio=0.8, seed=0, merge=8)
-    with pytest.raises(Mistakes, match=r"split\.merge is 5 and 5 classes train at once"):
+    with pytest.raises(InvalidInput, match=r"split\.merge is 5 and 5 classes train at once"):
         make_split("data", NAMES[:20], None, ratio=0.9, seed=0, folds=2, merge=5)
 
 
@@ -190,7 +190,7 @@ def test_published_halves_are_kept() -> None:
     assert split.test == published[1]
     assert len(split.validation) == 10
     assert {*split.train, *split.validation} == set(published[0])
-    with pytest.raises(Mistakes, match=r"1 of the 150 classes.*class 7\."):
+    with pytest.raises(InvalidInput, match=r"1 of the 150 classes.*class 7\."):
         make_split("data", NAMES[:7] + NAMES[8:], published, ratio=0.9, seed=3)
 
 
@@ -223,16 +223,17 @@ def test_the_test_digest_is_of_the_test_classes_alone() -> None:
 
 def test_an_edited_split_is_refused() -> None:
     content = make_split("data", NAMES, None, ratio=0.9, seed=0).to_json()
-    with pytest.raises(Mistakes, match="was edited"):
+    with pytest.raises(InvalidInput, match="was edited"):
         ClassSplit.from_json({**content, "test": content["test"][1:]})
-    with pytest.raises(Mistakes, match="no 'validation'"):
+    with pytest.raises(InvalidInput, match="no 'validation'"):
         ClassSplit.from_json({name: value for name, value in content.items() if name != "validation"})
 
 
 @pytest.mark.parametrize("classes", [0, 1, 3, 7])
 def test_too_few_classes_are_refused_with_the_numbers(classes: int) -> None:
     with pytest.raises(
-        Mistakes, match=rf"has {classes} {'class' if classes == 1 else 'classes'}: {classes // 2} in the training half"
+        InvalidInput,
+        match=rf"has {classes} {'class' if classes == 1 else 'classes'}: {classes // 2} in the training half",
     ):
         make_split("data", NAMES[:classes], None, ratio=0.9, seed=0)
     assert make_split("data", NAMES[:8], None, ratio=0.9, seed=0).train
@@ -240,7 +241,7 @@ def test_too_few_classes_are_refused_with_the_numbers(classes: int) -> None:
 
 @pytest.mark.parametrize("ratio", [0, 1, -0.1, 1.5, float("nan")])
 def test_ratios_lie_between_0_and_1(ratio: float) -> None:
-    with pytest.raises(Mistakes, match=r"split\.ratio"):
+    with pytest.raises(InvalidInput, match=r"split\.ratio"):
         make_split("data", NAMES, None, ratio=ratio, seed=0)
 
 
@@ -249,14 +250,14 @@ def test_every_class_needs_an_image_and_every_part_something_to_find() -> None:
     classes = dict.fromkeys(NAMES, ("a", "b"))
     check_images(split, classes | {split.train[0]: ("a",), split.validation[0]: ("a",), split.test[0]: ("a",)})
     lonely = dict.fromkeys(split.validation, ("a",))
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         check_images(split, classes | lonely | {split.test[0]: ()})
     validation, test = mistake.value.sentences
     assert "None of the 10 validation classes has 2 images" in validation
     assert f"1 of the 100 test classes have no image: {split.test[0]}" in test
 
     folded = make_split("data", NAMES, None, ratio=0.9, seed=0, folds=5)
-    with pytest.raises(Mistakes, match="None of the 20 validation classes has 2 images"):
+    with pytest.raises(InvalidInput, match="None of the 20 validation classes has 2 images"):
         check_images(folded, classes | dict.fromkeys(folded.folds[3], ("a",)))
 
 

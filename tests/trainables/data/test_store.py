@@ -20,7 +20,7 @@ from trainables.data import DATASETS, Dataset
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import build_store
 from trainables.data.store.view import ResidentStore, Store, StoreView
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(50, 50), (7, 90), (40, 30), (16, 16)]}
 
@@ -109,7 +109,7 @@ def test_a_view_relabels_its_classes_in_the_given_order(folder: Dataset, tmp_pat
         assert view.class_names[view.labels_N[index]] == key[0]
         assert np.array_equal(image_of(view, index), image_of(store, store.image_keys.index(key)))
         assert torch.equal(view.sizes(torch.tensor(index)), store.sizes_N2[store.image_keys.index(key)])
-    with pytest.raises(Mistakes, match="no class d, e"):
+    with pytest.raises(InvalidInput, match="no class d, e"):
         store.subset(("a", "d", "e"))
 
 
@@ -156,7 +156,7 @@ def test_all_unreadable_images_are_named_and_nothing_is_left(folder: Dataset, tm
     (tmp_path / "images" / "a" / "0.png").write_bytes(b"")
     (tmp_path / "images" / "c" / "3.png").write_bytes((tmp_path / "images" / "c" / "3.png").read_bytes()[:200])
     (tmp_path / "images" / "c" / "gone.png").symlink_to(tmp_path / "nowhere.png")
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         build(folder, tmp_path / "cache")
     (sentence,) = mistake.value.sentences
     assert sentence.startswith("3 of 10 images cannot be read: a/0.png (the file is empty); ")
@@ -169,24 +169,24 @@ def test_a_long_list_of_unreadable_images_is_cut(tmp_path: Path) -> None:
     (tmp_path / "images" / "a").mkdir(parents=True)
     for index in range(25):
         (tmp_path / "images" / "a" / f"{index:02}.png").touch()
-    with pytest.raises(Mistakes, match=r"25 of 25 images .*a/19\.png .*; and 5 more\. Replace") as mistake:
+    with pytest.raises(InvalidInput, match=r"25 of 25 images .*a/19\.png .*; and 5 more\. Replace") as mistake:
         build(DATASETS["folder"](root=tmp_path / "images"), tmp_path / "cache", ("a",))
     assert "a/20.png" not in str(mistake.value)
 
 
 def test_a_cache_that_cannot_be_written_is_named(folder: Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Mistakes, match=r"cannot be written below .*Not a directory.*dataset\.cache"):
+    with pytest.raises(InvalidInput, match=r"cannot be written below .*Not a directory.*dataset\.cache"):
         build(folder, tmp_path / "file" / "cache")
 
 
 def test_damaged_and_missing_stores_are_named(folder: Dataset, tmp_path: Path) -> None:
     store = build(folder, tmp_path / "cache")
-    with pytest.raises(Mistakes, match="no readable image store"):
+    with pytest.raises(InvalidInput, match="no readable image store"):
         Store.open(tmp_path / "nowhere")
     with (store.path / "pixels.bin").open("r+b") as file:
         file.truncate(100)
-    with pytest.raises(Mistakes, match="is damaged"):
+    with pytest.raises(InvalidInput, match="is damaged"):
         Store.open(store.path)
 
 
@@ -267,13 +267,13 @@ def test_two_users_of_one_cache(tmp_path_factory: pytest.TempPathFactory) -> Non
         script = (
             "import os, sys; from pathlib import Path\n"
             "from trainables.data.sets.glyphs import Glyphs; from trainables.data.store.build import build_store\n"
-            "from trainables.mistakes import Mistakes\n"
+            "from trainables.errors import InvalidInput\n"
             "os.setuid(65534)\n"
             "glyphs = Glyphs(num_classes=4, images_per_class=12)\n"
             "for side in (40, 20):\n"
             "    classes, cache = list(glyphs.classes()), Path(sys.argv[1])\n"
             "    try: print(build_store(glyphs, classes, short_side=side, cache=cache, workers=1))\n"
-            "    except Mistakes as error: print(error)\n"
+            "    except InvalidInput as error: print(error)\n"
         )
         said = subprocess.run(
             [sys.executable, "-c", script, str(cache)],
@@ -290,7 +290,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(Mistakes, match=r"cannot be written below .*File too large"):
+        with pytest.raises(InvalidInput, match=r"cannot be written below .*File too large"):
             build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

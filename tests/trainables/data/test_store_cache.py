@@ -18,7 +18,7 @@ from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import build_store, expected_size
 from trainables.data.store.cache import LIMIT, is_used, limit_of, lock_file, make_room, stores_in
 from trainables.data.store.view import Store
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 
 SIDES = (20, 24, 28)
 GLYPHS = Glyphs(num_classes=2, images_per_class=4)
@@ -216,7 +216,9 @@ def test_the_limit_is_the_environment_s_or_half_the_space(
     assert limit_of(tmp_path) == 1_500_000_000
     for text in ("much", "-1", "inf", "nan", ""):
         monkeypatch.setenv(LIMIT, text)
-        with pytest.raises(Mistakes, match=rf"{LIMIT} must be a number of gigabytes, such as 200; it is '{text}'\."):
+        with pytest.raises(
+            InvalidInput, match=rf"{LIMIT} must be a number of gigabytes, such as 200; it is '{text}'\."
+        ):
             limit_of(tmp_path)
 
 

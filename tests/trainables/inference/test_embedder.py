@@ -18,8 +18,8 @@ from support.small_model import SmallModel, small_model
 import holdout
 from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput
 from trainables.inference.embedder import Embedder
-from trainables.mistakes import Mistakes
 from trainables.models.embedding import embed
 
 ROOT = Path(__file__).parents[3]
@@ -148,7 +148,7 @@ def test_unreadable_images_are_all_named_or_left_out(made: SmallModel, model: Em
     cut = tmp_path / "cut.png"
     cut.write_bytes(good[0].read_bytes()[:60])
     mixed = [good[0], tmp_path / "note.jpg", good[1], cut, tmp_path / "gone.png", good[2]]
-    with pytest.raises(Mistakes) as raised:
+    with pytest.raises(InvalidInput) as raised:
         model.embed(mixed)
     (sentence,) = raised.value.sentences
     assert sentence.startswith("3 of 6 images cannot be read: ")
@@ -179,20 +179,20 @@ def test_unreadable_images_are_all_named_or_left_out(made: SmallModel, model: Em
     ids=range(13),
 )
 def test_what_is_no_image_is_said_in_a_sentence(images: object, sentence: str, model: Embedder) -> None:
-    with pytest.raises(Mistakes) as raised:
+    with pytest.raises(InvalidInput) as raised:
         model.embed(images)  # type: ignore[arg-type]
     assert len(raised.value.sentences) == 1
     assert sentence in raised.value.sentences[0]
 
 
 def test_a_batch_has_an_image(made: SmallModel, model: Embedder) -> None:
-    with pytest.raises(Mistakes, match="batch_size is 0; give 1 or more"):
+    with pytest.raises(InvalidInput, match="batch_size is 0; give 1 or more"):
         model.embed(made.images, batch_size=0)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
 def test_a_device_that_is_not_there(device: str, made: SmallModel) -> None:
-    with pytest.raises(Mistakes, match=rf"device is '{device}', which is not available here"):
+    with pytest.raises(InvalidInput, match=rf"device is '{device}', which is not available here"):
         holdout.load(made.folder, device=device)
 
 

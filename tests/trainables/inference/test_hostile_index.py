@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from trainables.errors import InvalidInput
 from trainables.inference.images import ImageLike
 from trainables.inference.index import DESCRIPTION, PATHS, VECTORS, ImageIndex
-from trainables.mistakes import Mistakes
 
 SIZE, DIMENSIONS = 400, 8
 
@@ -101,7 +101,7 @@ def test_every_mutation_is_a_sentence_or_has_results(
         changed = files | {file: MUTATIONS[mutation](files[file], draw)}
         try:
             index = ImageIndex.load(written(tmp_path / "index", changed), Model())
-        except Mistakes as mistakes:
+        except InvalidInput as mistakes:
             (sentence,) = mistakes.sentences
             assert str(tmp_path / "index") in sentence
         else:
@@ -168,5 +168,5 @@ def _value(**values: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
 def test_what_contradicts_itself_is_damaged(
     change: Callable[[dict[str, bytes]], dict[str, bytes]], files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    with pytest.raises(Mistakes, match=r"^The index .* is damaged \(.*\); make it again\.$"):
+    with pytest.raises(InvalidInput, match=r"^The index .* is damaged \(.*\); make it again\.$"):
         ImageIndex.load(written(tmp_path / "index", change(files)), Model())

@@ -13,9 +13,9 @@ from support.small_model import SmallModel, small_model
 from support.stores import ftp_store
 
 import holdout
+from trainables.errors import InvalidInput
 from trainables.inference.embedder import Embedder
 from trainables.inference.index import ImageIndex, Neighbour
-from trainables.mistakes import Mistakes
 
 Vectors = NDArray[np.float32]
 
@@ -122,20 +122,20 @@ def test_an_index_is_written_over_an_index_alone(made: SmallModel, model: Embedd
     model.index(made.images / "class-01").save(folder)
     assert ImageIndex.load(folder, model).paths[0] == str(made.images / "class-01" / "00.png")
     (folder / "index.json").unlink()  # as if killed before the last file
-    with pytest.raises(Mistakes, match="is not an index"):
+    with pytest.raises(InvalidInput, match="is not an index"):
         ImageIndex.load(folder, model)
     model.index(made.images / "class-01").save(folder)
     photographs = {path: path.read_bytes() for path in (made.images / "class-00").iterdir()}
-    with pytest.raises(Mistakes, match=r"holds files that are not an index's \(00\.png\)"):
+    with pytest.raises(InvalidInput, match=r"holds files that are not an index's \(00\.png\)"):
         model.index(made.images).save(made.images / "class-00")
     assert {path: path.read_bytes() for path in (made.images / "class-00").iterdir()} == photographs
-    with pytest.raises(Mistakes, match="is a file, and an index is a folder"):
+    with pytest.raises(InvalidInput, match="is a file, and an index is a folder"):
         model.index(made.images).save(made.folder / "model.json")
 
 
 def test_an_index_of_another_model(made: SmallModel, model: Embedder, other: Embedder, tmp_path: Path) -> None:
     model.index(made.images).save(tmp_path / "index")
-    with pytest.raises(Mistakes) as raised:
+    with pytest.raises(InvalidInput) as raised:
         ImageIndex.load(tmp_path / "index", other)
     (sentence,) = raised.value.sentences
     for part in (str(made.folder), str(other.address), model.weights_sha256[:12], other.weights_sha256[:12]):
@@ -180,7 +180,7 @@ def _half_description(folder: Path) -> None:
 def test_a_damaged_index_is_said_to_be_one(damage: object, made: SmallModel, model: Embedder, tmp_path: Path) -> None:
     model.index(made.images).save(tmp_path / "index")
     damage(tmp_path / "index")  # type: ignore[operator]
-    with pytest.raises(Mistakes) as raised:
+    with pytest.raises(InvalidInput) as raised:
         ImageIndex.load(tmp_path / "index", model)
     (sentence,) = raised.value.sentences
     assert sentence.startswith(f"The index {tmp_path / 'index'} is damaged (")
@@ -190,26 +190,26 @@ def test_a_damaged_index_is_said_to_be_one(damage: object, made: SmallModel, mod
 def test_an_index_of_another_format(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
     model.index(made.images).save(tmp_path / "index")
     (tmp_path / "index" / "index.json").write_text('{"format": 99}')
-    with pytest.raises(Mistakes, match="an index in the format 99, and this version reads 3; make the index again"):
+    with pytest.raises(InvalidInput, match="an index in the format 99, and this version reads 3; make the index again"):
         ImageIndex.load(tmp_path / "index", model)
 
 
 @pytest.mark.parametrize("k", [0, -1, 61])
 def test_as_many_neighbours_as_there_are(k: int, made: SmallModel, model: Embedder) -> None:
     index = model.index(made.images)
-    with pytest.raises(Mistakes, match=f"k is {k}, and the index holds 60 images; give 1 to 60"):
+    with pytest.raises(InvalidInput, match=f"k is {k}, and the index holds 60 images; give 1 to 60"):
         index.query(made.images, k=k)
-    with pytest.raises(Mistakes, match=f"k is {k}"):
+    with pytest.raises(InvalidInput, match=f"k is {k}"):
         index.search(model.embed(made.images), k)
 
 
 def test_sizes_that_do_not_fit(made: SmallModel, model: Embedder, many: Vectors) -> None:
     index = model.index(made.images)
-    with pytest.raises(Mistakes, match="embeddings of 8 dimensions, and the queries are of 4000 × 24; give"):
+    with pytest.raises(InvalidInput, match="embeddings of 8 dimensions, and the queries are of 4000 × 24; give"):
         index.search(many)
-    with pytest.raises(Mistakes, match=r"are of 8; give them as queries × 8"):
+    with pytest.raises(InvalidInput, match=r"are of 8; give them as queries × 8"):
         index.search(model.embed(made.images)[0])
-    with pytest.raises(Mistakes, match="there are 2 paths, and embeddings of 4000 × 24"):
+    with pytest.raises(InvalidInput, match="there are 2 paths, and embeddings of 4000 × 24"):
         ImageIndex.of(many, ["a", "b"], model)
-    with pytest.raises(Mistakes, match="there are 0 paths, and embeddings of 0 × 24"):
+    with pytest.raises(InvalidInput, match="there are 0 paths, and embeddings of 0 × 24"):
         ImageIndex.of(many[:0], [], model)

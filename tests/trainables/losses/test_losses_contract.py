@@ -14,10 +14,10 @@ from hypothesis import given, settings, strategies as st
 
 from spaces.contract.check_loss import check_loss, order_problem
 from spaces.losses import SPACES
+from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss
 from trainables.losses.mining import MINERS, most_pairs
-from trainables.mistakes import Mistakes
 
 C, D = 12, 16
 RANDOM: dict[str, dict[str, Any]] = {"margin": {"mining": "all"}}
@@ -146,7 +146,7 @@ def test_a_wrong_param_is_a_sentence(name: str, wrong: Any) -> None:
     for argument in inspect.signature(LOSSES[name].__init__).parameters:
         if argument == "self" or (wrong is None and (name, argument) in allowed):
             continue
-        with pytest.raises(Mistakes) as caught:
+        with pytest.raises(InvalidInput) as caught:
             LOSSES[name](**{"num_classes": C, "embedding_dim": D, argument: wrong})
         (sentence,) = caught.value.sentences
         assert sentence.startswith(f"{argument} must be ")
@@ -154,7 +154,7 @@ def test_a_wrong_param_is_a_sentence(name: str, wrong: Any) -> None:
 
 
 def test_all_wrong_params_are_reported_at_once() -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         LOSSES["mpa"](num_classes=0, embedding_dim=D, margin=-1, scale="32", gamma=0, tau=True, proxies_per_class=2.0)
     assert [sentence.split()[0] for sentence in caught.value.sentences] == [
         "num_classes",

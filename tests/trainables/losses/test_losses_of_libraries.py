@@ -11,9 +11,9 @@ from pytorch_metric_learning import losses, miners
 from search.config.search_config import parse_config
 from spaces.contract.check_loss import check_loss
 from spaces.search_space import search_space
+from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_part
 from trainables.losses.library import library_loss
-from trainables.mistakes import Mistakes
 from trainables.training.config import TrainingConfig
 
 PATH = "pytorch_metric_learning.losses:{}"
@@ -107,20 +107,20 @@ def test_a_file_that_names_one_is_read() -> None:
     ],
 )
 def test_a_loss_that_needs_more_is_one_sentence(path: str, said: str) -> None:
-    with pytest.raises(Mistakes, match=said) as error:
+    with pytest.raises(InvalidInput, match=said) as error:
         LOSSES[path]
     assert len(error.value.sentences) == 1
 
 
 @pytest.mark.parametrize("miner", ["hard", "mylab:Miner", MINER.format("NoSuch"), MINER.format("BaseTupleMiner")])
 def test_a_miner_that_is_none_is_refused(miner: str) -> None:
-    with pytest.raises(Mistakes):
+    with pytest.raises(InvalidInput):
         search_space(PATH.format("CircleLoss"), TrainingConfig(), {"miner": ["none", miner]})
 
 
 def test_without_the_library_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
-    with pytest.raises(Mistakes, match="not installed; `pip install pytorch-metric-learning`") as error:
+    with pytest.raises(InvalidInput, match="not installed; `pip install pytorch-metric-learning`") as error:
         library_loss(PATH.format("CircleLoss"))
     assert len(error.value.sentences) == 1
 

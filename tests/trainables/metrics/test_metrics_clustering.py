@@ -12,11 +12,11 @@ from hypothesis import given, settings, strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
+from trainables.errors import InvalidInput
 from trainables.metrics import all_metrics, clustering_metrics, distance_metrics, evaluate
 from trainables.metrics.clustering import agreement, kmeans, lloyd
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.table import CLUSTERING, SUPERCLASSES
-from trainables.mistakes import Mistakes
 
 PARTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
 
@@ -164,9 +164,9 @@ def test_clusterings_are_computed_once_more_from_their_parts() -> None:
 def test_superclasses_have_to_be_given() -> None:
     embeddings_ND, labels_N = blobs(4, 3)
     for compute in (evaluate, metric_parts):
-        with pytest.raises(Mistakes, match="nmi_super compares clusters with superclasses, and there are none"):
+        with pytest.raises(InvalidInput, match="nmi_super compares clusters with superclasses, and there are none"):
             compute(embeddings_ND, labels_N, ["nmi", "nmi_super"])
-    with pytest.raises(Mistakes, match="Labels must be one per embedding"):
+    with pytest.raises(InvalidInput, match="Labels must be one per embedding"):
         evaluate(embeddings_ND, labels_N, ["f1_super"], superclasses_N=labels_N[:5])
     assert not set(SUPERCLASSES) & set(all_metrics())  # only by name
 

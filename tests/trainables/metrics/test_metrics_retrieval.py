@@ -17,6 +17,7 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 from support.expected_metrics import expected, over_permutations, similarity
 
+from trainables.errors import InvalidInput
 from trainables.metrics import (
     METRICS,
     evaluate,
@@ -29,7 +30,6 @@ from trainables.metrics import (
 from trainables.metrics.ranking import SEARCH
 from trainables.metrics.retrieval import SCORES, Ranking
 from trainables.metrics.table import all_metrics, largest_k
-from trainables.mistakes import Mistakes
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text(encoding="utf-8"))
 TIES = GOLDEN["tie_set"]
@@ -274,13 +274,13 @@ def test_every_formula_has_an_example(score: Any) -> None:
 def test_what_cannot_be_scored_is_a_sentence(
     embeddings: torch.Tensor, labels: torch.Tensor, sentence: str, name: str
 ) -> None:
-    with pytest.raises(Mistakes, match=re.escape(sentence)):
+    with pytest.raises(InvalidInput, match=re.escape(sentence)):
         evaluate(embeddings, labels, [name])
 
 
 def test_an_unknown_metric_is_a_sentence() -> None:
     with pytest.raises(
-        Mistakes, match=r"recal_at_1 is not known \(did you mean recall_at_1\?\); choose one of .*nmi"
+        InvalidInput, match=r"recal_at_1 is not known \(did you mean recall_at_1\?\); choose one of .*nmi"
     ) as error:
         evaluate(torch.eye(3), torch.zeros(3), ["recal_at_1", "nmii", "nmi"])
     assert [sentence.partition(" ")[0] for sentence in error.value.sentences] == ["recal_at_1", "nmii"]

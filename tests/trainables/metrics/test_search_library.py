@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from trainables.errors import InvalidInput
 from trainables.metrics.ranking import SEARCH, faiss_for, full_float32, nearest
-from trainables.mistakes import Mistakes
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[3]
@@ -42,13 +42,13 @@ def test_both_libraries_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_library_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SEARCH, "annoy")
-    with pytest.raises(Mistakes, match="HOLDOUT_SEARCH must be faiss or torch, or unset; it is 'annoy'"):
+    with pytest.raises(InvalidInput, match="HOLDOUT_SEARCH must be faiss or torch, or unset; it is 'annoy'"):
         faiss_for(CPU)
 
 
 def test_a_faiss_without_a_gpu_cannot_be_chosen_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SEARCH, "faiss")
-    with pytest.raises(Mistakes, match="this faiss has no GPU"):
+    with pytest.raises(InvalidInput, match="this faiss has no GPU"):
         faiss_for(torch.device("cuda"))
 
 

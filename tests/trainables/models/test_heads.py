@@ -6,7 +6,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.config import HEADS
 from trainables.models.heads import make_head
@@ -28,7 +28,7 @@ def head(**settings: object) -> nn.Sequential:
 @pytest.mark.parametrize("dimensions", [None, DIMENSIONS])
 def test_the_size_of_embeddings(name: str, dimensions: int | None) -> None:
     if name == "none" and dimensions:
-        with pytest.raises(Mistakes, match=r"head is none, which keeps the features, and model.embedding_dim is 4"):
+        with pytest.raises(InvalidInput, match=r"head is none, which keeps the features, and model.embedding_dim is 4"):
             head(head=name, embedding_dim=dimensions)
         return
     embeddings = head(head=name, embedding_dim=dimensions)(features_BF())
@@ -74,7 +74,7 @@ def test_a_network_on_features() -> None:
     assert {name.partition(".")[0] for name in network.state_dict()} == {"head"}
     layer = network.head[0]
     torch.testing.assert_close(network(features_BF()), functional.linear(features_BF(), layer.weight, layer.bias))
-    with pytest.raises(Mistakes, match="'features:many'; after the colon give the number of features"):
+    with pytest.raises(InvalidInput, match="'features:many'; after the colon give the number of features"):
         EmbeddingModel(ModelConfig(backbone="features:many"))
 
 
@@ -105,7 +105,7 @@ def test_patterns_freeze_parameters_and_their_statistics(weights: str) -> None:
 
 def test_wrong_ways_to_freeze(weights: str) -> None:
     with pytest.raises(
-        Mistakes, match=r"model.freeze has 'stage9.*', which matches no parameter of resnet18; .* conv1"
+        InvalidInput, match=r"model.freeze has 'stage9.*', which matches no parameter of resnet18; .* conv1"
     ):
         EmbeddingModel(ModelConfig(backbone="resnet18", weights=weights, freeze=("stage9.*",)))
     for settings, sentence in (
@@ -121,5 +121,5 @@ def test_wrong_ways_to_freeze(weights: str) -> None:
         ({"head_widths": ()}, "model.head_widths must have at least one entry"),
         ({"head_dropout": 1.0}, r"model.head_dropout must be at least 0, less than 1; it is 1"),
     ):
-        with pytest.raises(Mistakes, match=sentence):
+        with pytest.raises(InvalidInput, match=sentence):
             ModelConfig(**{"backbone": "resnet18", **settings})  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trainables.data.augment import Frame
 from trainables.data.loading import ImagesInMemory
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import BACKBONES, POOLING, EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
 from trainables.models.weights import weights_file
@@ -164,12 +164,12 @@ def test_the_same_seed_gives_the_same_model(images_B3HW: Tensor) -> None:
 
 
 def test_all_mistakes_of_a_configuration_at_once() -> None:
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         ModelConfig(backbone="resnet19", pooling="sum", embedding_dim=0, freeze_bn="yes", head_init="zeros")
     assert len(mistake.value.sentences) == 5
     for word in ("resnet19", "resnet18", "sum", "avg_max", "0", "'yes'", "statistics", "zeros", "kaiming_normal"):
         assert word in str(mistake.value)
-    with pytest.raises(Mistakes, match=r"convnet has no ImageNet weights.*holdout backbones"):
+    with pytest.raises(InvalidInput, match=r"convnet has no ImageNet weights.*holdout backbones"):
         ModelConfig(weights="imagenet")
 
 
@@ -201,7 +201,7 @@ def test_imagenet_weights_are_never_downloaded(tmp_path: Path, monkeypatch: pyte
     config = ModelConfig(backbone="resnet18", weights="imagenet")
     address = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.url
     path = tmp_path / "hub" / "checkpoints" / Path(address).name
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         EmbeddingModel(config)
     assert f"Download {address} to {path}." in str(mistake.value)
     path.parent.mkdir(parents=True)

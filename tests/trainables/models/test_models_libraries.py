@@ -13,7 +13,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import BACKBONES, EmbeddingModel, ModelConfig, library_networks as torchvision_networks
 from trainables.models.backbones import backbone
 from trainables.models.embedding import smoke_test
@@ -136,21 +136,23 @@ def test_torchvision_is_imported_where_it_is_needed_and_not_before() -> None:
     ],
 )
 def test_names_that_are_none(name: str, words: str) -> None:
-    with pytest.raises(Mistakes, match=words):
+    with pytest.raises(InvalidInput, match=words):
         backbone(name)
 
 
 def test_timm_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     backbone.cache_clear()
-    with pytest.raises(Mistakes, match=r"pip install timm\."):
+    with pytest.raises(InvalidInput, match=r"pip install timm\."):
         backbone("timm:resnet18")
 
 
 def test_sizes_that_a_network_cannot_take_are_found_before_training() -> None:
     smoke_test(ModelConfig(), 32)
     for name, side in (("convnet", 8), ("torchvision:vit_b_32", 64)):
-        with pytest.raises(Mistakes, match=f"training.image_size is {side}, and {name} does not accept such images"):
+        with pytest.raises(
+            InvalidInput, match=f"training.image_size is {side}, and {name} does not accept such images"
+        ):
             smoke_test(ModelConfig(backbone=name), side)
 
 
@@ -159,7 +161,7 @@ def test_imagenet_weights_of_any_network_are_never_downloaded(tmp_path: Path, mo
     for name in [*(name for name, row in BACKBONES.items() if row.imagenet), "torchvision:squeezenet1_1"]:
         imagenet = backbone(name).imagenet
         assert imagenet is not None
-        with pytest.raises(Mistakes) as mistake:
+        with pytest.raises(InvalidInput) as mistake:
             EmbeddingModel(ModelConfig(backbone=name, weights="imagenet"))
         assert f"Download {imagenet.address} to {weights_path(imagenet)}." in str(mistake.value)
         assert weights_path(imagenet).is_relative_to(tmp_path)
@@ -222,5 +224,5 @@ def test_networks_of_timm(name: str, side: int, sides: int) -> None:
 
 @needs_timm
 def test_a_network_that_timm_does_not_have() -> None:
-    with pytest.raises(Mistakes, match=r"which timm does not have \(did you mean resnet"):
+    with pytest.raises(InvalidInput, match=r"which timm does not have \(did you mean resnet"):
         backbone("timm:resnet19")

@@ -8,7 +8,7 @@ import torch
 from support.tiny_transformer import transformer
 from torch import Tensor
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import POOLING, EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone
 from trainables.models.embedding import smoke_test
@@ -89,13 +89,13 @@ def test_a_transformers_own_pooling_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_poolings_that_do_not_fit(name: str, pooling: str, words: str) -> None:
-    with pytest.raises(Mistakes, match=words) as mistake:
+    with pytest.raises(InvalidInput, match=words) as mistake:
         EmbeddingModel(ModelConfig(backbone=name, pooling=pooling))
     assert len(mistake.value.sentences) == 1
 
 
 def test_images_of_another_size_are_refused() -> None:
-    with pytest.raises(Mistakes, match=r"training.image_size is 48, and .* does not accept such images"):
+    with pytest.raises(InvalidInput, match=r"training.image_size is 48, and .* does not accept such images"):
         smoke_test(ModelConfig(backbone=TINY, pooling="mean"), 48)
 
 

@@ -14,7 +14,7 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
 from trainables.models.weights import load_weights
 
@@ -104,7 +104,9 @@ def test_weights_from_safetensors(whole: nn.Module, tmp_path: Path) -> None:
     assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in network.state_dict().items())
     for content in (b"garbage", path.read_bytes()[:-1000]):
         path.write_bytes(content)
-        with pytest.raises(Mistakes, match=r"The weights in .* cannot be read: it is damaged \(.*\); copy it again\.$"):
+        with pytest.raises(
+            InvalidInput, match=r"The weights in .* cannot be read: it is damaged \(.*\); copy it again\.$"
+        ):
             load_weights(network, path)
 
 
@@ -139,7 +141,7 @@ def test_another_order_is_never_matched(tmp_path: Path) -> None:
     one_less = list(state.items())[1:]
     for items in (shuffled, alphabetical, one_more, one_less):
         torch.save(dict(items), tmp_path / "weights.pth")
-        with pytest.raises(Mistakes, match="None of the 20 tensors that the backbone needs"):
+        with pytest.raises(InvalidInput, match="None of the 20 tensors that the backbone needs"):
             load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
 
 
@@ -262,7 +264,9 @@ def test_clips_image_tower_in_timms_network(tmp_path: Path) -> None:
             ("blocks.0.mlp.fc2.bias", "transformer.resblocks.0.mlp.c_proj.bias"),
         ):
             assert torch.equal(state[name].squeeze(), tower[theirs].squeeze())
-    with pytest.raises(Mistakes, match=r"are in .*, and all must be: 2 missing \(pos_embed \[1, 17, 8\], patch_embed"):
+    with pytest.raises(
+        InvalidInput, match=r"are in .*, and all must be: 2 missing \(pos_embed \[1, 17, 8\], patch_embed"
+    ):
         load_weights(network(patch=8), tmp_path / "clip.pt")  # timm would resize both
 
 
@@ -283,14 +287,14 @@ def test_two_layers_of_a_network_are_not_taken_for_one(tmp_path: Path) -> None:
 
 def test_weights_of_another_architecture(whole: nn.Module, tmp_path: Path) -> None:
     torch.save(whole.state_dict(), tmp_path / "weights.pth")
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         load_weights(BACKBONES["resnet50"].build(), tmp_path / "weights.pth")
     (sentence,) = mistake.value.sentences
     assert "77 of the 265 tensors that the backbone needs are in" in sentence
     assert "and all must be: 165 missing (layer1.0.conv3.weight [256, 64, 1, 1], " in sentence
     assert "23 of another shape (layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in sentence
     with pytest.raises(
-        Mistakes, match=r"None of the 20 tensors .*\(blocks.0.weight, .*, which has conv1.weight, .*100 more"
+        InvalidInput, match=r"None of the 20 tensors .*\(blocks.0.weight, .*, which has conv1.weight, .*100 more"
     ):
         load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
 
@@ -303,7 +307,7 @@ def test_a_part_of_the_weights_is_not_enough(whole: nn.Module, tmp_path: Path) -
         kept = {name: whole.state_dict()[name] for name in names[left_out:]}
         torch.save(kept, tmp_path / "weights.pth")
         with pytest.raises(
-            Mistakes, match=rf"{100 - left_out} of the 100 tensors .* all must be: {left_out} missing \("
+            InvalidInput, match=rf"{100 - left_out} of the 100 tensors .* all must be: {left_out} missing \("
         ):
             load_weights(network, tmp_path / "weights.pth")
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
@@ -346,7 +350,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_files_that_are_not_weights(write: Callable[[Path], object], words: str, tmp_path: Path) -> None:
     path = tmp_path / "weights.csv"
     write(path)
-    with pytest.raises(Mistakes) as mistake:
+    with pytest.raises(InvalidInput) as mistake:
         EmbeddingModel(ModelConfig(weights=str(path)))
     (sentence,) = mistake.value.sentences
     assert words in sentence
@@ -356,5 +360,5 @@ def test_files_that_are_not_weights(write: Callable[[Path], object], words: str,
 
 
 def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match=r"nowhere\.pth', not a file"):
+    with pytest.raises(InvalidInput, match=r"nowhere\.pth', not a file"):
         EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))

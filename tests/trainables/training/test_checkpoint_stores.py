@@ -11,9 +11,9 @@ from support.stores import PLACES, ftp_store, place
 from search.config.search_config import parse_config
 from search.engines.ray_nodes import probe_file
 from search.plan.make_plan import make_plan
+from trainables.errors import InvalidInput
 from trainables.files import as_path, write_json, write_whole
 from trainables.inference.model_files import read_tensors
-from trainables.mistakes import Mistakes
 from trainables.training.checkpoints import Checkpoints, finished_records, forget_last
 
 
@@ -98,7 +98,10 @@ def test_a_probe_file_is_there_for_a_while(address: str) -> None:
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Mistakes, match=r"Checkpoints cannot be written to .*file \("), probe_file(f"{tmp_path}/file"):
+    with (
+        pytest.raises(InvalidInput, match=r"Checkpoints cannot be written to .*file \("),
+        probe_file(f"{tmp_path}/file"),
+    ):
         pass
 
 
@@ -112,7 +115,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_address_is_refused(search_file: Callable[..., dict[str, Any]], value: str, sentence: str) -> None:
-    with pytest.raises(Mistakes, match=r"checkpoints\.storage_path") as refusal:
+    with pytest.raises(InvalidInput, match=r"checkpoints\.storage_path") as refusal:
         parse_config(search_file(checkpoints={"storage_path": value}))
     assert sentence in str(refusal.value)
     assert "secret" not in str(refusal.value)
@@ -121,5 +124,5 @@ def test_a_wrong_address_is_refused(search_file: Callable[..., dict[str, Any]], 
 def test_a_store_that_does_not_answer_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         pass
-    with pytest.raises(Mistakes, match=f"checkpoints.storage_path: {url}/models cannot be read"):
+    with pytest.raises(InvalidInput, match=f"checkpoints.storage_path: {url}/models cannot be read"):
         make_plan(parse_config(search_file(checkpoints={"storage_path": f"{url}/models"})), tmp_path / "runs")

@@ -10,7 +10,7 @@ from support.exact_training import assert_same, exact_spec, trained_apart
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from trainables.data.store.spec import StoreSpec
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 
@@ -51,7 +51,7 @@ CONTENT = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"]}
 
 
 def test_an_unknown_mode() -> None:
-    with pytest.raises(Mistakes, match="compile must be one of default, reduce-overhead, null; it is 'reduce'"):
+    with pytest.raises(InvalidInput, match="compile must be one of default, reduce-overhead, null; it is 'reduce'"):
         parse_config({**CONTENT, "training": {"compile": "reduce"}})
 
 
@@ -60,5 +60,5 @@ def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert make_plan(parse_config(content), tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(Mistakes, match=r"training\.compile is default, which needs a C\+\+ compiler"):
+    with pytest.raises(InvalidInput, match=r"training\.compile is default, which needs a C\+\+ compiler"):
         make_plan(parse_config(content), tmp_path)

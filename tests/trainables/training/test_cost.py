@@ -13,7 +13,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
-from trainables.training.cost import Images, measured_costs
+from trainables.training.cost import ImageCounts, measured_costs
 from trainables.training.train import Training, train
 
 
@@ -47,7 +47,7 @@ def test_an_epoch_is_foreseen(whole: TrialSpec, tmp_path: Path) -> None:
     (record,) = train(whole)
     classes = whole.train_classes[:4]
     part = replace(whole, train_classes=classes, validation_classes=(), directory=str(tmp_path / "part"))
-    images = Images(train=(12,) * 8, validation=(12,) * 2)
+    images = ImageCounts(train=(12,) * 8, validation=(12,) * 2)
     (found,) = measured_costs([part], images, threads=1, gpu=False, seconds=0.5)
     assert found.steps == record["batches"]
     assert found.epoch == found.step * found.steps + found.validation
@@ -72,7 +72,7 @@ def test_the_step_of_a_fine_tuning_is_that_of_its_last_epochs(
     monkeypatch.setattr(Training, "step", watched)
     settings = {"warmup_epochs": 1}
     spec = replace(whole, training=replace(whole.training, **settings), validation_classes=())
-    images = Images(train=(12,) * 8, validation=(12,) * 2)
+    images = ImageCounts(train=(12,) * 8, validation=(12,) * 2)
     (found,) = measured_costs([spec], images, threads=1, gpu=False, seconds=0)
     assert found.step > 0
     assert learning

@@ -15,9 +15,9 @@ from torch.nn import functional
 from trainables.data.loading import load
 from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput
 from trainables.inference.model_files import FROZEN, read_network
 from trainables.losses import LOSSES
-from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec, derived_seed
@@ -116,7 +116,7 @@ def test_a_checkpoint_and_its_backbone_are_the_whole_network(spec: TrialSpec) ->
     direct = embed(network, images, frame, batch_size=7, device=CPU, precision="float32")
     torch.testing.assert_close(cached, direct, rtol=1e-4, atol=1e-5)
     assert record["epoch"] == 3
-    with pytest.raises(Mistakes, match="whose content is not that with which the model was trained"):
+    with pytest.raises(InvalidInput, match="whose content is not that with which the model was trained"):
         whole_network(head, spec.model, "0" * 64)
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.training.library_trainables import LightningTrainable
 from trainables.training.trainable import Items, seed_epoch
 
@@ -190,6 +190,6 @@ def test_a_fit_that_ends_early_is_refused() -> None:
     training = made("step", callbacks=[EarlyStopping("train_loss", patience=1)])
     epoch(training, 1)
     epoch(training, 2)
-    with pytest.raises(Mistakes, match=r"ended the fit after 2 epochs, and training\.epochs is 4; remove"):
+    with pytest.raises(InvalidInput, match=r"ended the fit after 2 epochs, and training\.epochs is 4; remove"):
         epoch(training, 3)
     training.finish()

@@ -15,8 +15,8 @@ from support.small_training import worker_of
 
 from trainables.data.dataset import Dataset
 from trainables.data.store.view import Store, StoreView
+from trainables.errors import InvalidInput
 from trainables.metrics import evaluate
-from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.cross_validation import begin
@@ -200,7 +200,7 @@ def test_an_error_in_finish_does_not_end_the_worker(tmp_path: Path, caplog: pyte
 
 
 def test_all_mistakes_of_a_class_are_told_at_once() -> None:
-    with pytest.raises(Mistakes) as said:
+    with pytest.raises(InvalidInput) as said:
         trainable_class("support.own_trainings:Incomplete")
     sentences = [sentence.removeprefix("support.own_trainings:Incomplete ") for sentence in said.value.sentences]
     assert [sentence.split(";")[0].split(",")[0] for sentence in sentences] == [

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from trainables.data.store.spec import StoreSpec
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.spec import TrialSpec
 from trainables.training.config import Schedule
 from trainables.training.train import Training
@@ -75,7 +75,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("keys", "sentence"), MISTAKES)
 def test_mistakes_have_sentences(keys: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         Schedule(**keys)
     assert str(caught.value).startswith(sentence)
 

@@ -12,9 +12,9 @@ from trainables.data.sets.folders import Folder
 from trainables.data.split import noisy_labels
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import training_half
+from trainables.errors import InvalidInput
 from trainables.inference.model_files import read_network, read_tensors
 from trainables.losses import LOSSES
-from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec, derived_seed
@@ -238,7 +238,7 @@ def test_a_training_that_learns_nothing_ends(
     spec: TrialSpec, loss: str, batch_size: int, images_per_class: int
 ) -> None:
     spec = replace(spec, loss=loss, hyperparameters={})
-    with pytest.raises(Mistakes, match="Nothing is learned: in every step of epoch 1"):
+    with pytest.raises(InvalidInput, match="Nothing is learned: in every step of epoch 1"):
         list(train(trained(spec, batch_size=batch_size, images_per_class=images_per_class)))
 
 
@@ -312,6 +312,6 @@ def test_derived_seeds_differ_and_fit_every_library() -> None:
 
 
 def test_wrong_settings_come_all_at_once() -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(InvalidInput) as caught:
         TrainingConfig(epochs=0, lr=-1, sampler="x", warmup_epochs=9)
     assert len(caught.value.sentences) == 4

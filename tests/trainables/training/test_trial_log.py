@@ -68,9 +68,9 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"loss": "support.own_parts:Nothing"}, "Mistakes: The loss 'support.own_parts:Nothing' does not exist"),
+        ({"loss": "support.own_parts:Nothing"}, "InvalidInput: The loss 'support.own_parts:Nothing' does not exist"),
         ({"loss": "support.own_parts:Raising"}, "IndexError: out of sorts"),
-        ({"model": ModelConfig(weights="nowhere.pth")}, "Mistakes: model.weights is 'nowhere.pth', not a file"),
+        ({"model": ModelConfig(weights="nowhere.pth")}, "InvalidInput: model.weights is 'nowhere.pth', not a file"),
     ],
 )
 def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.marks import GALLERY, QUERY, TRAIN
 from trainables.data.sets.folders import images_below
 from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, grouped, halved, read_list
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any
+from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ car_ims/000001.jpg"""
                     raise ValueError(f"a class is {label}, and there are {len(names)}")
                 classes[names[label - 1]].append(str(path))
         except Exception as error:  # scipy may raise anything on a damaged file
-            raise Mistakes(
+            raise InvalidInput(
                 f"{CARS_ANNOTATIONS} in {str(self.root)!r} is damaged or not that of {self.title} "
                 f"({type(error).__name__}: {error}). Restore the published file."
             ) from error
@@ -164,14 +164,14 @@ bicycle_final/111085122871_0.JPG"""
         """Map products to their ``super_class_id``.
 
         Raises:
-            Mistakes: as :meth:`classes`, or a product has two superclasses.
+            InvalidInput: as :meth:`classes`, or a product has two superclasses.
         """
         kinds: dict[str, set[str]] = {}
         for name in SOP_LISTS:
             for _, product, kind, _ in self._rows(name, SOP_COLUMNS):
                 kinds.setdefault(product, set()).add(kind)
         if several := [product for product, found in kinds.items() if len(found) > 1]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{counted(len(several), 'product')} in {str(self.root)!r} with more than one super_class_id: "
                 f"{listed(several)}. Restore the published lists."
             )
@@ -222,7 +222,7 @@ Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg"""
         """The key, the item and the part of each image."""
         rows = self._rows(INSHOP_LIST, INSHOP_COLUMNS, numbered=True)
         if wrong := [part for _, _, part in rows if part not in (TRAIN, QUERY, GALLERY)]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{INSHOP_LIST} in {str(self.root)!r} has {counted(len(wrong), 'image')} of an unknown "
                 f"evaluation_status, such as {wrong[0]!r:.40}. Restore the published file."
             )
@@ -295,7 +295,7 @@ image/0279029.jpg"""
         for name, vehicles in self._test_lists.items():
             # Lists select classes, so a vehicle on several lists has the same images on each.
             if other := [vehicle for vehicle, keys in vehicles.items() if set(test.get(vehicle, keys)) != set(keys)]:
-                raise Mistakes(
+                raise InvalidInput(
                     f"{counted(len(other), 'vehicle')} in {VEHICLEID_TESTS[name]} of {str(self.root)!r} with "
                     f"other images than in a smaller list: {listed(other)}. Restore the published lists."
                 )
@@ -382,7 +382,7 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
                     raise TypeError(f"a file_name is {path!r}")
                 yield str(int(annotation["category_id"])), path
         except Exception as error:  # the file may contain any JSON, however deeply nested
-            raise Mistakes(
+            raise InvalidInput(
                 f"{name} in {str(self.root)!r} is damaged or not that of {self.title} "
                 f"({type(error).__name__}: {error}). Restore the published file."
             ) from error
@@ -395,7 +395,7 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
         training = dict.fromkeys(_category(line.strip()) for line in lines if line.strip())
         known = set(names)
         if unknown := [name for name in training if name not in known]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"dataset.class_list is {self.class_list!r}, with {len(unknown)} of the {len(training)} categories "
                 f"in it missing in the annotations: {listed(unknown)}. Give one category or image path per line."
             )

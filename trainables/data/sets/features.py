@@ -12,7 +12,7 @@ from trainables.data.dataset import Dataset, sorted_classes
 from trainables.data.feature_file import LABELS, SUFFIXES, FeatureArrays, is_feature_file, read_features
 from trainables.data.images import read_image
 from trainables.data.store.contents import image_digest
-from trainables.mistakes import Mistakes, suggestion
+from trainables.errors import InvalidInput, suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +38,15 @@ ids, paths, groups  if you have them"""
 
     def __post_init__(self) -> None:
         if self.file is None:
-            raise Mistakes("dataset.file is missing: give a file of embeddings.")
+            raise InvalidInput("dataset.file is missing: give a file of embeddings.")
         if not is_feature_file(self.file):
-            raise Mistakes(
+            raise InvalidInput(
                 f"dataset.file is {str(self.file)!r}; the suffix sets the format and must be one of "
                 f"{', '.join(SUFFIXES)}{suggestion(Path(self.file).suffix, SUFFIXES)}."
             )
         if not os.path.isfile(self.file):
             what = "is not a file" if os.path.exists(self.file) else "does not exist"
-            raise Mistakes(f"dataset.file is {str(self.file)!r}, which {what}. Give a file of embeddings.")
+            raise InvalidInput(f"dataset.file is {str(self.file)!r}, which {what}. Give a file of embeddings.")
 
     @property
     def _path(self) -> Path:
@@ -103,7 +103,7 @@ def _content(path: Path, changed: int, size: int) -> _Content:
     """Read the file at ``path`` once per process, until it was ``changed`` or has another ``size``."""
     arrays = read_features(path, key="dataset.file")
     if arrays.labels is None:
-        raise Mistakes(f"dataset.file is {str(path)!r}, which has no {LABELS}; give a class for each embedding.")
+        raise InvalidInput(f"dataset.file is {str(path)!r}, which has no {LABELS}; give a class for each embedding.")
     classes: dict[str, list[str]] = {}
     for label, key in zip(arrays.labels, arrays.names, strict=True):
         classes.setdefault(label, []).append(key)

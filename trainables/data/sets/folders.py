@@ -12,7 +12,7 @@ import numpy as np
 
 from trainables.data.dataset import Dataset
 from trainables.data.images import IMAGE_SUFFIXES, read_image
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any
+from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,12 @@ class RootedDataset(Dataset):
 
     def __post_init__(self) -> None:
         if self.root is None:
-            raise Mistakes("dataset.root is missing: give the folder that holds the images.")
+            raise InvalidInput("dataset.root is missing: give the folder that holds the images.")
         if not os.path.isdir(self._root):
             what = "is not a folder" if os.path.exists(self._root) else "does not exist"
-            raise Mistakes(f"dataset.root is {str(self.root)!r}, which {what}. Give the folder that holds the images.")
+            raise InvalidInput(
+                f"dataset.root is {str(self.root)!r}, which {what}. Give the folder that holds the images."
+            )
 
     @cached_property
     def _root(self) -> Path:
@@ -57,7 +59,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
     ``seen`` maps device and inode of the folders already visited to their paths.
 
     Raises:
-        Mistakes: a folder cannot be read or is reached twice by links, or links are broken.
+        InvalidInput: a folder cannot be read or is reached twice by links, or links are broken.
     """
     seen = {} if seen is None else seen
     lost = []
@@ -65,7 +67,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
         status = os.stat(path)
         first = seen.setdefault((status.st_dev, status.st_ino), path)
         if first != path:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{path!r} is the folder {first!r} by another name, so its images would be read twice; remove the link."
             )
         below = Path(path).relative_to(root).as_posix()
@@ -75,7 +77,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
             elif _is_broken_link(f"{path}/{name}"):
                 lost.append(f"{below}/{name}")
     if lost:
-        raise Mistakes(f"{counted(len(lost), 'broken link')} in {str(folder)!r}: {listed(lost)}. Fix or remove.")
+        raise InvalidInput(f"{counted(len(lost), 'broken link')} in {str(folder)!r}: {listed(lost)}. Fix or remove.")
 
 
 def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
@@ -96,7 +98,7 @@ def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
                     else:
                         files.append(entry.name)
         except OSError as error:
-            raise Mistakes(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
+            raise InvalidInput(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
         yield path, files
 
 
@@ -127,7 +129,9 @@ kestrel/anything.jpg"""
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self._class_names():
-            raise Mistakes(f"dataset.root is {str(self.root)!r}, which has no sub-folder. Give it one for each class.")
+            raise InvalidInput(
+                f"dataset.root is {str(self.root)!r}, which has no sub-folder. Give it one for each class."
+            )
 
     def _class_names(self) -> list[str]:
         return sorted(entry.name for entry in self._entries() if os.path.isdir(entry.path))
@@ -138,7 +142,7 @@ kestrel/anything.jpg"""
             with os.scandir(self._root) as entries:
                 return [entry for entry in entries if not entry.name.startswith(".")]
         except OSError as error:
-            raise Mistakes(
+            raise InvalidInput(
                 f"dataset.root is {str(self.root)!r}, which cannot be read: {error.strerror}. Permit reading it."
             ) from error
 
@@ -146,8 +150,8 @@ kestrel/anything.jpg"""
         """Map class names to paths relative to ``root``.
 
         Raises:
-            Mistakes: classes have no images, folders cannot be read or are reached twice, links are broken, or names
-                are not UTF-8.
+            InvalidInput: classes have no images, folders cannot be read or are reached twice, links are broken, or
+                names are not UTF-8.
         """
         seen: dict[tuple[int, int], str] = {}  # shared, so that two classes cannot be the same folder
         classes = {

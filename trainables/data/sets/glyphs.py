@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainables.data.dataset import Dataset
-from trainables.mistakes import raise_if_any
+from trainables.errors import raise_if_any
 
 DRAWING = 1  # increased whenever the same parameters draw different pixels
 

@@ -14,7 +14,7 @@ from trainables.data.dataset import sorted_classes
 from trainables.data.marks import GALLERY, QUERY, TRAIN
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.sets.published import Classes, grouped, present_below, read_list
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any, suggestion
+from trainables.errors import InvalidInput, counted, listed, raise_if_any, suggestion
 
 PATH, CLASS, GROUP, PART, CAMERA = COLUMNS = ("path", "class", "group", "part", "camera")
 NEEDED = (PATH, CLASS)
@@ -48,10 +48,10 @@ the last three columns only if you have them"""
 
     def __post_init__(self) -> None:
         if self.file is None:
-            raise Mistakes("dataset.file is missing: give a CSV file of images.")
+            raise InvalidInput("dataset.file is missing: give a CSV file of images.")
         if not os.path.isfile(self.file):
             what = "is not a file" if os.path.exists(self.file) else "does not exist"
-            raise Mistakes(f"dataset.file is {str(self.file)!r}, which {what}. Give a CSV file of images.")
+            raise InvalidInput(f"dataset.file is {str(self.file)!r}, which {what}. Give a CSV file of images.")
         if self.root is not None:
             super().__post_init__()
 
@@ -65,7 +65,7 @@ the last three columns only if you have them"""
         """The rows by image key.
 
         Raises:
-            Mistakes: all that is wrong with the file.
+            InvalidInput: all that is wrong with the file.
         """
         rows = _read(Path(str(self.file)))
         said = f"dataset.file is {str(self.file)!r}"
@@ -98,7 +98,7 @@ the last three columns only if you have them"""
         """Map class names to paths relative to the root.
 
         Raises:
-            Mistakes: the file cannot be read or has mistakes, or images are missing.
+            InvalidInput: the file cannot be read or has mistakes, or images are missing.
         """
         found = grouped((row[CLASS], key) for key, row in self._rows.items())
         return {name: found[name] for name in sorted_classes(found)}
@@ -135,15 +135,15 @@ def _read(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file by column, without the spaces around cells.
 
     Raises:
-        Mistakes: it cannot be read, lacks columns or rows, or has other columns.
+        InvalidInput: it cannot be read, lacks columns or rows, or has other columns.
     """
     said = f"dataset.file is {str(path)!r}"
     try:
         lines = [*csv.reader(read_list(path), strict=True)]
     except csv.Error as error:
-        raise Mistakes(f"{said}, which is not a readable CSV file ({error}); write it again.") from error
+        raise InvalidInput(f"{said}, which is not a readable CSV file ({error}); write it again.") from error
     if not lines:
-        raise Mistakes(f"{said}, which is empty; its first line names the columns {', '.join(COLUMNS)}.")
+        raise InvalidInput(f"{said}, which is empty; its first line names the columns {', '.join(COLUMNS)}.")
     columns = [name.strip() for name in lines[0]]
     rows = [(number, row) for number, row in enumerate(lines[1:], start=2) if row]
     sentences = []

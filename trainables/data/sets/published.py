@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.data.sets.folders import RootedDataset
-from trainables.mistakes import Mistakes, counted, listed, raise_if_any
+from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
 FEW = 5
 ON_PURPOSE = ", or set dataset.subset to true if root holds only a part on purpose."
@@ -33,22 +33,22 @@ def read_list(path: Path) -> list[str]:
     """Return the lines of a text file.
 
     Raises:
-        Mistakes: it cannot be read.
+        InvalidInput: it cannot be read.
     """
     if os.path.exists(path) and not (path.is_file() or path.is_dir()):  # reading a pipe would block
-        raise Mistakes(f"{str(path)!r} cannot be read: it is not a regular file. Give a readable file.")
+        raise InvalidInput(f"{str(path)!r} cannot be read: it is not a regular file. Give a readable file.")
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()  # -sig: some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise Mistakes(f"{str(path)!r} cannot be read: {reason}. Give a readable file.") from error
+        raise InvalidInput(f"{str(path)!r} cannot be read: {reason}. Give a readable file.") from error
 
 
 def present_below(root: Path, keys: Sequence[str]) -> set[str]:
     """Return the ``keys`` that exist below ``root``, listing each folder once.
 
     Raises:
-        Mistakes: a folder cannot be read.
+        InvalidInput: a folder cannot be read.
     """
     present: set[str] = set()
     for folder in dict.fromkeys(posixpath.dirname(key) for key in keys):
@@ -57,7 +57,7 @@ def present_below(root: Path, keys: Sequence[str]) -> set[str]:
         except (FileNotFoundError, NotADirectoryError):
             continue  # its images are reported as missing
         except OSError as error:
-            raise Mistakes(f"{str(root / folder)!r} cannot be read: {error.strerror}. Allow reading it.") from error
+            raise InvalidInput(f"{str(root / folder)!r} cannot be read: {error.strerror}. Allow reading it.") from error
     return present.intersection(keys)
 
 
@@ -120,24 +120,24 @@ class PublishedDataset(RootedDataset):
         root = str(self.root)
         needed = {name: self._root / name for name in self._required()}
         if missing := [name for name, path in needed.items() if not os.path.exists(path)]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"dataset.root is {root!r}, which lacks {listed(missing)} of {self.title}. "
                 "Give the folder that holds them, or unpack the data set again."
             )
         if odd := [name for name, path in needed.items() if not (path.is_file() or path.is_dir())]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{listed(odd)} of {self.title} in {root!r} cannot be read: not a regular file. Unpack the "
                 "data set again."
             )
         train, test = self._listed()
         if both := [name for name in train if name in test]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{counted(len(both), 'class', 'classes')} of {self.title} in {root!r} listed both for training and "
                 f"for test: {listed(both)}. Restore the published lists."
             )
         keys = [key for half in (train, test) for images in half.values() for key in images]
         if not keys:
-            raise Mistakes(f"{self.title} in {root!r} has no image. Unpack the data set again.")
+            raise InvalidInput(f"{self.title} in {root!r} has no image. Unpack the data set again.")
         raise_if_any(list(self._key_mistakes(keys)))
         present = present_below(self._root, keys)
         if self.subset and present:
@@ -187,7 +187,7 @@ class PublishedDataset(RootedDataset):
             rows[0] = []
         wrong = [number for number, row in enumerate(rows, start=1) if row and len(row) != len(heading)]
         if wrong:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{len(wrong)} of {counted(len(lines), 'line')} of {name} in {str(self.root)!r} not of the form "
                 f"`{form}`: line {wrong[0]} is {lines[wrong[0] - 1]!r:.80}. Restore the published file."
             )
@@ -197,7 +197,7 @@ class PublishedDataset(RootedDataset):
         """Map the first field of each row of a list file to the second; the first must be unique."""
         rows = self._rows(name, form)
         if doubled := [first for first, count in Counter(first for first, _ in rows).items() if count > 1]:
-            raise Mistakes(
+            raise InvalidInput(
                 f"{name} in {str(self.root)!r} repeats {counted(len(doubled), form.split()[0])}: "
                 f"{listed(doubled, shown=FEW)}. Restore the published file."
             )
@@ -207,7 +207,7 @@ class PublishedDataset(RootedDataset):
         """Map class names to paths relative to ``root``; the training half comes first.
 
         Raises:
-            Mistakes: files, images or classes are missing, or counts differ from the published ones.
+            InvalidInput: files, images or classes are missing, or counts differ from the published ones.
         """
         train, test = self._halves
         return {**train, **test}

@@ -20,8 +20,8 @@ from trainables.data.items import item_bytes, item_digest
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest, image_look, vector_look
+from trainables.errors import InvalidInput
 from trainables.files import write_json, write_whole
-from trainables.mistakes import Mistakes
 from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
 
 logger = logging.getLogger(__name__)
@@ -78,8 +78,8 @@ def held_store(
     remains of a killed process are removed by the next. Unused stores are evicted to make room.
 
     Raises:
-        Mistakes: images cannot be read (all are listed); or, caused by an ``OSError``, the cache cannot be written or
-            the storage of the images cannot be reached.
+        InvalidInput: images cannot be read (all are listed); or, caused by an ``OSError``, the cache cannot be written
+            or the storage of the images cannot be reached.
         DiskFull: there is no space left for the store; the partial store is removed.
     """
     classes = _classes(dataset, class_names)
@@ -134,13 +134,13 @@ def _storage_mistakes(store: Path) -> Iterator[None]:
     try:
         yield
     except _ImagesAway as error:
-        raise Mistakes(
+        raise InvalidInput(
             f"The images cannot be read now: {error} Check their disk or network, then try again."
         ) from error
     except OSError as error:
         if is_full(error):
             raise DiskFull.at(store, "set dataset.cache to another folder") from error
-        raise Mistakes(
+        raise InvalidInput(
             f"The image store cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
             "Allow writing there, or set dataset.cache to another folder."
         ) from error
@@ -188,7 +188,7 @@ def _write(
             if on_progress is not None:
                 on_progress(done, len(keys))
         if bad:
-            raise Mistakes(f"{cannot_be_read(bad, len(keys))} Replace or remove them.")
+            raise InvalidInput(f"{cannot_be_read(bad, len(keys))} Replace or remove them.")
         file.flush()
         os.fsync(file.fileno())
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import filelock
 
-from trainables.mistakes import Mistakes
+from trainables.errors import InvalidInput
 from trainables.storage import existing
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ def limit_of(cache: Path) -> int:
     """Return the size limit of ``cache`` in bytes.
 
     Raises:
-        Mistakes: the environment variable is not a number of gigabytes.
+        InvalidInput: the environment variable is not a number of gigabytes.
     """
     text = os.environ.get(LIMIT)
     if text is None:
@@ -181,7 +181,7 @@ def limit_of(cache: Path) -> int:
     except ValueError:
         gigabytes = -1.0
     if not 0 <= gigabytes < float("inf"):
-        raise Mistakes(f"{LIMIT} must be a number of gigabytes, such as 200; it is {text!r}.")
+        raise InvalidInput(f"{LIMIT} must be a number of gigabytes, such as 200; it is {text!r}.")
     return round(gigabytes * 1e9)
 
 

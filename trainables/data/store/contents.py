@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from trainables.arrays import read_arrays
+from trainables.errors import InvalidInput
 from trainables.files import DAMAGED
-from trainables.mistakes import Mistakes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,16 +45,16 @@ def read_contents(path: Path) -> StoreContents:
     """Read the store at ``path``.
 
     Raises:
-        Mistakes: there is no store, or it is damaged.
+        InvalidInput: there is no store, or it is damaged.
     """
     try:
         index = json.loads((path / INDEX).read_text())
         labels_N, sizes_N2 = read_arrays(path / ARRAYS, "labels_N", "sizes_N2").values()
         pixels = np.memmap(path / PIXELS, dtype=np.uint8, mode="r")
     except (OSError, *DAMAGED) as error:
-        raise Mistakes(f"There is no readable image store at {str(path)!r} ({error}).") from error
+        raise InvalidInput(f"There is no readable image store at {str(path)!r} ({error}).") from error
     if index["format"] != FORMAT:
-        raise Mistakes(f"The image store {str(path)!r} is of another version. Remove it to build it again.")
+        raise InvalidInput(f"The image store {str(path)!r} is of another version. Remove it to build it again.")
     contents = StoreContents(
         features=index["features"],
         of_items=index.get("of_items", False),
@@ -67,7 +67,7 @@ def read_contents(path: Path) -> StoreContents:
         image_looks=tuple(index["image_looks"]),
     )
     if len(pixels) != contents.lengths_N.sum():
-        raise Mistakes(f"The image store {str(path)!r} is damaged. Remove it to build it again.")
+        raise InvalidInput(f"The image store {str(path)!r} is damaged. Remove it to build it again.")
     return contents
 
 

@@ -36,7 +36,7 @@ class StoreSpec:
         """Find or build the store and return its path; does not import torch.
 
         Raises:
-            Mistakes: images cannot be read (all are listed), or the store is damaged.
+            InvalidInput: images cannot be read (all are listed), or the store is damaged.
             DiskFull: there is no space left.
         """
         with self.held(on_progress) as path:
@@ -70,7 +70,7 @@ class StoreSpec:
         """Find or build the store and open it. All processes of a node share one copy, locked while it is open.
 
         Raises:
-            Mistakes: as :meth:`make`.
+            InvalidInput: as :meth:`make`.
             DiskFull: as :meth:`make`.
         """
         from trainables.data.store.view import Store

@@ -23,9 +23,9 @@ from trainables.data.loading import Features
 from trainables.data.marks import GALLERY, QUERY
 from trainables.data.store.cache import InUse
 from trainables.data.store.contents import PIXELS, read_contents
+from trainables.errors import InvalidInput, listed
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.table import superclass_metrics
-from trainables.mistakes import Mistakes, listed
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Store:
         """Open the store at ``path``.
 
         Raises:
-            Mistakes: there is no store, or it is damaged.
+            InvalidInput: there is no store, or it is damaged.
         """
         return cls(Path(path))
 
@@ -72,7 +72,7 @@ class Store:
         label_of = {name: label for label, name in enumerate(class_names)}
         assert len(label_of) == len(class_names), "class names that repeat"
         if missing := sorted(set(class_names) - set(self.class_names)):
-            raise Mistakes(f"The image store at {str(self.path)!r} has no class {listed(missing)}.")
+            raise InvalidInput(f"The image store at {str(self.path)!r} has no class {listed(missing)}.")
         relabelled_C = torch.tensor([label_of.get(name, -1) for name in self.class_names])
         labels_N = relabelled_C[self.labels_N]
         rows = torch.nonzero(labels_N >= 0).squeeze(1)

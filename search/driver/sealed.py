@@ -36,8 +36,8 @@ from search.selection import (
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput, listed, raise_if_any
 from trainables.files import json_digest, read_json, write_json, write_whole
-from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def score_test(
     and counts once.
 
     Raises:
-        Mistakes: test images cannot be read, trained models are missing or are not those of the frozen choice, or a
+        InvalidInput: test images cannot be read, trained models are missing or are not those of the frozen choice, or a
             study or the baselines were changed after the choice.
     """
     candidates = [_candidate(search) for search in searches]
@@ -143,8 +143,8 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
         reason: the reason for another opening; None if the search has not asked for one.
 
     Raises:
-        Mistakes: a new opening is needed without a ``reason``: the scores of an earlier one, or its final trainings,
-            were removed.
+        InvalidInput: a new opening is needed without a ``reason``: the scores of an earlier one, or its final
+            trainings, were removed.
     """
     folder = search.plan.folder
     again = f"or open the test classes again with `holdout test {search.name} --again REASON`."
@@ -157,13 +157,13 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
         if not changed:
             return opening
         if reason is None:
-            raise Mistakes(
+            raise InvalidInput(
                 f"The final trainings of {' and '.join(changed)} are not those for which the test classes were opened "
                 f"at {opening.time}; restore {search.config.search.storage or 'study.db'} from a copy, {again}"
             )
     lost = [entry for entry in openings if selection.digest in entry.scores and entry.id not in answered]
     if lost and reason is None:
-        raise Mistakes(
+        raise InvalidInput(
             f"{search.name} was scored after the opening of {lost[0].time}, but {folder.test} does not have the "
             f"scores; restore it from a copy, {again}"
         )
@@ -222,8 +222,8 @@ def _score(
     with ExitStack() as held:
         try:
             store = held.enter_context(images.held(StoreProgress(console)))
-        except Mistakes as error:
-            raise Mistakes([*error.sentences, RESUMABLE]) from error
+        except InvalidInput as error:
+            raise InvalidInput([*error.sentences, RESUMABLE]) from error
         _score_held(candidate, opening, images, store, score_all)
 
 
@@ -279,7 +279,7 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
     """Return how many images of the test set ``found`` in ``store`` are images of the training half, too.
 
     Raises:
-        Mistakes: they are more than the search file allows.
+        InvalidInput: they are more than the search file allows.
     """
     training = images_in(plan.images.make())
     overlap, allowed = int(found.known_images(training).sum()), plan.config.split.allow_overlap
@@ -288,7 +288,7 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
 
         test, known = read_contents(store), {f"{digest:016x}" for digest in training.digests_N.tolist()}
         keys = [key for key, digest in zip(test.image_keys, test.image_digests, strict=True) if digest in known]
-        raise Mistakes(
+        raise InvalidInput(
             f"{overlap} of the {len(found)} test images are training or validation images, too ({listed(keys)}), and "
             f"split.allow_overlap is {allowed}: remove them and search under a new name, or set it to {overlap} and "
             "run the same command again, which scores them and says so in every table."
@@ -329,14 +329,14 @@ def with_training_images(plan: Plan) -> Plan:
     """Return ``plan`` with the digest of its decoded training images in its split.
 
     Raises:
-        Mistakes: the images differ from those that the search, or its predecessor, started with.
+        InvalidInput: the images differ from those that the search, or its predecessor, started with.
     """
     from trainables.data.store.contents import named_digest
 
     digest = named_digest(_by_class(plan))
     if plan.split.images not in (None, digest):
         name = plan.predecessor or plan.config.name
-        raise Mistakes(
+        raise InvalidInput(
             f"The training images differ from those that {name} started with, although their names are the same; "
             "restore them, or give the search a new name."
         )

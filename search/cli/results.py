@@ -7,7 +7,7 @@ import typer
 
 from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch, known_names
 from search.cli.output import Tables, messages, say, show, show_line
-from trainables.mistakes import Failure, Mistakes, counted
+from trainables.errors import Failure, InvalidInput, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from search.driver.verify.comparison import Check
     from search.plan.runs import CampaignFolder, RunFolder
     from search.plan.stored import StoredSearch
-    from search.report.document import Report
+    from search.report.document import ReportPage
     from search.report.text_table import TextTable
 
 
@@ -201,7 +201,7 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
         from search.plan.runs import CampaignFolder
 
         if retrain:
-            raise Mistakes(f"--retrain: {name} is a campaign; name one of its searches (`holdout status {name}`).")
+            raise InvalidInput(f"--retrain: {name} is a campaign; name one of its searches (`holdout status {name}`).")
         folder = CampaignFolder(runs, name)
         for search in folder.searches():
             _refuse_running(RunFolder(runs, search))
@@ -222,9 +222,9 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
 
 
 def _refuse_running(run: "RunFolder") -> None:
-    """Raise :class:`Mistakes` if the search is running: its records would change while they are read."""
+    """Raise :class:`InvalidInput` if the search is running: its records would change while they are read."""
     if run.path.exists() and (driver := run.driver()):
-        raise Mistakes(f"{run.name} is being run by {driver}; verify it after that has ended.")
+        raise InvalidInput(f"{run.name} is being run by {driver}; verify it after that has ended.")
 
 
 # holdout serve
@@ -248,7 +248,7 @@ def serve(
     serve_page(runs, host, port, show_line, report_of_campaign=_campaign_report)
 
 
-def _campaign_report(folder: "CampaignFolder") -> "Report":
+def _campaign_report(folder: "CampaignFolder") -> "ReportPage":
     from search.campaigns import campaign_report  # only if somebody opens a campaign
 
     return campaign_report(folder)
@@ -298,6 +298,6 @@ def _doctor_table(results: list["CheckResult"]) -> "Table":
     table.add_column(no_wrap=True)
     table.add_column()
     for result in results:
-        text = f"{result.found}. {result.mend}" if result.mend else result.found
+        text = f"{result.found}. {result.fix}" if result.fix else result.found
         table.add_row(result.check, Text(result.state, style=STYLES[result.state]), Text(text))
     return table

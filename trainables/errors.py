@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 
-class Mistakes(ValueError):
+class InvalidInput(ValueError):
     """Bad input. Each sentence gives the rule, the value received and the fix."""
 
     def __init__(self, sentences: Sequence[str] | str) -> None:
@@ -13,7 +13,7 @@ class Mistakes(ValueError):
         assert self.sentences, "a mistake without a sentence"
         super().__init__("\n".join(self.sentences))
 
-    def __reduce__(self) -> tuple[type["Mistakes"], tuple[tuple[str, ...]]]:
+    def __reduce__(self) -> tuple[type["InvalidInput"], tuple[tuple[str, ...]]]:
         return type(self), (self.sentences,)  # keeps the sentences when pickled
 
 
@@ -22,9 +22,9 @@ class Failure(RuntimeError):
 
 
 def raise_if_any(sentences: Sequence[str]) -> None:
-    """Raise :class:`Mistakes` unless ``sentences`` is empty."""
+    """Raise :class:`InvalidInput` unless ``sentences`` is empty."""
     if sentences:
-        raise Mistakes(sentences)
+        raise InvalidInput(sentences)
 
 
 def printable(text: str) -> str:
