@@ -54,39 +54,41 @@ def evaluate(
     """Compute metrics of embeddings, by default with each image as a query against all others.
 
     Args:
-        embeddings: [N, D], of any floating dtype and length; they are normalised here.
-        labels: [N], integers: the class of each image.
+        embeddings: [N, D], numbers of any length; they are normalised here. Like all arguments, whatever
+            ``numpy.asarray`` takes, by position: the index of a pandas object is ignored.
+        labels: [N], numbers or texts: the class of each image.
         metrics: names such as ``recall_at_1``, ``map_at_r``, ``nmi``; "all" means all except those of superclasses.
-        superclasses: [N], integers: the superclass of each image, for ``nmi_super`` and ``f1_super``.
+        superclasses: [N], numbers or texts: the superclass of each image, for ``nmi_super`` and ``f1_super``.
         queries: [N], true for the images that are queries; None for all.
         gallery: [N], true for the images that queries are ranked against; None for all.
-        cameras: [N], integers: a query ignores the images of its class that its camera took.
+        cameras: [N], numbers or texts: a query ignores the images of its class that its camera took.
 
     Returns:
         The value of each metric by name, in [0, 1] except for distances.
 
     Raises:
-        InvalidInput: a name is unknown, there are no embeddings, some are zero or not finite, the number of labels
-            differs, superclasses are missing, queries, gallery or cameras are not one for each image, or there is no
-            query or no gallery.
+        InvalidInput: a name is unknown, there are no embeddings, some are zero or not finite, labels are missing (NaN)
+            or of another number, superclasses are missing, queries, gallery or cameras are not one for each image, or
+            there is no query or no gallery.
     """
     import torch
 
+    from trainables.given import classes, mask, numbers
     from trainables.metrics import evaluate as evaluate_tensors
     from trainables.metrics.protocol import RetrievalProtocol
 
-    labels_N = torch.as_tensor(labels)
-    superclasses_N = None if superclasses is None else torch.as_tensor(superclasses)
+    labels_N = classes(labels, "labels")
+    superclasses_N = None if superclasses is None else classes(superclasses, "superclasses")
     protocol = None
     if queries is not None or gallery is not None or cameras is not None:
         every_N = torch.ones(len(labels_N), dtype=torch.bool)
         protocol = RetrievalProtocol(
-            queries_N=every_N if queries is None else torch.as_tensor(queries).bool(),
-            gallery_N=every_N if gallery is None else torch.as_tensor(gallery).bool(),
-            cameras_N=None if cameras is None else torch.as_tensor(cameras),
+            queries_N=every_N if queries is None else mask(queries, "queries"),
+            gallery_N=every_N if gallery is None else mask(gallery, "gallery"),
+            cameras_N=None if cameras is None else classes(cameras, "cameras"),
         )
     return evaluate_tensors(
-        torch.as_tensor(embeddings), labels_N, metrics, superclasses_N=superclasses_N, protocol=protocol
+        numbers(embeddings, "embeddings"), labels_N, metrics, superclasses_N=superclasses_N, protocol=protocol
     )
 
 

@@ -44,7 +44,7 @@ def read_arrays(source: Path | bytes, *names: str) -> dict[str, NDArray[Any]]:
                     raise ValueError("its compression is not the one that NumPy writes")
                 if (total := sum(entry.file_size for entry in wanted.values())) > max(FREE, RATIO * size):
                     raise ValueError(f"its arrays would take {total:,} bytes, and the file has {size:,}")
-                return {name: _array(_content(archive, entry)) for name, entry in wanted.items()}
+                return {name: _array(name, _content(archive, entry)) for name, entry in wanted.items()}
         except _ERRORS as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
@@ -68,12 +68,14 @@ def _opened(path: Path) -> IO[bytes]:
     return regular(path).open("rb")
 
 
-def _array(content: bytes) -> NDArray[Any]:
+def _array(name: str, content: bytes) -> NDArray[Any]:
     """Return the array in the ``content`` of an npy file, which must be as long as its header says."""
     file = io.BytesIO(content)
     if npy.read_magic(file) != (1, 0):
         raise ValueError("the version of an array's format is not 1.0")
     shape, _, dtype = npy.read_array_header_1_0(file)
+    if dtype.hasobject:
+        raise ValueError(f"{name:.40} has the dtype object, which is pickled; convert it, as in {name:.40}.astype(str)")
     if dtype.kind not in _KINDS or not dtype.itemsize:
         raise ValueError(f"an array has the type {dtype.str!r:.40}")
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content) - file.tell():

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 from zipfile import BadZipFile
 
@@ -114,6 +115,8 @@ def reading(what: object, fix: str = "restore it from a copy") -> Iterator[None]
     except InvalidInput:
         raise
     except DAMAGED as error:
+        if isinstance(getattr(error, "obj", None), ModuleType):
+            raise  # a name that a library lacks
         reason = textwrap.shorten(f"{type(error).__name__}: {error}", 120)
         raise InvalidInput(f"{what} is damaged, or another version wrote it ({reason}); {fix}.") from error
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from trainables.errors import InvalidInput, suggestion
+from trainables.process import Exited, contained
 
 OURS = __name__.removesuffix("parts")
 """How the names of this package's modules begin: ``trainables.``, or ``holdout.trainables.`` in an installed wheel."""
@@ -136,7 +137,8 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
 
 def _module(name: str, path: str, kind: str) -> Any:
     try:
-        return import_module(name)
+        with contained():
+            return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise InvalidInput(
@@ -147,9 +149,10 @@ def _module(name: str, path: str, kind: str) -> Any:
             f"The {kind} {path!r} does not exist: no module {error.name} is found. Correct the name before the colon, "
             "or put the folder that contains it on PYTHONPATH."
         ) from None
-    except (Exception, SystemExit) as error:  # a user's module may raise anything
+    except Exception as error:  # a user's module may raise anything
+        cause = error.__cause__ if isinstance(error, Exited) else error
         raise InvalidInput(
-            f"The {kind} {path!r} cannot be imported: {name} raises {type(error).__name__}: {error}. Fix the module."
+            f"The {kind} {path!r} cannot be imported: {name} raises {type(cause).__name__}: {cause}. Fix the module."
         ) from error
 
 

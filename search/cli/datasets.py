@@ -45,6 +45,7 @@ def datasets(
     from search.config.parts import build_dataset, known_dataset
     from search.config.yaml_file import apply_settings
     from trainables.data import DATASETS
+    from trainables.data.dataset import similar_names
 
     if root is None and not settings and picture is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
@@ -68,6 +69,7 @@ def datasets(
     if picture is not None:
         _draw(dataset, split, picture)
     _say_damage(dataset, split)
+    say([*filter(None, [similar_names(dataset.classes()), dataset.left_out()])], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts))
 
 

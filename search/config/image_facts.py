@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from search.difference import CLASS_POINTS, shown_points
-from trainables.data.dataset import Dataset
+from trainables.data.dataset import Dataset, similar_names
 from trainables.data.feature_file import is_feature_file
 from trainables.data.marks import check_galleries
 from trainables.data.sets.features import FeatureFile
@@ -55,7 +55,8 @@ class ImageFacts:
     ``root`` is its folder, or its file of embeddings or of paths; None if it has none. ``split_seed`` is the first one
     with a class of at least two images in each part; ``class_sizes`` are the images per training class under it,
     ``short_side`` pixels in a sample of the training half. Data that are ``features`` have no sides. ``paths`` is
-    the folder of a file of paths, None if it is that of the file.
+    the folder of a file of paths, None if it is that of the file. ``notes`` are sentences on names and on what is left
+    out.
     """
 
     root: str | None
@@ -72,6 +73,7 @@ class ImageFacts:
     test_images: int
     short_side: Spread | None
     paths: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def train_classes(self) -> int:
@@ -97,7 +99,7 @@ class ImageFacts:
                 f"The short side is {ranged(side.least, side.most, 'pixel')}, {side.middle:,} in the middle "
                 f"({counted(side.count, 'image')} of no test class {'was' if side.count == 1 else 'were'} looked at)."
             )
-        return found
+        return [*found, *self.notes]
 
 
 def facts_of(path: Path, root: Path | None = None) -> ImageFacts:
@@ -143,6 +145,7 @@ def dataset_facts(dataset: Dataset) -> ImageFacts:
         validation_images=sum(sizes(split.validation)),
         test_classes=len(split.test),
         test_images=sum(sizes(split.test)),
+        notes=tuple(filter(None, [similar_names(classes), dataset.left_out()])),
         short_side=_short_side(dataset, [key for name in (*split.train, *split.validation) for key in classes[name]]),
     )
 

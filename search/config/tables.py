@@ -49,6 +49,9 @@ DEVICES = Path("/dev")
 _SHELL = re.compile(r"[\s\"'\\$&();<>`|*?\[{]", re.ASCII)
 """Characters of a path that a shell would not take as they are."""
 
+_LONGEST_FOLDER = 107 - len("/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+"""Bytes of a folder in which Ray can make sockets, whose paths have 107 at most."""
+
 
 def engine_name(engine: str, gpus_per_trial: float, devices: Path = DEVICES) -> str:
     """Resolve ``resources.engine``.
@@ -68,13 +71,20 @@ def ray_mistakes(python: str | None = None) -> list[str]:
     """Return a mistake if Ray cannot start its workers with ``python``, this one unless another is given.
 
     Ray writes this path into a shell command without quotes (``ray._private.runtime_env.context``), and waits without
-    end for a worker that does not start. No other path does harm: neither the working directory nor that of temporary
-    files.
+    end for a worker that does not start. A Ray of this machine also makes sockets in its folder of temporary files,
+    whose names Linux limits.
     """
     python = python or sys.executable
-    if not (found := _SHELL.search(python)):
-        return []
-    return [
-        f"Ray cannot start workers with {python}, because this path contains {found[0]!r}; make the virtual "
-        "environment in a folder without it, or set resources.engine to local."
-    ]
+    sentences = []
+    if found := _SHELL.search(python):
+        sentences.append(
+            f"Ray cannot start workers with {python}, because this path contains {found[0]!r}; make the virtual "
+            "environment in a folder without it, or set resources.engine to local."
+        )
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    if not os.environ.get("RAY_ADDRESS") and len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        sentences.append(
+            f"Ray cannot make its sockets below {folder}, because this path has more than {_LONGEST_FOLDER} bytes; set "
+            "RAY_TMPDIR to a shorter one, such as /tmp, or set resources.engine to local."
+        )
+    return sentences

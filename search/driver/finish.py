@@ -1,6 +1,7 @@
 """What a finished run writes beside its records: the models, the report, and the runs in MLflow."""
 
 import logging
+import textwrap
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing
 from functools import partial
@@ -61,7 +62,8 @@ def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
         try:
             write()
         except Exception as error:  # any error raised by the libraries that draw
-            logger.warning("The report was not drawn (%s); retry with `holdout report %s`.", type(error).__name__, name)
+            reason = textwrap.shorten(f"{type(error).__name__}: {error}", 200)
+            logger.warning("The report was not drawn (%s); retry with `holdout report %s`.", reason, name)
 
 
 def write_runs(outcomes: Sequence[Outcome], projections: Mapping[str, Projection], console: Console) -> None:

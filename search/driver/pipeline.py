@@ -50,7 +50,7 @@ from search.report.summary import write_summary
 from search.selection import Family, validate_untrained
 from search.stages import Stage, search_of
 from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue
-from search.tracking import Projection, Tracker
+from search.tracking import Projection, Tracker, import_mlflow
 from trainables.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def run_stages(
     Raises:
         InvalidInput: the disk or the cluster is too small, images cannot be read, another process runs one of the
             searches, or packages are missing. Nothing is created.
-        FailedLosses: a loss failed in every trial; nothing was chosen.
+        FailedLosses: a loss failed in every trial; nothing was chosen. The records are complete.
         NothingToSelect: no configuration of any search could be confirmed.
         DiskFull: the disk filled up during the run. The same call resumes it.
     """
@@ -106,9 +106,10 @@ def run_stages(
             with phase(console, "Reading the result …"):
                 outcomes = [recorded_outcome(search) for search in searches]
             write_missing(outcomes, console, opener, killed)
-            return outcomes
         if not allow_failed and Stage.SEARCH not in left:
             refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
+        if not left:
+            return outcomes
         if ready is None:
             ready = _engine_ready(plans, console, phases, stack)
             for plan in plans:
@@ -125,6 +126,8 @@ def run_stages(
         if Stage.SEARCH in left:
             say(console, first_proposals(searches, slots))
         projections = {search.name: make_projection(search.plan) for search in searches}
+        if engine.trains_here:
+            import_mlflow()
         with _tracked(projections, console) as tracker:
             trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
             with Progress(console, searches, left, concurrent=slots, started=started) as progress:
@@ -137,12 +140,14 @@ def run_stages(
             if Stage.TEST in left:
                 for outcome in outcomes:
                     write_models(outcome)
-            draw_search_report(outcomes, console, opener)
+        draw_search_report(outcomes, console, opener)  # the tracker's thread, which imports MLflow, has ended
         if tracker.behind:
             say(console, [behind(search.name) for search in searches])
         else:
             write_runs(outcomes, projections, console)
         images.wait()
+        if not allow_failed:
+            refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)
         return outcomes
 
 

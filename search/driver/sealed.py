@@ -266,6 +266,7 @@ def _score_held(
         **opening.entry,
         "finished": time.time(),
         "overlap": overlap,
+        "copies": found.copies,
         "scores": [scores for scores, _ in scored],
         **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in written.items()},

@@ -151,9 +151,9 @@ def mlflow_errors() -> Iterator[None]:
         raise
     except Exception as error:
         reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
-        raise Failure(
-            f"MLflow cannot be written ({reason}); repeat the command once it responds, or has a new database."
-        ) from error
+        refused = getattr(error, "get_http_status_code", lambda: 500)() < 500  # MLflow's own: it does respond
+        once = "what it refuses is corrected" if refused else "it responds, or has a new database"
+        raise Failure(f"MLflow cannot be written ({reason}); repeat the command once {once}.") from error
 
 
 def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:

@@ -66,6 +66,7 @@ class Engine(ABC):
         worker: the class that every worker process makes an object of.
         floor_s: seconds that a worker may be silent, however short its epochs are.
         checks: checks of this machine for ``holdout doctor``.
+        trains_here: True if trials run in the driver's process, so that no other thread may import libraries then.
         images_first: True if the images have to be decoded before the session opens, instead of meanwhile.
     """
 
@@ -73,6 +74,7 @@ class Engine(ABC):
     worker: ClassVar[type[Any]] = Worker
     floor_s: ClassVar[float] = FLOOR_S
     checks: ClassVar[tuple[Callable[[], Iterator[CheckResult]], ...]] = ()
+    trains_here: ClassVar[bool] = False
     images_first: bool = False
 
     def __init__(self, resources: ResourcesSection, max_concurrent: int | None = None) -> None:

@@ -14,6 +14,7 @@ class InProcess(Engine):
     """One worker in this process. A training that crashes the process or hangs takes the search with it."""
 
     title = "PyTorch"
+    trains_here = True
 
     @contextmanager
     def session(self) -> Iterator[None]:

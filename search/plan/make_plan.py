@@ -29,6 +29,7 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
 from search.trust import CHECKPOINTS, STORAGE, check_code, own_code, remember
 from spaces.search_space import SearchSpace
+from trainables.data.dataset import similar_names
 from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput
 
@@ -152,7 +153,10 @@ def make_plan(
 def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     plan = make_plan(config, folder.runs, findings=found)
     _remember(plan)
-    return replace(plan, notices=(*filter(None, [plan.resolution]), *plan.notices))
+    split = plan.split
+    names = (*split.train, *split.validation, *split.test)
+    about_data = similar_names(names), plan.images.dataset.left_out()
+    return replace(plan, notices=(*filter(None, [plan.resolution, *about_data]), *plan.notices))
 
 
 # A search that is resumed, that grows, or that was tested and has a successor.

@@ -207,11 +207,14 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
 
 
 def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
-    """Yield a warning for each search that trained on images of an opened test set, or of its own."""
+    """Yield a warning for each search that trained on images of an opened test set, or whose test set has copies."""
     for folder in folders:
-        if overlap := next((opening.overlap for opening in scored_openings(folder.test)), 0):
+        openings = scored_openings(folder.test)
+        if openings and (overlap := openings[0].overlap):
             images = f"{overlap} test images are" if overlap > 1 else "1 test image is"
             yield f"{folder.name}: {images} among the training or validation images, too (split.allow_overlap)"
+        if openings and (copies := openings[0].copies):
+            yield f"{folder.name}: {copies:,} test images have an equal one in the test set, which is easily found"
         if told := folder.trained_on_opened_told():
             yield f"{folder.name}: {told}"
 

@@ -48,12 +48,14 @@ class ScoredBaseline(_Stored):
 class ScoredOpening(_Stored):
     """One opening: its ``id`` in the ledger, when it ``finished`` (seconds since 1970), and the models' scores.
 
-    ``overlap`` is the number of test images that are images of the training half, too.
+    ``overlap`` is the number of test images that are images of the training half, too, and ``copies`` of those that
+    have an equal one in the test set.
     """
 
     id: str
     finished: float
     overlap: int
+    copies: int
     scores: tuple[ScoredModel, ...]
     baselines: tuple[ScoredBaseline, ...] = ()
 

@@ -49,6 +49,12 @@ class ImageSet:
         """The SHA-256 (hex) of all images' pixels, grouped by class."""
         return hashlib.sha256(self.sizes_C.tobytes() + self.digests_N.tobytes()).hexdigest()
 
+    @cached_property
+    def copies(self) -> int:
+        """The number of images whose pixels another image of the set has, too."""
+        _, times = np.unique(self.digests_N, return_counts=True)
+        return int(times[times > 1].sum())
+
     def known_images(self, other: "ImageSet") -> NDArray[np.bool_]:
         """Return for each image if ``other`` has it."""
         return _found(self._unique_digests, other.digests_N)

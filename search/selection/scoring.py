@@ -37,6 +37,7 @@ from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery, full_float32
 from trainables.metrics.table import is_retrieval, split_subset
+from trainables.process import contained
 from trainables.training.cross_validation import training_class
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
 from trainables.training.untrained import whitened
@@ -230,6 +231,7 @@ Scored = tuple[dict[str, Any], dict[str, bytes]]
 """The scores of a model, and its files by name."""
 
 
+@contained()
 def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
     """Score a model, or the baselines; return the scores of each, and its files by name.
 

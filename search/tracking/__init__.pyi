@@ -1,4 +1,5 @@
 from .client import (
+    import_mlflow as import_mlflow,
     load_model as load_model,
     login_refusal as login_refusal,
 )

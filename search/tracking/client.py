@@ -32,21 +32,8 @@ PATIENCE_S = 20
 
 def open_client(uri: str) -> "MlflowClient":
     """Return a quiet client without retries (the tracker retries in the background); create a local database."""
-    check_extra("MLflow", ["mlflow"])
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(PATIENCE_S))
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")  # otherwise models include the project
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    from mlflow import (
-        MlflowClient,  # not `import mlflow`: next to our folder of that name it would succeed without the library
-    )
-
-    for library in ("mlflow", "urllib3"):  # mlflow sets its own level on import
-        logging.getLogger(library).setLevel(logging.ERROR)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # 80 lines about an error that is also raised
+    import_mlflow()
+    from mlflow import MlflowClient
 
     if uri.startswith(SQLITE) and not (database := Path(uri.removeprefix(SQLITE))).exists():
         with FileLock(f"{database}.lock"):
@@ -58,6 +45,25 @@ def open_client(uri: str) -> "MlflowClient":
                 draft.rename(database)
     raise_if_away(uri)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def import_mlflow() -> None:
+    """Import MLflow, which takes seconds, and keep it quiet."""
+    check_extra("MLflow", ["mlflow"])
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(PATIENCE_S))
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")  # otherwise models include the project
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    from mlflow import (
+        MlflowClient,  # noqa: F401 - not `import mlflow`: next to our folder of that name it would succeed without it
+    )
+
+    for library in ("mlflow", "urllib3"):  # mlflow sets its own level on import
+        logging.getLogger(library).setLevel(logging.ERROR)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # 80 lines about an error that is also raised
 
 
 def raise_if_away(uri: str) -> None:

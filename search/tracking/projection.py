@@ -39,6 +39,7 @@ from search.tracking.summary_runs import (
 )
 from search.trials import best_value, epochs_of
 from spaces.space import Value
+from trainables.errors import Failure
 from trainables.spec import EpochRecord
 
 if TYPE_CHECKING:
@@ -179,6 +180,11 @@ class Projection:
         if (found := client.get_experiment_by_name(self._experiment)) is None:
             experiment_id = client.create_experiment(self._experiment, artifact_location=self._artifacts)
             found = client.get_experiment(experiment_id)
+        if found.lifecycle_stage == "deleted":
+            raise Failure(
+                f"The experiment {self._experiment!r} is deleted in MLflow; restore it (`mlflow experiments restore "
+                f"--experiment-id {found.experiment_id}`) and then `holdout sync` the search."
+            )
         self._experiment_id = found.experiment_id
         keep_views(client, found, self._search)
         self._client = client

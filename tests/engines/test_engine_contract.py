@@ -79,12 +79,12 @@ def test_a_search_gives_the_same_numbers(
     assert TrialState.PRUNED in {state for _, state, _, _ in found}
 
 
-def test_a_training_that_raises_is_a_code_error(
-    engine: Engine, search_made: Callable[..., OpenedSearch], tmp_path: Path
+@pytest.mark.parametrize("change", [{"model": ModelConfig(weights="nowhere.pth")}, {"loss": "support.own_parts:Exits"}])
+def test_a_training_that_raises_or_exits_is_a_code_error(
+    engine: Engine, search_made: Callable[..., OpenedSearch], tmp_path: Path, change: dict[str, Any]
 ) -> None:
     search = made(search_made, tmp_path)
-    broken = with_spec(search_stage(search), model=ModelConfig(weights="nowhere.pth"))
-    engine.run(TrialQueue(only(broken)), 1)
+    engine.run(TrialQueue(only(with_spec(search_stage(search), **change))), 1)
     trials = search.trials(LOSS, Stage.SEARCH)
     assert [trial.user_attrs["failure"]["cause"] for trial in trials] == ["CODE_ERROR"] * 4
 

@@ -53,6 +53,19 @@ def test_a_path_that_is_one_word_is_not_refused(name: str) -> None:
     assert ray_mistakes(f"/home/{name}/bin/python") == []
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.text("aé", min_size=1, max_size=60))
+def test_a_folder_that_passes_has_room_for_sockets(name: str) -> None:
+    folder = f"/{name}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        found = ray_mistakes("/bin/python")
+        patch.setenv("RAY_ADDRESS", "there:6379")
+        assert not ray_mistakes("/bin/python")
+    fits = len(f"{folder}/ray/session_2026-11-26_16-00-00_123456_1234567/sockets/plasma_store".encode()) <= 107
+    assert found == [] if fits else f"sockets below {folder}, because" in found[0]
+
+
 @pytest.mark.usefixtures("spaced")
 def test_only_a_search_on_ray_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     refusal = f"Ray cannot start workers with {re.escape(SPACED)}, because this path contains ' '"

@@ -165,7 +165,9 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
         }
         for trial in search.trials("pnp", Stage.TEST)
     ]
-    write_json(folder.test, {"openings": [{"id": opening.id, "finished": 9.0, "overlap": 0, "scores": scores}]})
+    write_json(
+        folder.test, {"openings": [{"id": opening.id, "finished": 9.0, "overlap": 0, "copies": 0, "scores": scores}]}
+    )
     return search
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 from support.small_disk import small_disk
 
 from search.selection.image_set import ImageSet
@@ -339,3 +340,10 @@ def test_damaged_images_are_one_sentence_unless_the_user_s_folder_has_them(
         InvalidInput, match=r"The images of an opened test set, .* are missing or damaged; restore the file"
     ):
         ledger.before(fewer)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_images_with_an_equal_one_are_counted(classes: list[list[int]]) -> None:
+    images = [image for of_class in classes for image in of_class]
+    found = ImageSet.of([[(f"{image:016x}",) * 2 for image in of_class] for of_class in classes])
+    assert found.copies == sum(images.count(image) > 1 for image in images)

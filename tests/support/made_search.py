@@ -108,7 +108,10 @@ def made_search(
         with ledger.locked():
             ledger.append([opening], lambda name: None)
         frozen_selection(name, list(means)).save(folder.selection)
-        write_json(folder.test, {"openings": [{"id": opening["id"], "finished": 0.0, "overlap": 0, "scores": scores}]})
+        write_json(
+            folder.test,
+            {"openings": [{"id": opening["id"], "finished": 0.0, "overlap": 0, "copies": 0, "scores": scores}]},
+        )
 
 
 def opening_of(name: str) -> str:

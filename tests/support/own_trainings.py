@@ -1,6 +1,8 @@
 """Trainings of a user's own: one that works on drawn items, and some with a mistake each."""
 
 import json
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,6 +176,17 @@ class DoesNotLoad(Scales):
         raise KeyError("weights")
 
 
+class ExitsAfterEpoch(Scales):
+    def train_epoch(self) -> Mapping[str, float] | None:
+        if os.getcwd() == "/":  # as the first epoch left it
+            sys.exit(3)
+        os.chdir("/")
+        return super().train_epoch()
+
+    def finish(self) -> None:
+        sys.exit()
+
+
 class FinishRaises(Scales):
     def finish(self) -> None:
         raise RuntimeError("still open")
@@ -201,6 +214,12 @@ def never_the_same(params: Mapping[str, Any], train: holdout.Items, report: hold
     while True:
         weights = torch.from_numpy(generator.normal(size=CLASSES)).float()
         report(lambda items, weights=weights: vectors(items) * weights)
+
+
+@holdout.trainable(lr=holdout.Float(0.01, 1.0, log=True, default=0.1))
+def exits_in_function(params: Mapping[str, Any], train: holdout.Items, report: holdout.Report) -> None:
+    report(vectors)
+    sys.exit(3)
 
 
 class Unseeded(Scales):

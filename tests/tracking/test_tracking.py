@@ -14,12 +14,13 @@ from support.small_disk import small_disk
 
 from search.driver.listeners import MlflowUpdates
 from search.driver.stages import confirm_stage, recorded_outcome, search_stage
-from search.driver.synchronise import described, make_projection, synchronise
+from search.driver.synchronise import described, make_projection, mlflow_errors, synchronise
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker
+from trainables.errors import Failure
 
 Opened = Callable[..., OpenedSearch]
 
@@ -39,6 +40,17 @@ def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch) -> None:
     for _ in range(2):  # by a second process, which does not know the runs of the first one
         assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+
+
+def test_a_deleted_experiment_is_named(search: OpenedSearch) -> None:
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    client.delete_experiment(experiment.experiment_id)
+    with pytest.raises(Failure, match="The experiment 'small' is deleted in MLflow; restore it"), mlflow_errors():
+        synchronise(recorded_outcome(search), make_projection(search.plan))
+    client.restore_experiment(experiment.experiment_id)
+    assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
 
 
 def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:

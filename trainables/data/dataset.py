@@ -1,9 +1,12 @@
 """The interface of a data set."""
 
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainables.errors import counted, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,6 +94,10 @@ class Dataset(ABC):
         """Map image keys to the camera of each if a query ignores the images of its class by its own camera."""
         return {}
 
+    def left_out(self) -> str | None:
+        """Describe in a sentence what lies beside the items and is none of them; None if there is nothing."""
+        return None
+
     def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the training and test classes published by the data set's authors, or None."""
         return None
@@ -125,3 +132,29 @@ def sorted_classes(names: Iterable[str]) -> list[str]:
     """Sort the names of classes, by size if all are whole numbers."""
     found = sorted(names)
     return sorted(found, key=int) if all(re.fullmatch(r"-?[0-9]+", name) for name in found) else found
+
+
+def similar_names(names: Iterable[str]) -> str | None:
+    """Return a sentence on classes whose names differ in their writing only, of which one may train and one test.
+
+    >>> similar_names(["Shoe", "shoe ", "01", "1", "bag"])
+    "2 groups of classes differ only in case, spaces, leading zeros or Unicode form: 'Shoe', 'shoe '; '01', '1'. If \
+they are one class, give them one name: one may train and the other test."
+    """
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        words = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        alike.setdefault(re.sub(r"(?<!\d)0+(?=\d)", "", words), []).append(name)
+    groups = [_quoted(group) for group in alike.values() if len(group) > 1]
+    if not groups:
+        return None
+    return (
+        f"{counted(len(groups), 'group')} of classes differ only in case, spaces, leading zeros or Unicode form: "
+        f"{listed(groups, '; ', shown=5)}. If they are one class, give them one name: one may train and the other test."
+    )
+
+
+def _quoted(names: list[str]) -> str:
+    """Quote names, escaped where they look the same."""
+    look_same = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
+    return ", ".join(map(ascii if look_same else repr, names))

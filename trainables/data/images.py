@@ -12,8 +12,13 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from trainables.errors import listed
 
-# torchvision's list; importing torchvision takes seconds.
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
+IMAGE_SUFFIXES = frozenset(
+    {
+        ".apng", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",
+        ".tiff", ".webp",
+    }
+)  # fmt: skip
+"""Suffixes, in any case, of the files in a folder that are images: those of Pillow for :data:`FORMATS`."""
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 """Pillow's formats that are read, whatever a file is called. Others run programs (EPS) or are seldom tried."""

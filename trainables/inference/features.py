@@ -7,12 +7,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from trainables.data.feature_file import SUFFIXES, read_features
 from trainables.errors import InvalidInput
+from trainables.given import numbers
 from trainables.models.backbones import backbone
 from trainables.models.config import ModelConfig
 
@@ -44,13 +44,12 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
 
 def _as_tensor(items: object) -> Tensor:
     try:
-        found = items if isinstance(items, Tensor) else torch.from_numpy(np.asarray(items, dtype=np.float32))
-    except (TypeError, ValueError, RuntimeError):
+        return numbers(items, "items").float().cpu()
+    except InvalidInput:
         raise InvalidInput(
             f"The model takes features and not images: give an array of items × features, or a file of embeddings "
             f"({', '.join(SUFFIXES)}); it is a {type(items).__name__}."
         ) from None
-    return found.detach().float().cpu()
 
 
 def names_of_features(items: object, count: int) -> Sequence[str]:

@@ -51,7 +51,8 @@ def each_image(images: ImageLike | Iterable[ImageLike]) -> Iterable[ImageLike]:
     if isinstance(images, bytes | Image.Image):
         return [images]
     if isinstance(images, np.ndarray | torch.Tensor):
-        return images if images.ndim == 4 else [images]
+        are_objects = isinstance(images, np.ndarray) and images.dtype.kind in "OU"  # paths, or images of several sizes
+        return images if images.ndim == 4 or are_objects else [images]
     if not isinstance(images, Iterable):
         raise InvalidInput(
             f"images is {images!r}, which is not an image and not iterable; give paths, arrays or tensors."

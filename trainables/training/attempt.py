@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from trainables.files import as_path
+from trainables.process import Setting, contained
 from trainables.spec import TrialSpec
 from trainables.storage import DiskFull, is_full
 from trainables.training.trial_log import TrialLog
@@ -83,6 +84,7 @@ class Attempt:
         self._training: EpochTraining | CrossValidation | None = None
         self._log: TrialLog | None = None
         self._reported = 0
+        self._settings: list[Setting] = []  # of the process, as this training sees it
 
     def step(self) -> dict[str, Any]:
         """Train the next epoch and return the news; a resumed training first reports the epochs that it has."""
@@ -90,7 +92,8 @@ class Attempt:
             self._log = TrialLog(self._spec, _described(self._device))
             self._log.open()
         try:
-            return self._trained(self._log)
+            with contained(self._settings):
+                return self._trained(self._log)
         except Exception as error:
             return self._failed(error, self._log)
 
@@ -124,7 +127,8 @@ class Attempt:
                 self._training.wait_for_checkpoints()
             except Exception as error:  # not an error: the driver has ended the trial
                 logger.warning("The last checkpoint could not be written (%s: %s).", type(error).__name__, error)
-            self._training.end()
+            with contained(self._settings):
+                self._training.end()
         if self._log is not None:
             self._log.close()
         self._training = self._log = None

@@ -113,7 +113,7 @@ class OwnTraining(EpochTraining):
         """Let the user's code release what it holds; an error is logged, since the training has ended."""
         try:
             self._own.finish()
-        except Exception:
+        except (Exception, SystemExit):
             logger.warning("%s.finish failed.", type(self._own).__name__, exc_info=True)
 
     @classmethod
@@ -214,7 +214,7 @@ def _named(own: Trainable, method: str) -> Iterator[None]:
     """Note the method, and the lines of the user's code, on an exception."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = _lines_of(type(own), error.__traceback__)
         error.add_note(f"in {type(own).__name__}.{method}{': ' if lines else ''}{'; '.join(lines)}")
         raise

@@ -189,16 +189,16 @@ def checked_embeddings(found: Any, count: int, method: str = "embed") -> "torch.
     """
     import torch
 
+    from trainables.given import numbers
+
     if not isinstance(found, torch.Tensor | np.ndarray):
         raise InvalidInput(f"{method} must return a tensor or an array; it returned {type(found).__name__}.")
-    embeddings_ND = torch.as_tensor(found).detach()
+    embeddings_ND = numbers(found, f"what {method} returns")
     if embeddings_ND.ndim != 2 or not embeddings_ND.shape[1] or len(embeddings_ND) != count:
         shape = " × ".join(map(str, embeddings_ND.shape))
         raise InvalidInput(
             f"{method} must return a row for each of {counted(count, 'item')}; it returned {shape or 'a number'}."
         )
-    if embeddings_ND.is_complex() or embeddings_ND.dtype == torch.bool:
-        raise InvalidInput(f"{method} must return real numbers; it returned {embeddings_ND.dtype}.")
     return embeddings_ND.float()
 
 

@@ -16,6 +16,7 @@ from trainables.errors import InvalidInput
 from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
 from trainables.metrics.ranking import full_float32
 from trainables.models.config import ModelConfig
+from trainables.process import contained
 from trainables.spec import UntrainedSpec, ValidatedUntrained
 from trainables.training.inputs import Inputs, described_backbone, of_backbone
 from trainables.training.validation import Validation
@@ -24,6 +25,7 @@ WEIGHT, BIAS = "head.0.weight", "head.0.bias"
 """The names of the whitening's tensors in an :class:`EmbeddingModel` with the head ``linear``."""
 
 
+@contained()
 def validate(spec: UntrainedSpec) -> ValidatedUntrained:
     """Score the initial network on the validation classes of ``spec``; values are means over folds.
 

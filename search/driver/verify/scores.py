@@ -51,9 +51,10 @@ def check_scores(
             "images": opened and opened.digest,
             "file of images": opened and ledger.image_set(opened).digest,
             "overlap with the training images": record["overlap"],
+            "copies within the test set": record["copies"],
         }
         overlap = int(found.known_images(training).sum())
-        anew = dict(zip(stored, (found.digest, found.digest, overlap), strict=True))
+        anew = dict(zip(stored, (found.digest, found.digest, overlap, found.copies), strict=True))
         yield check(f"{what}: its images, and how many of them trained", differing(f"{what} ", stored, anew))
         yield check(
             f"{what}: the trainings and the networks without training that were scored",

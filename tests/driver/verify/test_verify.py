@@ -418,6 +418,10 @@ FILES: dict[str, tuple[Change, str]] = {
         lambda c: c.json("test.json", lambda t: t["openings"][0].update(overlap=3)),
         "overlap with the training images: 3 is stored, 0 recomputed",
     ),
+    "the number of copies": (
+        lambda c: c.json("test.json", lambda t: t["openings"][0].update(copies=2)),
+        "copies within the test set: 2 is stored, 0 recomputed",
+    ),
     "the images that were opened": (
         _ledger(lambda lines: [lines[0], json.dumps({**json.loads(lines[1]), "digest": "0" * 64}), lines[2]]),
         "Line 2 of the ledger",

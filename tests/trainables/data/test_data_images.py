@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from trainables.data.images import IMAGE_SUFFIXES, read_image
+from trainables.data.images import FORMATS, IMAGE_SUFFIXES, read_image
 
 HEIGHT, WIDTH = 12, 20
 RAMP = np.linspace(0, 255, HEIGHT * WIDTH).round().astype(np.uint8).reshape(HEIGHT, WIDTH)
@@ -31,8 +31,10 @@ def saved(image: Image.Image, path: Path, **options: object) -> np.ndarray:
     return found
 
 
-def test_the_suffixes_are_torchvisions() -> None:
-    assert set(IMG_EXTENSIONS) == IMAGE_SUFFIXES
+def test_the_suffixes_are_torchvisions_and_pillows() -> None:
+    Image.init()
+    pillows = {suffix for suffix, form in Image.EXTENSION.items() if form in FORMATS}
+    assert set(IMG_EXTENSIONS) | pillows - {".pfm"} == IMAGE_SUFFIXES
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "bmp", "ppm", "webp"])

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from torchvision.datasets import ImageFolder
 
 from spaces.contract.check_data import check_dataset
 from trainables.data import DATASETS, Dataset
+from trainables.data.dataset import similar_names
 from trainables.data.split import make_split
 from trainables.errors import InvalidInput
 
@@ -81,6 +83,58 @@ def test_folder_ignores_hidden_and_follows_links(tmp_path: Path) -> None:
     (root / "linked").symlink_to(elsewhere / "x")
     classes = DATASETS["folder"](root=str(root)).classes()
     assert classes == {"a": ("a/0.png", "a/1.png"), "linked": ("linked/0.png", "linked/1.png", "linked/2.png")}
+
+
+SYSTEMS = ["@eaDir", ".thumbnails", "__MACOSX", ".AppleDouble", "$RECYCLE.BIN", "lost+found", "#recycle", ".any"]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("below", ["", "a/", "a/deeper/"])
+def test_folders_of_systems_are_no_classes_and_have_no_images(tmp_path: Path, name: str, below: str) -> None:
+    root = write_images(tmp_path, {"a": 2, "b": 1, f"{below}{name}": 2, f"{below}{name}/b": 1})
+    dataset = DATASETS["folder"](root=root)
+    assert dataset.classes() == {"a": ("a/0.png", "a/1.png"), "b": ("b/0.png",)}
+    assert dataset.left_out() == f"Left out in {str(root)!r}: 1 folder of systems ({name} 1)."
+
+
+def test_folder_takes_every_suffix_and_counts_the_rest(tmp_path: Path) -> None:
+    root = write_images(tmp_path, {"a": 1})
+    dataset = DATASETS["folder"](root=root)
+    assert dataset.left_out() is None
+    for suffix, form in {"jfif": "JPEG", "JPE": "JPEG", "gif": "GIF", "bmp": "BMP", "pbm": "PPM", "png": "GIF"}.items():
+        Image.new("RGB", (4, 4), "white").save(root / "a" / f"x.{suffix}", form)
+        assert dataset.read(f"a/x.{suffix}").shape == (4, 4, 3)
+    assert len(dataset.classes()["a"]) == 7
+    for path in ("a/x.txt", "a/y.TXT", "a/notes", "read.me", "beside.png", ".DS_Store", "a/._0.png"):
+        (root / path).touch()
+    assert len(dataset.classes()["a"]) == 7
+    assert dataset.left_out() == (
+        f"Left out in {str(root)!r}: 4 files without the suffix of an image (.me 1, .txt 2, none 1); 1 hidden image; "
+        "1 image beside the folders of classes."
+    )
+
+
+def test_a_moving_gif_is_its_first_frame(tmp_path: Path) -> None:
+    root = write_images(tmp_path, {"a": 1})
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("white", "black")]
+    frames[0].save(root / "a" / "x.gif", save_all=True, append_images=frames[1:])
+    assert (DATASETS["folder"](root=root).read("a/x.gif") == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["shoe", "Shoe", "bag"], r"1 group .*: 'shoe', 'Shoe'\. If"),
+        (["1", "01", "001", "10"], "'1', '01', '001'"),
+        (["item 7", "item 07", "item 17"], "'item 7', 'item 07'"),
+        (["bag ", "bag", "a  b", "a b"], "2 groups .*'bag ', 'bag'; 'a  b', 'a b'"),
+        (["caf\u00e9", "cafe\u0301"], r"'caf\\xe9', 'cafe\\u0301'"),
+        (["a", "b", "0", "10", "100"], None),
+    ],
+)
+def test_names_that_differ_in_their_writing_only(names: list[str], words: str | None) -> None:
+    found = similar_names(names)
+    assert found is None if words is None else found and re.search(words, found)
 
 
 def test_folder_stamps_change_with_the_file(tmp_path: Path) -> None:

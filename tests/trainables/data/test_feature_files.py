@@ -211,7 +211,8 @@ def test_where_a_file_is_missing(tmp_path: Path) -> None:
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, embeddings=arrays()["embeddings"], labels=np.array([object()] * N))
-    with pytest.raises(InvalidInput, match="an array has the type"):
+    says = r"labels has the dtype object, which is pickled; convert it, as in labels\.astype\(str\)\); write it again"
+    with pytest.raises(InvalidInput, match=says):
         FeatureFile(file=path).classes()
 
 

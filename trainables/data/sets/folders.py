@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -53,8 +54,28 @@ class RootedDataset(Dataset):
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # cached properties are not pickled
 
 
+SYSTEM_FOLDERS = frozenset(
+    {
+        "#recycle", "#snapshot", "$recycle.bin", "@eadir", "@recently-snapshot", "@recycle", "@tmp", "__macosx",
+        "lost+found", "network trash folder", "recycler", "system volume information", "temporary items",
+    }
+)  # fmt: skip
+"""Folders of operating systems and network storage, in lower case, beside the hidden ones: their images are thumbnails,
+copies or deleted."""
+
+
+def _is_system(folder: str) -> bool:
+    return folder.startswith(".") or folder.lower() in SYSTEM_FOLDERS
+
+
+def _is_image(file: str) -> bool:
+    return os.path.splitext(file)[1].lower() in IMAGE_SUFFIXES
+
+
 def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | None = None) -> Iterator[str]:
-    """Yield paths relative to ``root`` of the images in ``folder``, skipping hidden files and following links.
+    """Yield paths relative to ``root`` of the images in ``folder``, following links.
+
+    Hidden files and the folders of systems are skipped.
 
     ``seen`` maps device and inode of the folders already visited to their paths.
 
@@ -63,7 +84,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
     """
     seen = {} if seen is None else seen
     lost = []
-    for path, files in _walked(folder):
+    for path, files, _ in _walked(folder):
         status = os.stat(path)
         first = seen.setdefault((status.st_dev, status.st_ino), path)
         if first != path:
@@ -72,7 +93,9 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
             )
         below = Path(path).relative_to(root).as_posix()
         for name in files:
-            if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+            if name.startswith("."):
+                continue
+            if _is_image(name):
                 yield f"{below}/{name}"
             elif _is_broken_link(f"{path}/{name}"):
                 lost.append(f"{below}/{name}")
@@ -80,26 +103,28 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
         raise InvalidInput(f"{counted(len(lost), 'broken link')} in {str(folder)!r}: {listed(lost)}. Fix or remove.")
 
 
-def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield ``folder`` and those below it, each with the names of its files, without hidden ones; links are followed.
+def _walked(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield ``folder`` and those below it, each with the names of its files and of its folders that are skipped.
 
+    Links are followed.
     Unlike ``os.walk`` before Python 3.12, it does not recurse, so folders may be nested in any number of levels.
     """
     left = [str(folder)]
     while left:
-        path, files = left.pop(), []
+        path, files, skipped = left.pop(), list[str](), list[str]()
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
                     if _is_folder(entry):
-                        left.append(entry.path)
+                        if _is_system(entry.name):
+                            skipped.append(entry.name)
+                        else:
+                            left.append(entry.path)
                     else:
                         files.append(entry.name)
         except OSError as error:
             raise InvalidInput(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
-        yield path, files
+        yield path, files, skipped
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -117,7 +142,7 @@ def _is_broken_link(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(RootedDataset):
-    """Images in one sub-folder per class, sorted by name, as read by torchvision's ``ImageFolder``."""
+    """Images in one sub-folder per class, sorted by name."""
 
     summary: ClassVar[str] = "your own images: root holds one sub-folder a class"
     publisher: ClassVar[str] = "yourself"
@@ -134,7 +159,8 @@ kestrel/anything.jpg"""
             )
 
     def _class_names(self) -> list[str]:
-        return sorted(entry.name for entry in self._entries() if os.path.isdir(entry.path))
+        found = (entry.name for entry in self._entries() if os.path.isdir(entry.path))
+        return sorted(name for name in found if not _is_system(name))
 
     def _entries(self) -> list[os.DirEntry[str]]:
         """List the entries of ``root``, except hidden ones."""
@@ -172,8 +198,31 @@ kestrel/anything.jpg"""
         raise_if_any(sentences)
         return classes
 
+    def left_out(self) -> str | None:
+        suffixes: Counter[str] = Counter()
+        folders: Counter[str] = Counter()
+        hidden, beside = 0, 0
+        for path, files, skipped in _walked(self._root):
+            folders.update(skipped)
+            shown = [name for name in files if not name.startswith(".")]
+            hidden += sum(map(_is_image, files)) - sum(map(_is_image, shown))
+            beside += sum(map(_is_image, shown)) if path == str(self._root) else 0
+            suffixes.update(os.path.splitext(name)[1].lower() or "none" for name in shown if not _is_image(name))
+        found = {
+            f"{counted(suffixes.total(), 'file')} without the suffix of an image ({_most(suffixes)})": suffixes,
+            f"{counted(hidden, 'hidden image')}": hidden,
+            f"{counted(beside, 'image')} beside the folders of classes": beside,
+            f"{counted(folders.total(), 'folder')} of systems ({_most(folders)})": folders,
+        }
+        left = [words for words, count in found.items() if count]
+        return f"Left out in {str(self.root)!r}: {'; '.join(left)}." if left else None
+
     def identity(self) -> str:
         return "folder"
+
+
+def _most(names: Counter[str]) -> str:
+    return listed([f"{name} {count:,}" for name, count in sorted(names.items())], shown=8)
 
 
 def _is_utf8(name: str) -> bool:

@@ -1,0 +1,122 @@
+"""A user's code neither ends the process nor leaves it changed."""
+
+import argparse
+import asyncio
+import locale
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.own_trainings import own_spec
+from support.small_training import worker_of
+
+from trainables.process import Exited, Setting, contained
+
+
+def enter_removed_folder() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+
+
+CHANGES: dict[str, Callable[[], Any]] = {
+    "folder": lambda: os.chdir("/"),
+    "removed folder": enter_removed_folder,
+    "dtype": lambda: torch.set_default_dtype(torch.float64),
+    "device": lambda: torch.set_default_device("meta"),
+    "gradients": lambda: torch.set_grad_enabled(False),
+    "threads": lambda: torch.set_num_threads(3),
+    "deterministic": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"),
+    "filters": lambda: warnings.simplefilter("ignore"),
+    "no filters": warnings.resetwarnings,
+    "handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "alarm": lambda: signal.alarm(60),
+    "python": random.random,
+    "numpy": np.random.rand,
+    "torch": lambda: torch.rand(1),
+    "errors of numpy": lambda: np.seterr(all="raise"),
+    "output": lambda: setattr(sys, "stdout", None),
+}
+
+
+def state() -> list[Any]:
+    return [
+        Path("/proc/self/cwd").readlink(), locale.setlocale(locale.LC_ALL), [*warnings.filters],
+        signal.getsignal(signal.SIGTERM), signal.getitimer(signal.ITIMER_REAL)[0] > 0, sys.stdout,
+        random.getstate(), str(np.random.get_state()), np.geterr(), torch.get_rng_state().tolist(),
+        torch.is_grad_enabled(), torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device(),
+        torch.get_deterministic_debug_mode(),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_is_put_back_and_seen_again(change: Callable[[], Any]) -> None:
+    before, kept = state(), list[Setting]()
+    with contained(), contained(kept):
+        change()
+        changed = state()
+    assert state() == before != changed
+    with contained(kept):
+        assert change is enter_removed_folder or state() == changed
+    assert state() == before
+
+
+EXITS: dict[str, Callable[[], Any]] = {
+    "sys.exit": sys.exit,
+    "code": lambda: sys.exit(3),
+    "argparse": lambda: argparse.ArgumentParser().parse_args(["--unknown"]),
+    "cancelled": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
+}
+
+
+@pytest.mark.parametrize("leave", EXITS.values(), ids=EXITS)
+def test_an_exit_is_an_error(leave: Callable[[], Any]) -> None:
+    with pytest.raises(Exited, match="the code ends the process"), contained():
+        leave()
+
+
+@contextmanager
+def handled(number: signal.Signals) -> Iterator[None]:
+    before = signal.signal(number, lambda *_: sys.exit(7))
+    yield
+    signal.signal(number, before)
+
+
+def test_an_exit_by_the_process_itself_passes() -> None:
+    with handled(signal.SIGTERM), pytest.raises(SystemExit, match="7"), contained():
+        signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), contained():
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["ExitsAfterEpoch", "exits_in_function"])
+def test_the_failure_names_the_lines(name: str, tmp_path: Path) -> None:
+    worker = worker_of(own_spec(tmp_path, f"support.own_trainings:{name}"))
+    assert len(worker.step()["records"]) == 1
+    assert os.getcwd() != "/"
+    failure = worker.step()["failure"]
+    assert failure["cause"] == "CODE_ERROR"
+    assert "(SystemExit: 3)" in failure["reason"]
+    assert "own_trainings.py, line" in failure["reason"]
+    assert ": sys.exit(3)" in failure["reason"]
+
+
+def test_an_imported_module_leaves_torch_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import os, torch\ntorch.set_default_dtype(torch.float64)\nos.chdir('/')\nX = 1")
+    program = (
+        "import os; from trainables.parts import load_part; here = os.getcwd()\n"
+        "load_part('mine:X'); import torch; assert torch.get_default_dtype() == torch.float32 and os.getcwd() == here"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, check=True)

@@ -1,0 +1,145 @@
+"""The process around a user's code: what the code changes in it is put back, and its exit is an error.
+
+The environment and ``sys.path`` stay changed: modules set them for the libraries that they import.
+"""
+
+import locale
+import os
+import random
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+Setting = Callable[[], object]
+"""A function that puts a setting of the process back."""
+
+
+class Exited(RuntimeError):
+    """An attempt of a user's code to end the process."""
+
+
+@contextmanager
+def contained(kept: list[Setting] | None = None) -> Iterator[None]:
+    """Put back what the code inside changes in this process.
+
+    Args:
+        kept: the settings that the code had last, which are set first and replaced in the end; empty at the beginning.
+
+    Raises:
+        Exited: the code would end the process, for example by ``sys.exit``. An exit or interrupt that a signal handler
+            from before raises passes.
+    """
+    ours, handlers = _settings(), _handlers()
+    _put_back(kept or ())
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        codes = {getattr(handler, "__code__", None) for handler in handlers.values()}
+        if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
+            raise
+        exited = Exited(f"the code ends the process ({type(error).__name__}: {error}); raise an exception instead")
+        exited.__notes__ = getattr(error, "__notes__", [])
+        raise exited from error
+    finally:
+        if kept is not None:
+            kept[:] = _settings()
+        _put_back(ours)
+
+
+def _put_back(settings: Iterable[Setting]) -> None:
+    for setting in settings:
+        setting()
+
+
+def _settings() -> list[Setting]:
+    """Return the settings as they are."""
+    return [
+        partial(_enter, _folder()),
+        partial(_handle, _handlers()),
+        partial(signal.setitimer, signal.ITIMER_REAL, *signal.getitimer(signal.ITIMER_REAL)),
+        partial(locale.setlocale, locale.LC_ALL, locale.setlocale(locale.LC_ALL)),
+        partial(_filter, [*warnings.filters]),
+        partial(_write_to, sys.stdout, sys.stderr),
+        partial(random.setstate, random.getstate()),
+        *_numpy_settings(),
+        *_torch_settings(),
+    ]
+
+
+def _folder() -> str | None:
+    with suppress(FileNotFoundError):  # it was removed
+        return os.getcwd()
+    return None
+
+
+def _enter(folder: str | None) -> None:
+    if folder is not None:
+        with suppress(FileNotFoundError):
+            os.chdir(folder)
+
+
+def _handlers() -> dict[int, Any]:
+    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+
+def _handle(handlers: dict[int, Any]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return  # where no code can set them
+    for number, handler in handlers.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+def _filter(filters: list[Any]) -> None:
+    if warnings.filters != filters:
+        warnings.resetwarnings()
+        warnings.filters.extend(filters)  # type: ignore[attr-defined]
+
+
+def _write_to(out: Any, err: Any) -> None:
+    sys.stdout, sys.stderr = out, err
+
+
+def _numpy_settings() -> list[Setting]:
+    if "numpy" not in sys.modules:
+        return []
+    numpy = import_module("numpy")
+    return [
+        partial(numpy.random.set_state, numpy.random.get_state()),
+        partial(numpy.seterr, **numpy.geterr()),
+    ]
+
+
+def _torch_settings() -> list[Setting]:
+    if "torch" not in sys.modules:
+        return [_set_torch]
+    torch = import_module("torch")
+    return [
+        partial(torch.set_rng_state, torch.get_rng_state()),
+        partial(torch.set_grad_enabled, torch.is_grad_enabled()),
+        partial(torch.set_num_threads, torch.get_num_threads()),
+        partial(
+            _set_torch, torch.get_default_dtype(), torch.get_default_device(), torch.get_deterministic_debug_mode()
+        ),
+    ]
+
+
+def _set_torch(dtype: Any = None, device: Any = None, deterministic: int = 0) -> None:
+    """Set what torch begins with, or what is given."""
+    if "torch" not in sys.modules:
+        return
+    torch = import_module("torch")
+    torch.set_default_dtype(dtype or torch.float32)
+    if torch.get_default_device() != (device or torch.device("cpu")):
+        torch.set_default_device(device if device and device.type != "cpu" else None)
+    if torch.get_deterministic_debug_mode() != deterministic:
+        torch.set_deterministic_debug_mode(deterministic)
