@@ -1,5 +1,6 @@
 """Functions that run, open and compare searches, and the :class:`Search` that they return."""
 
+import math
 import os
 import sys
 import time
@@ -98,10 +99,10 @@ class Search:
                     "epoch": record["epoch"],
                     "loss": record.get("loss"),
                     "batches": record["batches"],
-                    **record.get("reported", {}),
+                    **_as_numbers(record.get("reported", {})),
                     **record.get("used", {}),
                     **{name: record[name] for name in ("distinct_proxies",) if name in record},
-                    **record["metrics"],
+                    **_as_numbers(record["metrics"]),
                     "seconds": record["end"] - record["start"],
                 }
                 for record in epochs_of(self._stored.trial_of(loss, number))
@@ -280,3 +281,8 @@ def campaign(name: str, *, runs: str | os.PathLike[str] | None = None) -> "Campa
 def runs_folder(runs: str | os.PathLike[str] | None) -> Path:
     """Return ``runs``; by default the value of ``HOLDOUT_RUNS``, or ``runs`` below the current folder."""
     return Path(runs if runs is not None else os.environ.get("HOLDOUT_RUNS") or "runs")
+
+
+def _as_numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Return ``values`` with NaN for undefined ones, as in pandas."""
+    return {name: math.nan if value is None else value for name, value in values.items()}

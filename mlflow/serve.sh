@@ -34,9 +34,10 @@ runs=$(realpath -- "${1:-runs}") port=${2:-5000}
 [ -d "$runs" ] || refuse "There is no runs folder $runs; a search makes it."
 [[ $database =~ (://[^/@]*:[^@]*@|[?\&]password=) ]] && refuse "The address of --database holds a password; put it in ~/.pgpass instead."
 PATH="$(dirname "$(realpath "$0")")/../.venv/bin:$PATH"
+quoted=$(python -c 'import sys; from urllib.parse import quote; print(quote(sys.argv[1]))' "$runs")
 
-export MLFLOW_BACKEND_STORE_URI=${database:-sqlite:///$runs/mlflow.db}
-export MLFLOW_ARTIFACTS_DESTINATION=${MLFLOW_ARTIFACTS_DESTINATION:-$runs/mlartifacts}
+export MLFLOW_BACKEND_STORE_URI=${database:-sqlite+pysqlite:///$quoted/mlflow.db}
+export MLFLOW_ARTIFACTS_DESTINATION=${MLFLOW_ARTIFACTS_DESTINATION:-file://$quoted/mlartifacts}
 export MLFLOW_DISABLE_TELEMETRY=true
 # MLflow's own patterns accept 10.evil.example as a private address and refuse the address given by --host.
 names=(localhost 127.0.0.1 '[::1]' "$host" "$(hostname)")
@@ -49,8 +50,9 @@ if [ ${#app[@]} -gt 0 ]; then
     (umask 077 && mkdir -p "$own" && { [ -s "$own/mlflow_secret_key" ] || head -c 32 /dev/urandom | base64 > "$own/mlflow_secret_key"; })
     MLFLOW_FLASK_SERVER_SECRET_KEY=$(< "$own/mlflow_secret_key")
     config=$own/mlflow_users_$port.ini  # for this server only
+    users=${database:-sqlite:///$quoted/mlflow_users.db}
     printf '%s\n' '[mlflow]' 'default_permission = READ' 'admin_username = admin' \
-        "database_uri = ${database:-sqlite:///$runs/mlflow_users.db}" > "$config"
+        "database_uri = ${users//%/%%}" > "$config"
     export MLFLOW_FLASK_SERVER_SECRET_KEY MLFLOW_AUTH_CONFIG_PATH=$config
     # Contains the users' hashed passwords.
     [ -n "$database" ] || { (umask 077 && touch "$runs/mlflow_users.db") && chmod 600 "$runs/mlflow_users.db"; }

@@ -40,6 +40,7 @@ PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             ),
         },
         "mlflow": {
+            "search/tracking/client.py": ("mlflow.store.tracking.sqlalchemy_store:SqlAlchemyStore",),
             "search/tracking/summary_runs.py": (
                 "mlflow.tracking.context.registry:resolve_tags",
                 "mlflow.utils.git_utils:get_git_commit",

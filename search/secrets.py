@@ -1,11 +1,16 @@
-"""Passwords in addresses: taken from environment variables, never written to a file or shown."""
+"""Addresses: SQLite's files, and passwords, which are environment variables and never written to a file or shown."""
 
 import json
 import os
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from trainables.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _PASSWORD = re.compile(
@@ -41,26 +46,24 @@ def expand(address: str) -> str:
         )
     parts = _PARTS.fullmatch(address)
     assert parts is not None, "every text has these parts"
-    quoted_path = (parts["scheme"] or "").startswith("http")  # in a database's name nothing is unquoted
 
     def filled(part: str) -> str:
-        return _REFERENCE.sub(lambda match: _value(match, part, address, quoted_path), parts[part] or "")
+        return _REFERENCE.sub(lambda match: _value(match, part, address), parts[part] or "")
 
     slashes = "//" if parts["host"] is not None else ""
     return f"{filled('scheme')}{slashes}{filled('user')}{filled('host')}{filled('path')}{filled('rest')}"
 
 
-def _value(reference: re.Match[str], part: str, address: str, quoted_path: bool) -> str:
+def _value(reference: re.Match[str], part: str, address: str) -> str:
     """Return the value of a reference, as it is written in this part of an address."""
     value = os.environ[reference[1]]
     forms = {value, quote(value), quote(value, safe=""), repr(value)[1:-1], json.dumps(value)[1:-1]}
     _known.update({form: reference[0] for form in forms if form})
-    fits = _HOST.fullmatch(value) if part in ("scheme", "host") else "?" not in value and value.isprintable()
     if part in ("user", "rest"):
         return quote(value, safe="")
-    if part == "path" and quoted_path:
+    if part == "path":
         return quote(value)
-    if not fits:
+    if not _HOST.fullmatch(value):
         raise InvalidInput(f"The value of {reference[0]} cannot stand where {address} has it; export another one.")
     return value
 
@@ -103,3 +106,24 @@ def health_page(uri: str) -> str:
     """Return the address of the health check of the server at ``uri``, without the user and password."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health").geturl()
+
+
+def sqlite_address(file: Path) -> str:
+    """Return the address of the SQLite database ``file``, whose name may hold any character."""
+    from sqlalchemy import URL  # takes half a second
+
+    return URL.create("sqlite", database=str(file)).render_as_string()
+
+
+def sqlite_file(address: "str | URL") -> Path | None:
+    """Return the file of a SQLite database; None for every other address, and for what is no address."""
+    if not str(address).startswith("sqlite"):
+        return None
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        database = make_url(address).database
+    except (ArgumentError, ValueError):
+        return None
+    return Path(database) if database else None

@@ -145,7 +145,7 @@ class ByEpoch:
     def __call__(self, records: Sequence[EpochRecord]) -> tuple[int, float]:
         last = records[-1]
         if not last["metrics"]:
-            return last["epoch"], -last["loss"]
+            return last["epoch"], value_in(last, self.objective)
         return last["epoch"], best_value(records, self.objective)
 
 
@@ -171,7 +171,14 @@ def by_fold(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
 
 def best_value(records: Sequence[EpochRecord], objective: str) -> float:
     """Return the highest validation of one training."""
-    return max(record["metrics"][objective] for record in records)
+    return max(value_in(record, objective) for record in records)
+
+
+def value_in(record: EpochRecord, objective: str) -> float:
+    """Return the validation of one epoch, or minus its training loss if nothing is validated."""
+    value = record["metrics"].get(objective, -record.get("loss", 0.0))
+    assert value is not None, "a training without its objective fails"
+    return value
 
 
 def classes_of(trial: FrozenTrial) -> dict[str, float]:
@@ -185,4 +192,4 @@ def classes_of(trial: FrozenTrial) -> dict[str, float]:
 
 def best_epochs(records: Sequence[EpochRecord], objective: str) -> list[int]:
     """Return for each fold the first epoch with its highest validation."""
-    return [max(fold, key=lambda record: record["metrics"][objective])["epoch"] for fold in by_fold(records)]
+    return [max(fold, key=lambda record: value_in(record, objective))["epoch"] for fold in by_fold(records)]

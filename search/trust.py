@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search.secrets import without_password
+from search.secrets import sqlite_file, without_password
 from trainables.errors import InvalidInput, listed
 from trainables.files import DAMAGED, write_json
 from trainables.parts import is_import_path
@@ -70,7 +70,7 @@ def place_of(address: str) -> str | None:
     None if libraries might read another host than the one that is seen.
     """
     if address.startswith("sqlite"):
-        return address.partition(":///")[2] or address
+        return str(sqlite_file(address) or address)
     found = _PLAIN.fullmatch(address)
     if found is None or not all(_HARMLESS.fullmatch(part) for part in (found["query"] or "").split("&") if part):
         return None
@@ -289,11 +289,10 @@ def check_recipe(folder: Path, recipe: str) -> None:
 def _is_local(folder: Path, key: str, address: str) -> bool:
     if key == CHECKPOINTS:
         return "://" not in address
-    path = address.removeprefix("sqlite:///")
-    if path == address or "?" in path or "$" in path:
-        return False
-    file = Path(path).resolve()
-    return any(file.is_relative_to(inside.resolve()) for inside in (folder, folder.parent))
+    file = None if "?" in address or "$" in address else sqlite_file(address)
+    return file is not None and any(
+        file.resolve().is_relative_to(inside.resolve()) for inside in (folder, folder.parent)
+    )
 
 
 def check_addresses(folder: Path, content: Mapping[str, Any], keys: Collection[str] = ADDRESSES) -> None:

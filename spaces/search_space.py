@@ -23,6 +23,7 @@ from spaces.space import (
     Space,
     Value,
     in_section,
+    indistinct,
     numeric_range,
     on_step,
     steps,
@@ -375,6 +376,8 @@ def _choices(wish: Any, name: str) -> CategoricalDistribution:
         raise InvalidInput(f"space.{name}: the list of choices is empty; name at least one value.")
     if not all(value is None or isinstance(value, bool | int | float | str) for value in choices):
         raise InvalidInput(f"space.{name}: choices must be plain values; the list is {wish!r}.")
+    if problem := indistinct(choices):
+        raise InvalidInput(f"space.{name}: {problem[0].lower()}{problem[1:]}.")
     return CategoricalDistribution(choices)
 
 

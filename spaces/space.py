@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,8 @@ class Parameter:
     paper_grid: tuple[Value, ...] = ()
 
     def __post_init__(self) -> None:
+        if problem := indistinct(getattr(self.distribution, "choices", ())):
+            raise ValueError(f"{problem}.")
         if not self.contains(self.default):
             raise ValueError(f"The default {self.default!r} is outside {self.distribution}: widen the range.")
         if outside := [value for value in self.paper_grid if not self.contains(value)]:
@@ -61,6 +63,17 @@ class Parameter:
     def exists(self, others: Mapping[str, Value]) -> bool:
         """Return True if this parameter exists, given the values of the others in its space."""
         return all(others.get(name) in values for name, values in self.when.items())
+
+
+def indistinct(choices: Sequence[Value]) -> str | None:
+    """Return why Optuna, which finds a choice by ``==``, cannot tell ``choices`` apart; None if it can."""
+    for place, choice in enumerate(choices):
+        if choice != choice:
+            return f"The choice {choice!r} equals nothing, not even itself: remove it"
+        for earlier in choices[:place]:
+            if choice == earlier:
+                return f"The choices {earlier!r} and {choice!r} are equal, so only one of them would be tried: keep one"
+    return None
 
 
 Space = Mapping[str, Parameter]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NotRequired, TypedDict
@@ -10,6 +11,11 @@ from trainables.data.split import left_out
 from trainables.data.store.spec import StoreSpec
 from trainables.models.config import ModelConfig
 from trainables.training.config import TrainingConfig
+
+
+def defined(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Return ``values`` with None for what is undefined, NaN or infinity, which JSON does not have."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 class DeviceMemory(TypedDict):
@@ -22,6 +28,8 @@ class DeviceMemory(TypedDict):
 class EpochRecord(TypedDict):
     """Results of one epoch. ``start`` and ``end`` are in seconds since 1970, ``metrics`` are of the validation.
 
+    A metric or reported number that is undefined is None.
+
     ``batches`` is the number of training steps. A user-defined training counts an epoch as one step unless it says
     otherwise, and may have ``reported`` numbers, and no ``loss``. ``used`` counts the pairs, triplets or samples that
     the loss summed (:class:`trainables.losses.base.Used`), if it reports them. ``fold`` (from 1) is set in a
@@ -33,7 +41,7 @@ class EpochRecord(TypedDict):
     epoch: int
     loss: NotRequired[float]
     batches: int
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     start: float
     end: float
     checkpoint: str | None
@@ -41,7 +49,7 @@ class EpochRecord(TypedDict):
     fold: NotRequired[int]
     memory: NotRequired[DeviceMemory]
     distinct_proxies: NotRequired[float]
-    reported: NotRequired[dict[str, float]]
+    reported: NotRequired[dict[str, float | None]]
     classes: NotRequired[dict[str, float]]
 
 
@@ -69,6 +77,7 @@ class TrialSpec:
         metrics: what to score.
         costs: those of :data:`COSTS` that are recorded beside the metrics.
         objective: the metric to maximise; the first epoch with its maximum is the best.
+        needed: further metrics, without which the training fails as without the objective.
         directory: where the attempts write their checkpoints.
         folds: validation classes of each fold. There is one training per fold; the other ``train_classes`` train.
         gallery_seed: if set, the half of the training images drawn with it joins the validation gallery.
@@ -95,6 +104,7 @@ class TrialSpec:
     origin: Mapping[str, Any] = field(default_factory=dict)
     trainable: str | None = None
     costs: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     by_class: bool = False
     schedule_epochs: int | None = None
 
@@ -124,7 +134,7 @@ class TrialSpec:
         """SHA-256 of everything that determines the result; excludes locations, ``origin`` and ``by_class``."""
         excluded = ("images", "directory", "origin", "by_class")
         content = {name: value for name, value in asdict(self).items() if name not in excluded}
-        for name in ("trainable", "costs"):  # digests are those of earlier versions
+        for name in ("trainable", "costs", "needed"):  # digests are those of earlier versions
             if not content[name]:
                 del content[name]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -172,8 +182,8 @@ class ValidatedUntrained:
     network: str
     loaded: str | None
     dimensions: int
-    untrained: dict[str, float]
-    whitened: dict[str, float]
+    untrained: dict[str, float | None]
+    whitened: dict[str, float | None]
     classes_untrained: dict[str, float]
     classes_whitened: dict[str, float]
     whitening: bytes

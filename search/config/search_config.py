@@ -207,27 +207,20 @@ class SearchConfig(ConfigSection):
         return commented(SearchConfig, self.model_dump(mode="json"))
 
 
-UNKNOWN = {"name": "unknown", "part": "unknown:Trainable"}
-"""The row of a trainable that cannot be imported."""
-
-
 def validate_config(content: Mapping[str, Any]) -> ValidatedFile[SearchConfig]:
     """Validate ``content`` as a search file.
 
-    An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
+    An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong. The ``losses`` of a
+    trainable are its one row; so its name can later be read without its code.
     """
-    row = _row_of_trainable(content.get("trainable"))
-    return validate(SearchConfig, {**row, **content}, stand_ins={**STAND_INS, **row})
-
-
-def _row_of_trainable(path: Any) -> dict[str, Any]:
-    """Return the ``losses`` of a trainable, its one row; so its name can later be read without its code."""
+    path = content.get("trainable")
     if path is None:
-        return {}
-    try:
-        return {"losses": [{"name": plain_name(trainable_class(path)), "part": path}]}
-    except (InvalidInput, TypeError):  # reported with the key
-        return {"losses": [UNKNOWN]}
+        return validate(SearchConfig, content, stand_ins=STAND_INS)
+    unknown = {"losses": [{"name": "unknown", "part": path if is_own(path) else "unknown:Trainable"}]}
+    row: dict[str, Any] = unknown
+    with suppress(InvalidInput, TypeError):  # reported with the key
+        row = {"losses": [{"name": plain_name(trainable_class(path)), "part": path}]}
+    return validate(SearchConfig, {**row, **content}, stand_ins={**STAND_INS, **unknown})
 
 
 def parse_config(content: Mapping[str, Any]) -> SearchConfig:

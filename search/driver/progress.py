@@ -15,7 +15,7 @@ from search.plan.search import OpenedSearch
 from search.plan.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, Tally, TrialListener
-from search.trials import epochs_of
+from search.trials import epochs_of, value_in
 from trainables.errors import printable
 from trainables.spec import EpochRecord
 
@@ -188,7 +188,7 @@ def _key(running: RunningTrial) -> tuple[str, int]:
 def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
     """Return a function from an epoch to its objective, or to minus its training loss without validation."""
     objective = running.study.trial_value.objective
-    return lambda record: record["metrics"].get(objective, -record.get("loss", 0.0))
+    return lambda record: value_in(record, objective)
 
 
 def _slot_line(running: RunningTrial, values: Sequence[float]) -> SlotLine:

@@ -36,7 +36,7 @@ from search.selection import (
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput, listed, raise_if_any
+from trainables.errors import Failure, InvalidInput, listed, raise_if_any
 from trainables.files import json_digest, read_json, write_json, write_whole
 from trainables.spec import TrialSpec
 
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 AnyScoring = Scoring | BaselineScoring
 
-RESUMABLE = "The trainings are kept and this opening counts once; repair the images and run the same command again."
+RESUMABLE = "The trainings are kept and this opening counts once; repair this and run the same command again."
 CHECK_S = 600
 """Most seconds that the background check of the test images may take."""
 
@@ -254,7 +254,14 @@ def _score_held(
         for loss, trial, spec, checkpoint in candidate.models
     ]
     results = score_all([*scorings, *baseline_scorings(plan, candidate.selection, images)])
-    scored, baselines = results[: len(scorings)], [*chain.from_iterable(results[len(scorings) :])]
+    entries = [*chain.from_iterable(results)]
+    failed = [entry for entry, files in entries if not files]
+    scored = [(entry, files) for entry, files in entries if files and "name" not in entry]
+    baselines = [(entry, files) for entry, files in entries if files and "name" in entry]
+    open_ends = [entry for entry in failed if not entry.pop("final")]
+    if first := open_ends or ([] if scored else failed):
+        what = "; ".join(f"{entry['per_image'].removesuffix('.npz')}: {entry['reason']}" for entry in first)
+        raise Failure(f"{plan.config.name} cannot be scored on the test classes ({what}). {RESUMABLE}")
     from search.selection import NAME, thumbnails_of
 
     written = {NAME: thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()}
@@ -269,6 +276,7 @@ def _score_held(
         "copies": found.copies,
         "scores": [scores for scores, _ in scored],
         **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
+        **({"failed": failed} if failed else {}),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in written.items()},
     }
     record["digest"] = scores_digest(record)

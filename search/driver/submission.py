@@ -11,6 +11,7 @@ from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
 from search.driver.ray_jobs import Submission
 from search.plan.checks.parts import check_parts, check_spaces
+from search.secrets import sqlite_file
 from trainables.data import DATASETS
 from trainables.errors import InvalidInput
 from trainables.models.config import IMAGENET
@@ -88,5 +89,5 @@ def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Ite
         if isinstance(path, str) and not path.startswith(("/", "~")):
             yield f"{key} must be an absolute path on the cluster, starting with '/' or '~'; it is {path!r}."
     for key, address in {"search.storage": config.search.storage, "tracking.uri": config.tracking.uri}.items():
-        if address and address.startswith("sqlite") and not address.partition(":///")[2].startswith("/"):
+        if address and (file := sqlite_file(address)) and not file.is_absolute():
             yield f"{key} must hold an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."

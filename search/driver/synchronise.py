@@ -1,6 +1,7 @@
 """Synchronisation of MLflow with the studies."""
 
 import logging
+import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,10 +40,11 @@ from search.tracking import (
     Registered,
     Registration,
     SummaryRun,
+    is_outage,
     milliseconds,
 )
 from spaces.space import Value
-from trainables.errors import Failure, InvalidInput
+from trainables.errors import Failure, InvalidInput, listed
 from trainables.files import read_json
 from trainables.inference.model_files import CARD, DESCRIPTION, is_of_trainable
 
@@ -93,8 +95,13 @@ def _description(plan: Plan) -> str:
 
 
 def synchronise(outcome: Outcome, projection: Projection) -> int:
-    """Write to MLflow everything in the studies that it lacks; return the number of trials it now holds."""
+    """Write to MLflow everything in the studies that it lacks; return the number of trials it now holds.
+
+    Raises:
+        Failure: MLflow refuses some runs; all others are written.
+    """
     search, comparison = outcome.search, outcome.comparison
+    refused: dict[str, Exception] = {}
     everything: list[FrozenTrial] = []
     for loss in search.config.loss_names:
         of_loss: list[FrozenTrial] = []
@@ -103,17 +110,42 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
                 study = search.study(loss, stage)
                 of_loss += study.trials()
                 for trial in study.trials():
-                    projection.project(study.name, trial)
+                    with _noted(refused, f"trial {trial.number} of {study.name}"):
+                        projection.project(study.name, trial)
         if of_loss:
-            projection.sum_up_loss(loss, loss_run(comparison, loss), *_span(of_loss))
+            with _noted(refused, f"the run of {loss}"):
+                projection.sum_up_loss(loss, loss_run(comparison, loss), *_span(of_loss))
         everything += of_loss
     for name in outcome.summary.baselines if everything else ():
-        projection.sum_up_baseline(name, baseline_run(comparison, name), *_span(everything))
+        with _noted(refused, f"the run of {name}"):
+            projection.sum_up_baseline(name, baseline_run(comparison, name), *_span(everything))
     if everything:
-        run = search_run(comparison, search.plan.folder, _description(search.plan))
-        projection.sum_up_search(run, *_span(everything))
-    _log_models(outcome, projection)
+        with _noted(refused, "the run of the search"):
+            run = search_run(comparison, search.plan.folder, _description(search.plan))
+            projection.sum_up_search(run, *_span(everything))
+    with _noted(refused, "the models"):
+        _log_models(outcome, projection)
+    if refused:
+        raise Failure(
+            f"MLflow lacks {listed([*refused])} of {search.name}, which it refuses "
+            f"({_reason(next(iter(refused.values())))}); everything else is written."
+        )
     return len(everything)
+
+
+@contextmanager
+def _noted(refused: dict[str, Exception], what: str) -> Iterator[None]:
+    """Note an error of this one write, so that the others follow; an outage concerns them all."""
+    try:
+        yield
+    except Exception as error:
+        if is_outage(error):
+            raise
+        refused[what] = error
+
+
+def _reason(error: Exception) -> str:
+    return textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
 
 
 def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
@@ -150,10 +182,9 @@ def mlflow_errors() -> Iterator[None]:
     except (InvalidInput, Failure):
         raise
     except Exception as error:
-        reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
         refused = getattr(error, "get_http_status_code", lambda: 500)() < 500  # MLflow's own: it does respond
         once = "what it refuses is corrected" if refused else "it responds, or has a new database"
-        raise Failure(f"MLflow cannot be written ({reason}); repeat the command once {once}.") from error
+        raise Failure(f"MLflow cannot be written ({_reason(error)}); repeat the command once {once}.") from error
 
 
 def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
@@ -190,8 +221,8 @@ def try_to_write(write: Callable[[], object]) -> bool:
     """Call ``write`` and return True if it succeeded; log a warning if MLflow is unavailable."""
     try:
         write()
-    except InvalidInput as mistakes:
-        logger.warning("%s", mistakes)
+    except (InvalidInput, Failure) as problem:
+        logger.warning("%s", problem)
         return False
     except Exception as error:  # any error raised by MLflow; the result of the search is kept
         logger.warning("MLflow cannot be written (%s).", type(error).__name__)
@@ -209,7 +240,7 @@ def where_to_look(plan: Plan, projection: Projection) -> str:
     uri = plan.config.tracking.uri
     if uri is None:
         if not _answers(LOCAL_SERVER):
-            return f"MLflow: `mlflow/serve.sh {plan.folder.runs}` starts its server."
+            return f"MLflow: `mlflow/serve.sh {shlex.quote(str(plan.folder.runs))}` starts its server."
         uri = LOCAL_SERVER
     server = without_password(uri) if uri.startswith(("http://", "https://")) else "the page of its server below "
     return f"MLflow: {server.rstrip('/')}/{projection.page}"
@@ -377,7 +408,7 @@ def _described(comparison: Comparison, folder: RunFolder, loss: str, path: Path)
     (summary,) = comparison.searches
     entry = summary.losses.get(loss)
     scores = (entry.tuned.test if entry else summary.baselines[loss].test) or {}
-    test = {name: scores[name] for name in comparison.test_metrics if name in scores}
+    test = {name: score for name in comparison.test_metrics if (score := scores.get(name))}
     return DescribedModel(
         folder=path,
         description=_without_head((path / CARD).read_text()),

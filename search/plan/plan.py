@@ -200,6 +200,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         metrics=plan.metrics,
         objective=config.search.objective,
         costs=tuple(name for name in config.measured if name in COSTS),
+        needed=tuple(name for name in config.measured if name not in (*COSTS, config.search.objective)),
         by_class=stage is Stage.SELECT,
         gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
         seed=trial.user_attrs["seed"],

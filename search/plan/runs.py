@@ -15,6 +15,7 @@ import yaml
 
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
+from search.secrets import sqlite_address
 from search.trust import ADDRESSES, check_addresses, check_code, own_code, remember_campaign, started
 from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput, suggestion
@@ -67,7 +68,7 @@ class RunFolder:
     @property
     def storage(self) -> str:
         """The default address of the studies' database."""
-        return f"sqlite:///{self.path.resolve() / 'study.db'}"
+        return sqlite_address(self.path.resolve() / "study.db")
 
     @property
     def selection(self) -> Path:
@@ -154,7 +155,7 @@ class RunFolder:
     @property
     def tracking(self) -> str:
         """The default address of MLflow's database."""
-        return f"sqlite:///{self.runs.resolve() / 'mlflow.db'}"
+        return sqlite_address(self.runs.resolve() / "mlflow.db")
 
     @property
     def _lock(self) -> filelock.FileLock:

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -18,7 +17,7 @@ from search.plan.ownership import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
-from search.secrets import expand
+from search.secrets import expand, sqlite_file
 from search.stages import Stage, study_name
 from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage
 from search.trust import check_code, own_code
@@ -140,8 +139,8 @@ def open_search(plan: Plan) -> OpenedSearch:
 
 
 def _refuse_lost_database(plan: Plan, address: str) -> None:
-    file = Path(address.removeprefix("sqlite:///"))
-    if plan.folder.config.exists() and address.startswith("sqlite:///") and not file.exists():
+    file = sqlite_file(address)
+    if file and plan.folder.config.exists() and not file.exists():
         name = plan.config.name
         raise InvalidInput(
             f"The trials of {name} are gone: {file} is missing. Restore it from a copy, or remove the rest with "

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from search.config.tables import PRUNERS
 from search.plan.runs import RunFolder, existing_run, refuse_odd_files, refuse_renamed, stored_config
-from search.secrets import expand, without_password
+from search.secrets import expand, sqlite_file, without_password
 from search.stages import Stage, short_study_name, study_name
 from search.study import Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
 from search.trials import record_keys
@@ -70,7 +70,7 @@ class StoredSearch:
     def storage(self) -> Engine | None:
         """Its studies' database; None if it does not exist yet."""
         url = self.storage_url
-        if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+        if (file := sqlite_file(url)) and not file.exists():
             return None
         engine = read_storage(url)
         weakref.finalize(self, engine.dispose)  # otherwise the connection stays open until it is collected

@@ -207,7 +207,10 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
 
 
 def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
-    """Yield a warning for each search that trained on images of an opened test set, or whose test set has copies."""
+    """Yield a warning for each search that trained on images of an opened test set, or whose test set has copies.
+
+    Also one for each model that could not be scored.
+    """
     for folder in folders:
         openings = scored_openings(folder.test)
         if openings and (overlap := openings[0].overlap):
@@ -215,6 +218,9 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
             yield f"{folder.name}: {images} among the training or validation images, too (split.allow_overlap)"
         if openings and (copies := openings[0].copies):
             yield f"{folder.name}: {copies:,} test images have an equal one in the test set, which is easily found"
+        for model in openings[0].failed if openings else ():
+            seed = "" if model.seed is None else f" with seed {model.seed}"
+            yield f"{folder.name}: {model.loss}{seed} could not be scored on the test ({model.reason})"
         if told := folder.trained_on_opened_told():
             yield f"{folder.name}: {told}"
 

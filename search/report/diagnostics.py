@@ -15,7 +15,7 @@ from search.report.loss_results import Finding
 from search.report.results import Detectable, NoiseSummary
 from search.report.rows import shown_metrics
 from search.report.statistics import deviation_interval, minimum_detectable_difference
-from search.trials import best_epochs, by_fold, by_params, epochs_of, learned_nothing
+from search.trials import best_epochs, by_fold, by_params, epochs_of, learned_nothing, value_in
 from spaces.space import Parameter, Params, Space, Value, position, value_at
 from trainables.errors import counted
 from trainables.losses import LOSSES
@@ -300,12 +300,14 @@ def _by_metric(plan: Plan, complete: Sequence[FrozenTrial]) -> dict[str, list[fl
     """Return the values of the metrics of the table at the best epochs, over the seeds on the search's own split."""
     objective, own = plan.config.objective, [trial for trial in complete if trial.user_attrs["split"] == 0]
     best = [
-        [max(fold, key=lambda record: record["metrics"][objective])["metrics"] for fold in by_fold(epochs_of(trial))]
+        [max(fold, key=lambda record: value_in(record, objective))["metrics"] for fold in by_fold(epochs_of(trial))]
         for trial in own
     ]
-    known = [name for name in plan.config.test_metrics if all(name in fold for trial in best for fold in trial)]
+    known = [
+        name for name in plan.config.test_metrics if all(fold.get(name) is not None for trial in best for fold in trial)
+    ]
     return {
-        name: [statistics.fmean(fold[name] for fold in trial) for trial in best]
+        name: [statistics.fmean(fold[name] or 0.0 for fold in trial) for trial in best]
         for name in shown_metrics(objective, {objective, *known})
     }
 

@@ -124,7 +124,7 @@ class LossSummary(Result):
         }
 
     @property
-    def test(self) -> Mapping[str, SeedStatistics] | None:
+    def test(self) -> Mapping[str, SeedStatistics | None] | None:
         """Each metric of the tuned configuration on the test classes."""
         return None if self.tuned.test is None else Named(self.tuned.test)
 

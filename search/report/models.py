@@ -106,7 +106,7 @@ def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str, *
     results = [
         {"type": name, "name": f"{name}, mean over seeds", "value": statistics.mean}
         for name, statistics in (entry.test or {}).items()
-        if name in comparison.test_metrics
+        if statistics and name in comparison.test_metrics
     ]
     head: dict[str, Any] = {
         "library_name": "holdout",
@@ -153,7 +153,7 @@ def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> 
             (
                 name,
                 *_cells(entry.test or {}, name),
-                f"{scored.metrics[name]:.4f}",
+                NOTHING if (own := scored.metrics[name]) is None else f"{own:.4f}",
                 *(_cells(test, name)[0] for test in others.values()),
             )
             for name in comparison.test_metrics
@@ -162,10 +162,10 @@ def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> 
     )
 
 
-def _cells(test: Mapping[str, SeedStatistics], name: str) -> tuple[str, str]:
-    if name not in test:
+def _cells(test: Mapping[str, SeedStatistics | None], name: str) -> tuple[str, str]:
+    found = test.get(name)
+    if found is None:
         return NOTHING, NOTHING
-    found = test[name]
     return f"{found.mean:.4f}", interval(found.ci95) if found.ci95 else NOTHING
 
 
@@ -175,7 +175,7 @@ def _baseline_card(comparison: Comparison, selection: Selection, name: str, prog
     tested = ", ".join(
         f"{metric} {statistics.mean:.4f}"
         for metric, statistics in (summary.baselines[name].test or {}).items()
-        if metric in comparison.test_metrics
+        if statistics and metric in comparison.test_metrics
     )
     parts = (
         f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",

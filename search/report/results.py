@@ -116,9 +116,9 @@ class Baseline(Result):
         test_small: objective on test galleries with as many classes as a validation gallery.
     """
 
-    validation: Mapping[str, float]
+    validation: Mapping[str, float | None]
     confirmed: float | None = None
-    test: Mapping[str, SeedStatistics] | None = None
+    test: Mapping[str, SeedStatistics | None] | None = None
     test_small: SeedStatistics | None = None
 
 
@@ -201,6 +201,7 @@ class Summary(Shown):
 
     def _baseline_row(self, name: str, baseline: Baseline) -> Row:
         value = baseline.validation[metric_name(self.objective)]
+        confirmed = value if baseline.confirmed is None else baseline.confirmed
         is_chosen = any(entry.chosen for entry in self.losses.values())
         return Row(
             search=self.name,
@@ -208,9 +209,7 @@ class Summary(Shown):
             role=Role.BASELINE,
             number=None,
             search_value=value,
-            confirmed=SeedStatistics.fixed(value if baseline.confirmed is None else baseline.confirmed)
-            if is_chosen
-            else None,
+            confirmed=SeedStatistics.fixed(confirmed) if is_chosen and confirmed is not None else None,
             test=baseline.test,
             test_small=baseline.test_small,
         )

@@ -141,7 +141,7 @@ class Row(Result):
         search_value: objective of that trial in the search; None unless it is complete.
         confirmed: objective on the validation classes with fresh seeds; a tuned row has it once it is chosen.
         final: objective of the trainings for the test, on the validation classes.
-        test: each metric on the test classes.
+        test: each metric on the test classes; None if it is undefined in all of its models.
         test_small: objective on test galleries with as many classes as a validation gallery.
         distinct_proxies: mean number of distinct proxies of a class in the models for the test, for a loss with several
             (:func:`trainables.losses.base.distinct_proxies`).
@@ -159,7 +159,7 @@ class Row(Result):
     search_value: float | None = None
     confirmed: SeedStatistics | None = None
     final: SeedStatistics | None = None
-    test: Mapping[str, SeedStatistics] | None = None
+    test: Mapping[str, SeedStatistics | None] | None = None
     test_small: SeedStatistics | None = None
     distinct_proxies: SeedStatistics | None = None
     clipped: bool = Field(default=False, exclude=True)

@@ -22,7 +22,7 @@ class ScoredModel(_Stored):
         source_trial: trial of the search whose configuration was trained.
         seed: seed of the training.
         fold: fold of the training; None without folds.
-        metrics: value of each metric.
+        metrics: value of each metric; None if it is undefined.
         in_small_galleries: objective on test galleries with as many classes as a validation gallery.
         per_image: name of the file with the per-image results.
     """
@@ -31,7 +31,7 @@ class ScoredModel(_Stored):
     source_trial: int
     seed: int
     fold: int | None
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float | None]
     in_small_galleries: float | None
     per_image: str
 
@@ -40,9 +40,17 @@ class ScoredBaseline(_Stored):
     """A network without training on the test classes; the attributes are those of a :class:`ScoredModel`."""
 
     name: str
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float | None]
     in_small_galleries: float | None
     per_image: str
+
+
+class FailedScoring(_Stored):
+    """A model that could not be scored: its loss and seed, or the name of a network without training, and why."""
+
+    loss: str
+    seed: int | None
+    reason: str
 
 
 class ScoredOpening(_Stored):
@@ -58,6 +66,7 @@ class ScoredOpening(_Stored):
     copies: int
     scores: tuple[ScoredModel, ...]
     baselines: tuple[ScoredBaseline, ...] = ()
+    failed: tuple[FailedScoring, ...] = ()
 
 
 class _TestFile(_Stored):

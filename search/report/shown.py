@@ -56,7 +56,7 @@ def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":
                 "search_value": row.search_value,
                 "confirmed": row.confirmed and row.confirmed.mean,
                 "final": row.final and row.final.mean,
-                **{f"test_{metric}": found.mean for metric, found in (row.test or {}).items()},
+                **{f"test_{metric}": found and found.mean for metric, found in (row.test or {}).items()},
             }
             for row in rows
         ]

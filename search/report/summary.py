@@ -130,10 +130,12 @@ def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Ba
 def _baseline(stored: Baselines, name: str, scored: ScoredBaseline | None) -> Baseline:
     validation, classes = stored.validation[name], stored.classes[name]
     small = scored.in_small_galleries if scored else None
+    tested = {} if scored is None else scored.metrics
+    fixed = {name: value if value is None else SeedStatistics.fixed(value) for name, value in tested.items()}
     return Baseline(
         validation=validation,
         confirmed=statistics.fmean(classes.values()) if classes else None,
-        test={name: SeedStatistics.fixed(value) for name, value in scored.metrics.items()} if scored else None,
+        test=fixed or None,
         test_small=None if small is None else SeedStatistics.fixed(small),
     )
 
@@ -268,21 +270,21 @@ def _distinct_proxies(trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
     return SeedStatistics.over([value for value, _ in found], [seed for _, seed in found]) if found else None
 
 
-def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics] | None:
+def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None] | None:
     """Return each metric of the models on the test classes, with its interval; None without models."""
     if not models:
         return None
-    seeds = [model.seed for model in models]
-    return {
-        name: over_seeds([model.metrics[name] for model in models], seeds, bounded=is_bounded(name))
-        for name in models[0].metrics
-    }
+    found: dict[str, SeedStatistics | None] = {}
+    for name in models[0].metrics:
+        values = [(value, model.seed) for model in models if (value := model.metrics[name]) is not None]
+        found[name] = over_seeds(*zip(*values, strict=True), bounded=is_bounded(name)) if values else None
+    return found
 
 
 def _tested_small(models: Sequence[ScoredModel]) -> SeedStatistics | None:
     """Return the objective of the models on test galleries with as many classes as a validation gallery."""
-    values = [model.in_small_galleries for model in models if model.in_small_galleries is not None]
-    return SeedStatistics.over(values, [model.seed for model in models]) if values else None
+    values = [(value, model.seed) for model in models if (value := model.in_small_galleries) is not None]
+    return SeedStatistics.over(*zip(*values, strict=True)) if values else None
 
 
 def _search_value(searched: Sequence[FrozenTrial], number: int) -> float | None:

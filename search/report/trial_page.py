@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from search.plan.stored import StoredSearch, TrialRow, trial_row
 from search.report.formats import parameters
 from search.report.shown import html_of, text_of
-from search.trials import epochs_of
+from search.trials import epochs_of, value_in
 from trainables.metrics import metric_name
 from trainables.training.trial_log import read_log
 
@@ -64,7 +64,7 @@ def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
     directory = search.trial_directory(study, number)
     objective = metric_name(search.config["search"]["objective"])
     records = epochs_of(trial)
-    values = [record["metrics"][objective] for record in records if objective in record["metrics"]]
+    values = [value_in(record, objective) for record in records if objective in record["metrics"]]
     kept = [record["checkpoint"] for record in records if record["checkpoint"]]
     return TrialPage(
         study=f"{search.name}/{study}",

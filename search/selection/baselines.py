@@ -40,7 +40,7 @@ class Baselines:
     network: str
     loaded: str | None
     dimensions: int
-    validation: Mapping[str, Mapping[str, float]]
+    validation: Mapping[str, Mapping[str, float | None]]
     classes: Mapping[str, Mapping[str, float]]
     whitening_sha256: str
 

@@ -30,6 +30,7 @@ from search.selection.retrieval_file import (
 from search.stages import UNTRAINED, WHITENED
 from trainables.data.dataset import Dataset
 from trainables.data.store.view import StoreView, protocol_for, superclasses_for
+from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.inference.model_files import parsed_tensors
 from trainables.metrics import evaluate, metric_name
@@ -38,10 +39,13 @@ from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery, full_float32
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.process import contained
+from trainables.spec import defined
 from trainables.training.cross_validation import training_class
+from trainables.training.epoch_training import Diverged
 from trainables.training.inputs import Inputs, of_backbone, raise_if_other
+from trainables.training.train import failure_of
 from trainables.training.untrained import whitened
-from trainables.unit import unit
+from trainables.unit import unit, without_direction
 
 # Neighbours, curves and a few embeddings.
 
@@ -228,12 +232,14 @@ EMBEDDINGS = "embeddings"
 """
 
 Scored = tuple[dict[str, Any], dict[str, bytes]]
-"""The scores of a model, and its files by name."""
+"""The scores of a model, and its files by name; without files, instead of the scores why there are none."""
 
 
 @contained()
-def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
+def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
     """Score a model, or the baselines; return the scores of each, and its files by name.
+
+    An error costs the scores of this model alone.
 
     The files are the per-image results and the ranking, a :class:`~search.selection.retrieval_file.RetrievalFile`. They
     are returned because a worker may not have access to the runs folder. Embeddings are computed in float32,
@@ -244,21 +250,32 @@ def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
         return list(_baseline_scores(scoring, torch.device("cuda" if scoring.spec.gpu else "cpu")))
     spec, device = scoring.spec, torch.device("cuda" if scoring.gpu else "cpu")
     checkpoint = as_path(scoring.checkpoint)
-    view, embeddings_ND = training_class(spec).tested(spec, checkpoint, scoring.images, device)
     entry = {
         "loss": scoring.loss,
         "source_trial": scoring.source_trial,
         "seed": scoring.seed,
         "fold": scoring.fold,
-        "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
         "per_image": scoring.per_image,
     }
-    scores, files = _scored(entry, embeddings_ND, view, scoring, spec.objective)
-    if spec.trainable is None:
-        return scores, files
-    content = io.BytesIO()
-    np.savez_compressed(content, embeddings=embeddings_ND.cpu().numpy())
-    return scores, {**files, f"{EMBEDDINGS}/{scoring.per_image}": content.getvalue()}
+    try:
+        entry["model_sha256"] = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
+        view, embeddings_ND = training_class(spec).tested(spec, checkpoint, scoring.images, device)
+        scores, files = _scored(entry, embeddings_ND, view, scoring, spec.objective)
+    except Exception as error:  # of a user's training or metric, or of the machine
+        return [_failed(entry, error, spec.trainable)]
+    if spec.trainable is not None:
+        content = io.BytesIO()
+        np.savez_compressed(content, embeddings=embeddings_ND.cpu().numpy())
+        files[f"{EMBEDDINGS}/{scoring.per_image}"] = content.getvalue()
+    return [(scores, files)]
+
+
+def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = None) -> Scored:
+    """Return a failure: ``final`` if it is a property of the model, which another attempt would not change."""
+    failure = failure_of(error)
+    repairable = isinstance(error, OSError | ImportError) or (trainable is None and isinstance(error, InvalidInput))
+    final = failure["cause"] in ("DIVERGED", "CODE_ERROR") and not repairable
+    return {**entry, "reason": failure["reason"], "final": final}, {}
 
 
 def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
@@ -272,7 +289,10 @@ def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator
     digest = hashlib.sha256(scoring.whitening).hexdigest()
     for name, embeddings_ND in ((UNTRAINED, features_NF), (WHITENED, whitened(features_NF, layer))):
         entry = baseline_entry(name, scoring.network, digest)
-        yield _scored(entry, embeddings_ND, view, scoring, scoring.objective)
+        try:
+            yield _scored(entry, embeddings_ND, view, scoring, scoring.objective)
+        except Exception as error:
+            yield _failed({"loss": name, "seed": None, "per_image": entry["per_image"]}, error)
 
 
 def test_metrics(
@@ -323,6 +343,8 @@ def _scored(
     objective: str,
 ) -> Scored:
     """Return ``entry`` with the scores of the embeddings of ``view``, and the files of their per-image results."""
+    if bad := without_direction(embeddings_ND):
+        raise Diverged(f"Of the test images, {bad}.")
     labels_N = view.labels_N
     names = scoring.metrics
     superclasses_N = superclasses_for((*names, objective), scoring.images.dataset, view)
@@ -333,13 +355,12 @@ def _scored(
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names, protocol)
     files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
+    small = torch.nan
+    if scoring.gallery:
+        small = in_small_galleries(embeddings_ND, labels_N, objective, scoring.gallery, superclasses_N, protocol)
     scores = {
         **entry,
-        "metrics": {name: metrics[name] for name in map(metric_name, names)},
-        "in_small_galleries": in_small_galleries(
-            embeddings_ND, labels_N, objective, scoring.gallery, superclasses_N, protocol
-        )
-        if scoring.gallery
-        else None,
+        "metrics": defined({name: metrics[name] for name in map(metric_name, names)}),
+        **defined({"in_small_galleries": small}),
     }
     return scores, files

@@ -249,5 +249,5 @@ def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[
             if (model["loss"], model["source_trial"]) == (loss, entry.number)
         ]
         of_losses += [np.mean(found, axis=0)] if found else []
-    mean_N: NDArray[np.float64] = np.mean(of_losses, axis=0)
+    mean_N: NDArray[np.float64] = np.mean(of_losses, axis=0) if of_losses else np.zeros(1)
     return mean_N

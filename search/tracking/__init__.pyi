@@ -1,5 +1,6 @@
 from .client import (
     import_mlflow as import_mlflow,
+    is_outage as is_outage,
     load_model as load_model,
     login_refusal as login_refusal,
 )

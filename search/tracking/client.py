@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from search.extra import INSTALL, check_extra, missing_packages
-from search.secrets import without_password
+from search.secrets import sqlite_address, sqlite_file, without_password
 from search.tracking.models import FOLDER
 from trainables.errors import InvalidInput
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trainables.inference.embedder import Embedder
     from trainables.training.own_model import OwnModel
 
-SQLITE = "sqlite:///"
 DATABASES = ("sqlite", "postgresql", "mysql")
 PATIENCE_S = 20
 """Seconds to wait for a server or a database."""
@@ -35,16 +34,25 @@ def open_client(uri: str) -> "MlflowClient":
     import_mlflow()
     from mlflow import MlflowClient
 
-    if uri.startswith(SQLITE) and not (database := Path(uri.removeprefix(SQLITE))).exists():
+    if (database := sqlite_file(uri)) and not database.exists():
         with FileLock(f"{database}.lock"):
             if not database.exists():
                 # MLflow cannot resume interrupted migrations, so the database is created under another name.
                 draft = database.with_name(f"{database.name}.draft")
                 draft.unlink(missing_ok=True)
-                MlflowClient(tracking_uri=f"{SQLITE}{draft}").search_experiments(max_results=1)
+                from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+                # MLflow itself would write the current folder, whatever its name, into SQL for its default experiment.
+                artifacts = (database.resolve().parent / "mlartifacts").as_uri()
+                SqlAlchemyStore(_for_mlflow(sqlite_address(draft)), artifacts)
                 draft.rename(database)
     raise_if_away(uri)
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+    return MlflowClient(tracking_uri=_for_mlflow(uri), registry_uri=_for_mlflow(uri))
+
+
+def _for_mlflow(uri: str) -> str:
+    """Return an address of which MLflow 3.17 makes no folder: of `sqlite:///a%3Fb/x.db` it would make `a%3Fb`."""
+    return uri.replace("sqlite:///", "sqlite+pysqlite:///", 1)
 
 
 def import_mlflow() -> None:
@@ -80,6 +88,16 @@ def raise_if_away(uri: str) -> None:
     arguments = {} if scheme == "sqlite" else {"connect_timeout": PATIENCE_S}
     with create_engine(uri, connect_args=arguments, poolclass=NullPool).connect():
         pass
+
+
+def is_outage(error: Exception) -> bool:
+    """Return True if the server or database failed; False if it refuses this one value or run."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if isinstance(error, MlflowException):
+        return error.get_http_status_code() not in (400, 404) or isinstance(error.__cause__, SQLAlchemyError)
+    return isinstance(error, OSError | SQLAlchemyError)
 
 
 def login_refusal(uri: str) -> str | None:
@@ -133,7 +151,7 @@ def downloaded_model(address: str) -> Path:
     place = tempfile.mkdtemp(prefix="holdout-model-")
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     try:
-        return Path(download_artifacts(f"{location}/data/{FOLDER}", dst_path=place, tracking_uri=uri))
+        return Path(download_artifacts(f"{location}/data/{FOLDER}", dst_path=place, tracking_uri=_for_mlflow(uri)))
     except (MlflowException, OSError) as error:
         raise InvalidInput(
             f"The model {address} at {shown} has no readable folder data/{FOLDER}, as models logged by Holdout have "
@@ -148,7 +166,7 @@ def _tracking_uri(address: str) -> str:
             f"{address} is a model in MLflow, and {TRACKING_URI} does not say where that is; set it, as in "
             f"{TRACKING_URI}=http://127.0.0.1:5000 or {TRACKING_URI}=sqlite:////home/me/runs/mlflow.db."
         )
-    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
+    if (database := sqlite_file(uri)) and not database.is_file():
         raise InvalidInput(f"{TRACKING_URI} is {uri}, and there is no such file; correct the path.")
     return uri
 

@@ -15,7 +15,19 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from search.packages import HOLDOUT, IN_REPOSITORY, TOP, TRAINABLES
 from search.tracking.described import DescribedModel, Registered, Registration
-from search.tracking.summary_runs import KIND, LOGGED_MODEL, MODEL, NOTE, SEARCH, TAG_LENGTH, VERSIONS, origin_tags
+from search.tracking.summary_runs import (
+    KIND,
+    LOGGED_MODEL,
+    MODEL,
+    NOTE,
+    SEARCH,
+    VERSIONS,
+    log_values,
+    metrics_of,
+    origin_tags,
+    params_of,
+    tags_of,
+)
 from trainables.errors import InvalidInput
 from trainables.inference.model_files import DESCRIPTION
 from trainables.models.backbones import backbone, on_features
@@ -130,7 +142,7 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
         name=_allowed(name),
         source_run_id=run_id,
         tags={**origin_tags(), MODEL: digest, **_tags(wanted)},
-        params={key: str(value) for key, value in wanted.params.items()},
+        params={entry.key: entry.value for entry in params_of(wanted.params)},
         model_type=KIND_OF_MODEL,
     )
     if model.status != LoggedModelStatus.READY:
@@ -167,23 +179,16 @@ def _link(client: "MlflowClient", run: "Run", model: "LoggedModel") -> None:
 def _bring_up_to_date(
     client: "MlflowClient", run_id: str, model: "LoggedModel", wanted: DescribedModel, now: int
 ) -> None:
-    from mlflow.entities import Metric
-
     if tags := {key: text for key, text in _tags(wanted).items() if model.tags.get(key) != text}:
         client.set_logged_model_tags(model.model_id, tags)
     newest = {metric.key: metric.value for metric in model.metrics or ()}
-    metrics = [
-        Metric(key, value, now, 0, model_id=model.model_id)
-        for key, value in wanted.metrics.items()
-        if newest.get(key) != value
-    ]
-    if metrics:
-        client.log_batch(run_id, metrics=metrics)
+    metrics = metrics_of(wanted.metrics, now, model_id=model.model_id)
+    log_values(client, run_id, metrics=[entry for entry in metrics if newest.get(entry.key) != entry.value])
 
 
 def _tags(wanted: DescribedModel) -> dict[str, str]:
     tags = {**wanted.tags, NOTE: wanted.description}
-    return {key: text[:TAG_LENGTH] for key, text in tags.items()}
+    return {entry.key: entry.value for entry in tags_of(tags)}
 
 
 # Versions of a registered model, whose alias marks the best one.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -29,13 +29,16 @@ from search.tracking.summary_runs import (
     RESULTS,
     SEARCH,
     STAGE,
-    TAG_LENGTH,
     TRIAL,
     bring_up_to_date,
     finish,
     keep_views,
     log_data,
+    log_values,
+    metrics_of,
     origin_tags,
+    params_of,
+    tags_of,
 )
 from search.trials import best_value, epochs_of
 from spaces.space import Value
@@ -44,7 +47,7 @@ from trainables.spec import EpochRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param, Run, RunTag
+    from mlflow.entities import Metric, Run, RunTag
 
 # The metrics, parameters and tags of a trial.
 
@@ -54,25 +57,21 @@ EPOCH_METRIC, STEP_METRIC = "train/seconds", "objective/value"
 
 def epoch_metrics(records: Sequence[EpochRecord], known: int) -> "list[Metric]":
     """Return the metrics of each epoch after the first ``known`` ones, numbered across folds."""
-    from mlflow.entities import Metric
-
     rows = []
     for step, record in list(enumerate(records, start=1))[known:]:
-        values = {EPOCH_METRIC: record["end"] - record["start"]}
+        values: dict[str, float | None] = {EPOCH_METRIC: record["end"] - record["start"]}
         values |= {"train/loss": record["loss"]} if "loss" in record else {}
         values |= {f"train/{name}": value for name, value in record.get("reported", {}).items()}
         values |= {f"train/{unit}": count for unit, count in record.get("used", {}).items()}
         if "distinct_proxies" in record:
             values["train/distinct_proxies"] = record["distinct_proxies"]
         values |= {f"validation/{name}": value for name, value in record["metrics"].items()}
-        rows += [Metric(name, value, int(record["end"] * 1000), step) for name, value in values.items()]
+        rows += metrics_of(values, int(record["end"] * 1000), step)
     return rows
 
 
 def step_metrics(trial: FrozenTrial, objective: str, known: int) -> "list[Metric]":
     """Return the trial's value after each epoch after the ``known`` ones, or each fold with the fold's own value."""
-    from mlflow.entities import Metric
-
     rows = []
     for step, records in groupby(epochs_of(trial), key=lambda record: record.get("fold", record["epoch"])):
         if step > known and step in trial.intermediate_values:
@@ -80,26 +79,17 @@ def step_metrics(trial: FrozenTrial, objective: str, known: int) -> "list[Metric
             values = {STEP_METRIC: trial.intermediate_values[step]}
             if "fold" in ended[-1]:
                 values["objective/fold_value"] = best_value(ended, objective)
-            rows += [Metric(name, value, int(ended[-1]["end"] * 1000), step) for name, value in values.items()]
+            rows += metrics_of(values, int(ended[-1]["end"] * 1000), step)
     return rows
-
-
-def params(settings: Mapping[str, Value], trial: FrozenTrial) -> "list[Param]":
-    """Return the trial's hyperparameters and the ``settings`` that it shares with others; hyperparameters win."""
-    from mlflow.entities import Param
-
-    return [Param(name, str(value)) for name, value in {**settings, **trial.params}.items()]
 
 
 def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
     """Return the tags for how and why the trial ended."""
-    from mlflow.entities import RunTag
-
     outcome = trial.user_attrs.get("outcome", "")
     tags = {"holdout.state": trial.state.name, "holdout.outcome": outcome, NOTE: outcome}
     if failure := trial.user_attrs.get("failure"):
         tags["holdout.failure"] = failure["cause"]
-    return [RunTag(name, value[:TAG_LENGTH]) for name, value in tags.items()]
+    return tags_of(tags)
 
 
 # The projection.
@@ -110,8 +100,8 @@ RUN_STATUS = {
     TrialState.FAIL: "FAILED",
     TrialState.RUNNING: "RUNNING",
 }
-BATCH = 1000
-"""MLflow's maximum number of metrics in one log_batch call, and of runs in one page."""
+PAGE = 1000
+"""MLflow's maximum number of runs in one page."""
 OF_TRIALS = ("dataset.", "split.", "model.", "training.")
 """The settings that are parameters of each trial's run."""
 OF_BASELINES = ("dataset.", "split.", "model.")
@@ -196,7 +186,7 @@ class Projection:
             client, token, stored = self._connect(), None, _Stored()
             of_search = f"tags.`{SEARCH}` = '{self._search.name}'"
             while token is None or token:
-                page = client.search_runs([self._experiment_id], of_search, max_results=BATCH, page_token=token)
+                page = client.search_runs([self._experiment_id], of_search, max_results=PAGE, page_token=token)
                 stored.take(page)
                 token = page.token or ""
             self._stored = stored
@@ -298,7 +288,7 @@ class Projection:
         client = self._connect()
         run_id = self._campaign_run(name, None)
         of_searches = f"tags.`{CAMPAIGN}` = '{name}' AND tags.`{KIND}` = 'search'"
-        searches = client.search_runs([self._experiment_id], of_searches, max_results=BATCH)
+        searches = client.search_runs([self._experiment_id], of_searches, max_results=PAGE)
         self._sum_up(run_id, wanted, max((run.info.end_time or 0 for run in searches), default=None))
 
     def _sum_up(self, run_id: str, wanted: SummaryRun, end: int | None) -> None:
@@ -332,10 +322,11 @@ class Projection:
         if is_new:
             log_data(self._connect(), known.run_id, self._search.data)
         closed = trial.state.is_finished()
-        self._log(
+        log_values(
+            self._connect(),
             known.run_id,
-            metrics,
-            params=params(self._settings_of(study), trial) if is_new else [],
+            metrics=metrics,
+            params=params_of({**self._settings_of(study), **trial.params}) if is_new else [],
             tags=outcome_tags(trial) if closed else [],
         )
         if closed:  # last, so that an ended run is complete
@@ -349,15 +340,6 @@ class Projection:
         loss = loss_of(study)
         shared = {name: value for name, value in self._search.settings_of[loss].items() if name.startswith(OF_TRIALS)}
         return {"loss": loss, "stage": trainings_of(study), **shared}
-
-    def _log(self, run_id: str, metrics: list[Any], *, params: list[Any], tags: list[Any]) -> None:
-        """Write everything in one call, or in several if there are too many metrics."""
-        client = self._connect()
-        while len(metrics) + len(params) + len(tags) > BATCH:
-            client.log_batch(run_id, metrics=metrics[:BATCH])
-            metrics = metrics[BATCH:]
-        if metrics or params or tags:
-            client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
 
     def _open(self, study: str, trial: FrozenTrial) -> Projected:
         runs = self._runs().trials

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import logging
+import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.tracking.described import DescribedData, DescribedSearch, SummaryRun
+from spaces.space import Value
 from trainables.files import DAMAGED
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment
+    from mlflow.entities import Experiment, Metric, Param, RunTag
+
+logger = logging.getLogger(__name__)
 
 # The tags that identify runs, and the tags that MLflow reads.
 
@@ -47,17 +53,81 @@ def origin_tags() -> dict[str, str]:
     }
 
 
+# What MLflow accepts. A value that it refused would cost the run all others.
+
+KEY_LENGTH, TAG_LENGTH = 250, 5000
+METRICS, OTHERS = 800, 100
+"""The numbers of metrics, and of params and tags each, in one call; MLflow allows 1000 in all."""
+
+
+@cache
+def key_of(name: str) -> str:
+    """Return the name of a metric or parameter with the characters and parts that MLflow accepts."""
+    parts = re.sub(r"[^\w/.\- :]", "_", name)[:KEY_LENGTH].split("/")
+    return "/".join(part for part in parts if part.strip(".")) or "_"
+
+
+def text_of(value: object) -> str:
+    """Return the text of a value as every database stores it."""
+    return str(value).encode(errors="replace").decode().replace("\0", "?")
+
+
+def metrics_of(
+    values: Mapping[str, float | None], timestamp: int, step: int = 0, model_id: str | None = None
+) -> "list[Metric]":
+    """Return the defined ones of ``values``; of two names that become equal, the first."""
+    from mlflow.entities import Metric
+
+    found: dict[str, Metric] = {}
+    for name, value in values.items():
+        if value is not None and math.isfinite(value):
+            metric = Metric(key_of(name), value, timestamp, step, model_id=model_id)
+            if found.setdefault(metric.key, metric) is not metric:
+                _tell_left_out(name, metric.key)
+    return [*found.values()]
+
+
+@cache
+def _tell_left_out(name: str, key: str) -> None:
+    logger.warning("MLflow does not show %s: it has the name %s there, as another value; rename one.", name, key)
+
+
+def params_of(values: Mapping[str, Value]) -> "list[Param]":
+    """Return the parameters ``values``."""
+    from mlflow.entities import Param
+
+    return [Param(key, text) for key, text in {key_of(name): text_of(values[name]) for name in values}.items()]
+
+
+def tags_of(values: Mapping[str, str]) -> "list[RunTag]":
+    """Return the tags ``values``."""
+    from mlflow.entities import RunTag
+
+    return [RunTag(name, text_of(value)[:TAG_LENGTH]) for name, value in values.items()]
+
+
+def log_values(
+    client: "MlflowClient",
+    run_id: str,
+    *,
+    metrics: "Sequence[Metric]" = (),
+    params: "Sequence[Param]" = (),
+    tags: "Sequence[RunTag]" = (),
+) -> None:
+    """Write everything in one call, or in several if there is too much for one."""
+    while metrics or params or tags:
+        client.log_batch(run_id, metrics=metrics[:METRICS], params=params[:OTHERS], tags=tags[:OTHERS])
+        metrics, params, tags = metrics[METRICS:], params[OTHERS:], tags[OTHERS:]
+
+
 # Updating a summary run: only changes are written.
 
-TAG_LENGTH = 5000
 DIGEST_LENGTH = 12
 """The length of the split's digest on the command line; MLflow allows at most 36 characters."""
 
 
 def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, now: int) -> None:
     """Write those parts of ``wanted`` that the run ``run_id`` lacks; ``now`` is in milliseconds since 1970."""
-    from mlflow.entities import Metric, Param, RunTag
-
     data = client.get_run(run_id).data
     tags = {**wanted.tags, **({NOTE: wanted.description} if wanted.description else {})}
     digest = _digest_of_files(wanted)
@@ -67,17 +137,13 @@ def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, no
         for path in wanted.files:
             client.log_artifact(run_id, str(path))
         tags[FILES] = digest
-    new: dict[str, list[Any]] = {
-        "metrics": [
-            Metric(name, value, now, 0) for name, value in wanted.metrics.items() if data.metrics.get(name) != value
-        ],
-        "params": [Param(name, str(value)) for name, value in wanted.params.items() if name not in data.params],
-        "tags": [
-            RunTag(name, value) for name, text in tags.items() if data.tags.get(name) != (value := text[:TAG_LENGTH])
-        ],
-    }
-    if any(new.values()):
-        client.log_batch(run_id, **new)
+    log_values(
+        client,
+        run_id,
+        metrics=[entry for entry in metrics_of(wanted.metrics, now) if data.metrics.get(entry.key) != entry.value],
+        params=[entry for entry in params_of(wanted.params) if entry.key not in data.params],
+        tags=[entry for entry in tags_of(tags) if data.tags.get(entry.key) != entry.value],
+    )
 
 
 def finish(client: "MlflowClient", run_id: str, end: int) -> None:
@@ -184,7 +250,7 @@ def _state(filtered: str, metrics: Sequence[str], params: Sequence[str]) -> dict
 
 
 def _column(kind: str, name: str) -> str:
-    return f"{kind}.`{name}`"
+    return f"{kind}.`{key_of(name)}`"
 
 
 STAGES = tuple(f"metrics.`{stage}" for stage in ("confirmed/", "test/", "default/confirmed_", "default/test_", ""))

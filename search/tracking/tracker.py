@@ -10,6 +10,7 @@ from optuna.trial import FrozenTrial
 
 from search.secrets import without_password
 from search.stages import search_of
+from search.tracking.client import is_outage
 from search.tracking.projection import Projection
 from trainables.errors import counted
 
@@ -34,7 +35,7 @@ class Tracker:
         self._changed = threading.Condition()
         self._begun = False
         self._closing = threading.Event()
-        self._outage = False
+        self._told = False
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
 
@@ -60,12 +61,14 @@ class Tracker:
             try:
                 self._projections[search_of(study)].project(study, trial)
             except Exception as error:  # training continues after any error of MLflow
-                self._say_outage(error)
-                if self._closing.is_set():
-                    return
-                self._closing.wait(RETRY_S)
-                continue
-            self._outage = False
+                self._tell(error)
+                if is_outage(error):
+                    if self._closing.is_set():
+                        return
+                    self._closing.wait(RETRY_S)
+                    continue
+            else:
+                self._told = False
             with self._changed:
                 if self._waiting[key] is trial:  # otherwise it changed meanwhile
                     del self._waiting[key]
@@ -82,13 +85,13 @@ class Tracker:
                 self._changed.wait()
             return next(iter(self._waiting))
 
-    def _say_outage(self, error: Exception) -> None:
-        if not self._outage:
+    def _tell(self, error: Exception) -> None:
+        if not self._told:
             # The database's own error, without the repetitions of SQLAlchemy and MLflow.
             cause = getattr(error.__cause__, "orig", None) or error
             reason = textwrap.shorten(f"{type(cause).__name__}: {without_password(str(cause))}", 160)
             logger.warning("MLflow cannot be written (%s). Training continues; the rest is written later.", reason)
-        self._outage = True
+        self._told = True
 
     def close(self, say: Callable[[str], None] = lambda text: None) -> bool:
         """Write the rest, reporting progress to ``say``; return True if MLflow is up to date."""

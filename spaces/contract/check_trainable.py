@@ -145,10 +145,10 @@ class _TrainableContract:
         for before, after in zip(self._first, records, strict=True):
             for name, number in _numbers(before).items():
                 found = _numbers(after).get(name)
-                if found is None or abs(found - number) > self._tolerance:
+                if found != number and (found is None or number is None or abs(found - number) > self._tolerance):
                     return (
-                        f"In epoch {before['epoch']} {name} was {number:g} and is {found}; draw random numbers from "
-                        f"the seed, save all that training needs, or state a tolerance (it is {self._tolerance:g})."
+                        f"In epoch {before['epoch']} {name} was {number} and is {found}; draw random numbers from the "
+                        f"seed, save all that training needs, or state a tolerance (it is {self._tolerance:g})."
                     )
         return ""
 
@@ -203,9 +203,8 @@ class _TrainableContract:
         return ""
 
 
-def _numbers(record: EpochRecord) -> dict[str, float]:
-    loss = {"loss": record["loss"]} if "loss" in record else {}
-    return {**loss, **record.get("reported", {}), **record["metrics"]}
+def _numbers(record: EpochRecord) -> dict[str, float | None]:
+    return {**({"loss": record["loss"]} if "loss" in record else {}), **record.get("reported", {}), **record["metrics"]}
 
 
 def _dataset(options: dict[str, Any]) -> Dataset:

@@ -199,6 +199,18 @@ def test_odd_folder_names_are_quoted(tmp_path: Path) -> None:
     assert parse_config(parse_yaml(initial_text(facts_of(tmp_path / "2024" / "images"), CPU), "f")).name == "2024"
 
 
+def test_images_of_a_list_are_below_its_folder_wherever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _draw(tmp_path / "lists" / "birds", [4] * 8)
+    keys = sorted(path.relative_to(folder) for path in folder.rglob("*.png"))
+    (folder / "list.csv").write_text("path,class\n" + "".join(f"{key},{key.parent}\n" for key in keys))
+    monkeypatch.chdir(tmp_path)
+    facts = facts_of(Path("lists/birds/list.csv"))
+    assert facts.short_side == facts_of(folder).short_side
+    assert _plan(facts, tmp_path / "runs").config.name == "list"
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "new" / "birds.yaml"
     write_initial_file(path, "mine")

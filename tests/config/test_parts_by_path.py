@@ -248,3 +248,22 @@ def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile
     ):
         assert sum(part in sentence for sentence in found) == 1, (part, found)
     assert len(found) == 5, found
+
+
+@pytest.mark.parametrize(
+    "name", ["untrained", "training", "mpa", "_private", "<img>", "../../x", "", "a" * 101, "a\0b", "a b"]
+)
+def test_a_training_whose_name_is_not_accepted_is_refused_in_a_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "named.py").write_text(
+        f"import holdout\n@holdout.trainable()\ndef train(params, train, report): pass\ntrain.name = {name!r}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "named", raising=False)
+    content = {"name": "x", "dataset": {"name": "glyphs"}, "trainable": "named:train"}
+    with pytest.raises(InvalidInput, match=r"losses: named:train would be called .*; give it another") as refused:
+        parse_config(content)
+    assert len(refused.value.sentences) == 1
+    found = parse_config({**content, "losses": [{"name": "fine", "part": "named:train"}]})
+    assert found.loss_names == ("fine",)

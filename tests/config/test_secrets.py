@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 import sqlalchemy
 import yaml
+from hypothesis import example, given, strategies as st
 from support.commands import holdout_here
 from support.finished_search import finish
 from support.services import postgres
@@ -24,8 +25,11 @@ from support.small_search import small_search
 
 from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
-from search.secrets import expand, health_page, holds_password, without_password
-from search.trust import remember
+from search.plan.runs import RunFolder
+from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file, without_password
+from search.study import close_storage, open_storage
+from search.tracking.client import open_client
+from search.trust import place_of, remember
 from trainables.errors import InvalidInput
 from trainables.files import given_path
 
@@ -225,3 +229,26 @@ def test_no_secret_is_told(
         assert not [text for text in told if shown in text]
         grep = ["grep", "--recursive", "--text", "--quiet", shown, str(runs), str(os.environ["XDG_STATE_HOME"])]
         assert subprocess.run(grep, check=False).returncode == 1
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1))
+@example("a?b#c%20d 'e\"&+<i>:@[")
+def test_a_database_is_in_the_folder_of_any_name(name: str) -> None:
+    file = Path("/runs", name, "study.db")
+    assert sqlite_file(sqlite_address(file)) == file
+    assert sqlalchemy.create_engine(sqlite_address(file)).url.database == str(file)
+    assert place_of(sqlite_address(file)) == str(file)
+
+
+@pytest.mark.parametrize("name", ["a?b#c%20d", 'it\'s "a" b:c <img>'])
+def test_studies_and_mlflow_are_written_in_the_folder_of_any_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / name / "runs", "birds")
+    folder.path.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / name)
+    close_storage(open_storage(folder.storage))
+    open_client(folder.tracking).create_experiment("birds")
+    assert (folder.path / "study.db").is_file()
+    assert (folder.runs / "mlflow.db").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -76,7 +76,7 @@ def test_the_same_command_resumes_after_repair(images: Path, file: Path, tmp_pat
     path.write_bytes(whole[:300] + bytes(200) + whole[500:])
     refused = plain(holdout_here("run", file, "--runs", runs, code=2).stderr)
     assert "1 of 40 images cannot be read: class-09/03.png" in refused
-    assert "The trainings are kept and this opening counts once; repair the images and run the same command" in refused
+    assert "The trainings are kept and this opening counts once; repair this and run the same command" in refused
     trained = [trial.user_attrs for trial in stored(runs, "small", "pnp@final")]
     assert trained
     assert len(openings(runs)) == 1

@@ -1,5 +1,6 @@
 """Overrides of a declared space by a search file, and the resulting defaults."""
 
+import math
 from typing import Any
 
 import optuna
@@ -8,6 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from spaces.losses import SPACES
 from spaces.search_space import SearchSpace, nearest, search_space
+from spaces.space import Parameter, Value
 from trainables.errors import InvalidInput
 from trainables.models import ModelConfig
 from trainables.training.config import TrainingConfig
@@ -125,3 +127,11 @@ def test_sizes_of_an_embedding_that_keeps_the_features() -> None:
 def test_networks_that_cannot_be(wishes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         of_model(wishes)
+
+
+@pytest.mark.parametrize("choices", [(1, 2, 1.0), (1, True), (False, 0), (0.0, -0.0), ("a", "a"), (math.nan, 1)])
+def test_choices_that_optuna_cannot_tell_apart_are_refused(choices: tuple[Value, ...]) -> None:
+    with pytest.raises(InvalidInput, match=r"space\.mpa\.scale: the choice"):
+        space("mpa", {"scale": list(choices)})
+    with pytest.raises(ValueError, match="The choice"):
+        Parameter(distribution=CategoricalDistribution(choices), default=choices[-1], source="chosen")

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, strategies as st
 from mlflow import MlflowClient
+from mlflow.utils.validation import _validate_metric
+from optuna.trial import FrozenTrial
 from support.driving import drive, only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.small_disk import small_disk
@@ -19,6 +22,7 @@ from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.projection import Projection
+from search.tracking.summary_runs import key_of
 from search.tracking.tracker import Tracker
 from trainables.errors import Failure
 
@@ -155,3 +159,36 @@ def test_every_run_shows_the_training_of_its_own_loss(opened: Opened) -> None:
     (of_search,) = [found for found in params if "loss" not in found]
     assert (of_search["training.sampler"], of_search["training_by_loss.mpa.sampler"]) == ("balanced", "random")
     assert not any(name.startswith("training_by_loss") for found in params if "loss" in found for name in found)
+
+
+@given(st.text(), st.sampled_from(["", "train/", "validation/"]))
+@example("Recall@1", "train/")
+@example("../../x", "train/")
+@example("é" * 300, "")
+def test_mlflow_accepts_every_name(name: str, prefix: str) -> None:
+    _validate_metric(key_of(prefix + name), 0.5, 0, 0)
+    assert len(key_of(prefix + name)) <= 250
+
+
+class _Refuses(Projection):
+    """MLflow that refuses one trial."""
+
+    def project(self, study: str, trial: FrozenTrial) -> None:
+        if trial.number == 1:
+            raise ValueError("no such thing")
+        super().project(study, trial)
+
+
+def test_one_refused_run_does_not_block_the_others(search: OpenedSearch) -> None:
+    artifacts = (runs_of(search) / "mlartifacts").as_uri()
+    projection = _Refuses(search.plan.folder.tracking, "small", artifacts, described(search.plan))
+    with pytest.raises(Failure, match=r"MLflow lacks trial 1 of small/pnp of small.*no such thing"):
+        synchronise(recorded_outcome(search), projection)
+    tracker = Tracker({"small": projection})
+    for trial in search.study("pnp", Stage.SEARCH).trials():
+        tracker.mark("small/pnp", trial)
+    assert tracker.close()
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    found = [run.data.tags.get("holdout.trial") for run in client.search_runs([experiment.experiment_id])]
+    assert sorted(filter(None, found)) == ["small/pnp/0", "small/pnp/2", "small/pnp/3"]

@@ -387,10 +387,14 @@ def distance_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> dic
     return distances_of(*class_distances(embeddings_ND, labels_N))
 
 
+_EQUAL = 1e-12
+"""The distance of classes, up to rounding errors, whose embeddings are all equal."""
+
+
 def distances_of(intra_C: torch.Tensor, inter_C: torch.Tensor) -> dict[str, float]:
     """Compute the metrics from the result of :func:`class_distances`."""
     within, between = intra_C[~intra_C.isnan()].mean().item(), inter_C.mean().item()
-    ratio = within / between if between else float("nan")
+    ratio = within / between if between > _EQUAL else float("nan")
     return {"dists_intra": within, "dists_inter": between, "dists_ratio": ratio}
 
 

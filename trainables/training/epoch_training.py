@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path, write_json
 from trainables.metrics.table import metric_name
-from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec
+from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, defined
 from trainables.storage import AnyPath
 from trainables.training.checkpoints import Checkpoints
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class Validated(TypedDict):
     """The part of a record that a validation gives: ``classes`` in the best epochs of a confirmation only."""
 
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     classes: NotRequired[dict[str, float]]
 
 
 class Diverged(ArithmeticError):
-    """A loss or an embedding that is not finite."""
+    """A loss, an embedding or an objective that is not finite."""
 
 
 class EpochTraining(ABC):
@@ -113,6 +113,7 @@ class EpochTraining(ABC):
         """Append ``record``; return True if it is the best so far, whose model is kept."""
         # Without validation classes the last epoch is the best: the number of epochs was chosen before.
         value = record["metrics"].get(metric_name(self.spec.objective), float(record["epoch"]))
+        assert value is not None, "a validation has an objective"
         is_best = value > self._best
         if is_best:
             self._best = value
@@ -123,10 +124,18 @@ class EpochTraining(ABC):
     def _validated(
         self, metrics: dict[str, float], validation: "Validation", embeddings_ND: "torch.Tensor"
     ) -> Validated:
-        """Return the metrics, with the objective of each class if the spec asks for it and the epoch is the best."""
+        """Return the metrics, with the objective of each class if the spec asks for it and the epoch is the best.
+
+        Raises:
+            Diverged: the objective, or a metric of the goal, is undefined.
+        """
+        found = defined(metrics)
+        for name in map(metric_name, (self.spec.objective, *self.spec.needed)):
+            if found[name] is None:
+                raise Diverged(f"{name} is undefined ({metrics[name]}) in epoch {len(self.records) + 1}.")
         if not self.spec.by_class or metrics[metric_name(self.spec.objective)] <= self._best:
-            return {"metrics": metrics}
-        return {"metrics": metrics, "classes": validation.by_class(embeddings_ND, self.spec.objective)}
+            return {"metrics": found}
+        return {"metrics": found, "classes": validation.by_class(embeddings_ND, self.spec.objective)}
 
     @property
     def _progress(self) -> dict[str, Any]:

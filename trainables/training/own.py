@@ -23,7 +23,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, training_half
 from trainables.errors import InvalidInput
 from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
-from trainables.spec import EpochRecord, TrialSpec
+from trainables.spec import EpochRecord, TrialSpec, defined
 from trainables.storage import AnyPath
 from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
 from trainables.training.inputs import learned_labels, opened_images
@@ -75,16 +75,15 @@ class OwnTraining(EpochTraining):
         loss = numbers.pop(LOSS, None)
         if loss is not None and not math.isfinite(loss):
             raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
-        if bad := [name for name, value in numbers.items() if not math.isfinite(value)]:
-            raise InvalidInput(f"train_epoch must return finite numbers; {bad[0]} is {numbers[bad[0]]}.")
+        batches = numbers.pop(STEP, 1)
         record = EpochRecord(
-            epoch=epoch, batches=int(numbers.pop(STEP, 1)),
+            epoch=epoch, batches=int(batches) if math.isfinite(batches) else 1,
             **self._validate(), start=start, end=time.time(), checkpoint=None,
         )  # fmt: skip
         if loss is not None:
             record["loss"] = loss
         if numbers:
-            record["reported"] = numbers
+            record["reported"] = defined(numbers)
         return self._recorded(record)
 
     def _validate(self) -> Validated:

@@ -17,7 +17,7 @@ from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tens
 from trainables.metrics.ranking import full_float32
 from trainables.models.config import ModelConfig
 from trainables.process import contained
-from trainables.spec import UntrainedSpec, ValidatedUntrained
+from trainables.spec import UntrainedSpec, ValidatedUntrained, defined
 from trainables.training.inputs import Inputs, described_backbone, of_backbone
 from trainables.training.validation import Validation
 
@@ -83,8 +83,8 @@ def _rows(view: StoreView, device: torch.device) -> Tensor:
     return view.rows_N.to(device)
 
 
-def _means(by_fold: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: fmean(values[name] for values in by_fold) for name in by_fold[0]}
+def _means(by_fold: Sequence[dict[str, float]]) -> dict[str, float | None]:
+    return defined({name: fmean(values[name] for values in by_fold) for name in by_fold[0]})
 
 
 # Whitening.

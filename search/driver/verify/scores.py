@@ -21,6 +21,7 @@ from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.metrics import metric_name
 from trainables.metrics.table import is_retrieval, split_subset
+from trainables.spec import defined
 
 if TYPE_CHECKING:
     from trainables.data.store.view import StoreView
@@ -65,13 +66,20 @@ def check_scores(
 
 
 def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
-    """Check that exactly the complete final trainings, of which none is left, and the frozen baselines were scored."""
+    """Check that exactly the complete final trainings, of which none is left, and the frozen baselines were scored.
+
+    Those whose scoring failed are recorded as such.
+    """
     frozen = Baselines.load(search.plan.folder.baselines) if selection.baselines else None
     trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
     ended = (TrialState.PRUNED, TrialState.FAIL)
     wanted = {
         "scores": [scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
         "baselines": [baseline_entry(name, frozen.network, frozen.whitening_sha256) for name in BASELINES if frozen],
+    }
+    failed = {entry["per_image"] for entry in record.get("failed", ())}
+    wanted = {
+        part: [entry for entry in entries if entry["per_image"] not in failed] for part, entries in wanted.items()
     }
     stored = {
         part: [{key: entry.get(key) for key in next(iter(entries), entry)} for entry in record.get(part, ())]
@@ -115,11 +123,11 @@ def _metric_problems(
                 stored[part], anew[part] = values.tolist(), superclasses_N[of_N].tolist()
         yield from differing(f"{what} {name} ", stored, anew)
         found = kept_metrics(kept, view.class_names, dataset, names)
-        yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, found, CLOSE)
+        yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), CLOSE)
         if f"{EMBEDDINGS}/{name}" in record["files"]:
             embeddings_ND = torch.from_numpy(read_arrays(folder / EMBEDDINGS / name, "embeddings")["embeddings"])
             given = view.labels_N, view.class_names, dataset, names, superclasses_N, protocol
             _, found = test_metrics(embeddings_ND, *given)
             yield from differing(
-                f"{what} {EMBEDDINGS}/{name} ", {key: metrics[key] for key in found}, found, RECOMPUTED
+                f"{what} {EMBEDDINGS}/{name} ", {key: metrics[key] for key in found}, defined(found), RECOMPUTED
             )

@@ -13,7 +13,7 @@ from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
 from search.stages import Stage, study_name
 from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_reports, stored_trials
-from search.trials import epochs_of, params_of, record_key, record_keys, whole_training
+from search.trials import epochs_of, params_of, record_key, record_keys, value_in, whole_training
 from spaces.space import Params, lies_within
 from trainables.data.marks import GALLERY
 from trainables.errors import counted
@@ -124,7 +124,8 @@ def _epochs(trial: FrozenTrial, spec: TrialSpec) -> Iterator[Pair]:
     best = -math.inf
     for record in records:
         fold, epoch = record.get("fold"), record["epoch"]
-        value, best = record["metrics"].get(objective, float(epoch)), -math.inf if epoch == 1 else best
+        value = value_in(record, objective) if objective in record["metrics"] else float(epoch)
+        best = -math.inf if epoch == 1 else best
         found, is_best, best = record.get("classes"), value > best, max(value, best)
         queries = _queries(spec.of_fold(fold) if fold else spec) if found and is_retrieval(objective) else None
         stored = sorted(record["metrics"]), record["checkpoint"] is not None, found is not None

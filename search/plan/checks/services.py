@@ -12,7 +12,7 @@ from urllib.request import urlopen
 from search.config.search_config import SearchConfig
 from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
-from search.secrets import expand, health_page, without_password
+from search.secrets import expand, health_page, sqlite_file, without_password
 from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
@@ -101,7 +101,9 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
             f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}."
         )
     if scheme == "sqlite":
-        file, shown = Path(url.partition(":///")[2]), Path(address.partition(":///")[2])
+        if (file := sqlite_file(url)) is None:
+            raise InvalidInput(f"{key} must name a file, as in sqlite:////home/me/x.db; it is {address!r}.")
+        shown = sqlite_file(address) or file
         if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
             raise InvalidInput(
                 f"{key}: the folder {shown.parent} does not exist or cannot be written to; make it first."

@@ -19,7 +19,7 @@ from search.report.document import ReportPage, environment, search_report
 from search.report.rows import Result
 from search.secrets import without_password
 from search.stages import Stage, short_study_name
-from search.trials import epochs_of
+from search.trials import epochs_of, value_in
 from trainables.errors import InvalidInput
 
 ReportOfCampaign = Callable[[CampaignFolder], ReportPage]
@@ -154,7 +154,7 @@ def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) 
         study=short_study_name(loss, stage),
         number=trial.number,
         epochs=search.config.training.epochs * max(1, folds),
-        values=tuple(record["metrics"].get(objective, -record.get("loss", 0.0)) for record in records),
+        values=tuple(value_in(record, objective) for record in records),
         rung=rung,
         bar=bar,
         seconds=time.time() - records[-1]["end"] if records else None,

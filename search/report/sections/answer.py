@@ -60,8 +60,8 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
     if not pairs:
         return
     metric = pairs[0].metric
-    means = {row.key: row.test[metric].mean for row in tested if row.test}
-    best = max(tested, key=lambda row: means[row.key])
+    means = {row.key: score.mean for row in tested if (score := (row.test or {}).get(metric))}
+    best = max((row for row in tested if row.key in means), key=lambda row: means[row.key])
     of_best = _others(comparison, best)
     label = loss_label(comparison, best.search, best.loss)
     text = f"Of {len(tested)} tuned losses, {label} has the highest mean {metric} on the test classes, "

@@ -33,7 +33,7 @@ from search.report.sections.searched import (
     value_of,
 )
 from search.report.text_table import NOTHING, TextTable
-from search.trials import ByFold, epochs_of
+from search.trials import ByFold, epochs_of, value_in
 from spaces.space import position, value_at, value_text
 from trainables.errors import counted
 
@@ -104,7 +104,7 @@ def _curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[
     if searched.unit == ByFold.unit:
         measured = sorted(trial.intermediate_values.items())
     else:
-        measured = [(record["epoch"], record["metrics"][searched.objective]) for record in epochs_of(trial)]
+        measured = [(record["epoch"], value_in(record, searched.objective)) for record in epochs_of(trial)]
     return [step for step, _ in measured], [rounded(value) for _, value in measured]
 
 

@@ -39,7 +39,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
     The intervals of a metric whose differences are tested can be compared by eye (:func:`comparable_halves`). Those of
     another metric are the rows' own.
     """
-    tested = [(row, row.test[metric]) for row in comparison.rows if row.test and metric in row.test]
+    tested = [(row, entry) for row in comparison.rows if (entry := (row.test or {}).get(metric))]
     if not tested:
         return None
     losses = [loss_label(comparison, row.search, row.loss) for row, _ in tested]

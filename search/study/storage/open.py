@@ -12,11 +12,11 @@ from typing import Any
 import optuna
 import sqlalchemy
 from optuna.storages import RDBStorage
-from sqlalchemy import URL, Engine
+from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import NullPool
 
-from search.secrets import without_password
+from search.secrets import sqlite_file, without_password
 from search.stages import search_of
 from search.study.storage.driver import DriverStorage, retry
 from search.study.storage.read import engine_arguments
@@ -28,11 +28,6 @@ from trainables.storage import DiskFull, causes, existing
 POSTGRES_FULL = "53100"  # disk_full, https://www.postgresql.org/docs/current/errcodes-appendix.html
 SQLITE_NEEDS = 100_000
 """In bytes. With less, SQLite cannot map the index of its log (32 KiB and a header) and reports no reason."""
-
-
-def sqlite_file(address: URL) -> Path | None:
-    """Return the file of a SQLite database; None for other databases."""
-    return Path(address.database) if address.get_backend_name() == "sqlite" and address.database else None
 
 
 def watch_space(engine: Engine) -> None:
@@ -97,7 +92,7 @@ def open_storage(url: str) -> DriverStorage:
         DiskFull: there is no space for it, now or during a later write.
     """
     with full_disk_detected(url):
-        file = sqlite_file(sqlalchemy.make_url(url))
+        file = sqlite_file(url)
         is_new = file is not None and _create_tables(url)
         database = RDBStorage(url, engine_arguments(url), skip_compatibility_check=is_new, skip_table_creation=is_new)
         if file and not is_on_network(file):
@@ -213,8 +208,7 @@ def _names(storage: RDBStorage, search: str) -> list[str]:
 @contextmanager
 def _at_once(url: str) -> Iterator[RDBStorage | None]:
     """Open the database without retries; None if nothing was ever stored."""
-    address = sqlalchemy.make_url(url)
-    if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
+    if (file := sqlite_file(url)) and not file.is_file():
         yield None  # SQLite would create the file
         return
     try:
@@ -226,7 +220,7 @@ def _at_once(url: str) -> Iterator[RDBStorage | None]:
             storage.engine.dispose()
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
         reason = without_password(str(getattr(error, "orig", None) or error).strip().splitlines()[0])
-        shown = without_password(address.render_as_string(hide_password=True))
+        shown = without_password(url)
         raise Failure(
             f"The database {shown} does not answer ({reason}); start it and give the command again."
         ) from error

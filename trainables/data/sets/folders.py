@@ -36,19 +36,23 @@ class RootedDataset(Dataset):
         assert self.root is not None
         return Path(self.root)
 
+    def path(self, key: str) -> Path:
+        """Return the path of an image."""
+        return self._root / key
+
     def stamp(self, key: str) -> str:
         status = os.stat(f"{self._root}/{key}")  # called half a million times: a Path would take twice as long
         return f"{status.st_size}-{status.st_mtime_ns}"
 
     def read(self, key: str) -> np.ndarray:
-        return read_image(self._root / key)
+        return read_image(self.path(key))
 
     def damage(self, key: str) -> str | None:
         if type(self).read is not RootedDataset.read:
             return None  # a subclass reads files of another kind
         from trainables.data.header import damage_in  # late: imports parts of Pillow that listing does not need
 
-        return damage_in(self._root / key)
+        return damage_in(self.path(key))
 
     def __getstate__(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # cached properties are not pickled

@@ -301,7 +301,7 @@ def _size(dataset: Dataset, key: str) -> tuple[int, int] | None:
         if not isinstance(dataset, RootedDataset):
             height, width = dataset.read(key).shape[:2]
             return width, height
-        with warnings.catch_warnings(), open_file(Path(dataset.root or "", key)) as file:
+        with warnings.catch_warnings(), open_file(dataset.path(key)) as file:
             warnings.simplefilter("ignore")  # about very large images
             return identified(file).size
     except Exception:  # image decoders raise anything

@@ -1,0 +1,138 @@
+"""Undefined values, and models that cannot be scored: they cost nothing else."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from numpy.typing import NDArray
+from support.commands import holdout_here
+from support.finished_search import finish
+
+import holdout
+from trainables.errors import Failure
+from trainables.training.epoch_training import Diverged
+
+TESTED = 80
+"""Fewer items are those of a validation."""
+
+
+class _Kinds(holdout.EstimatorTrainable):
+    def estimator(self, params: Any, *, seed: int) -> Any:
+        return _Kind(params["kind"])
+
+
+class Collapses(_Kinds):
+    space: ClassVar = {"kind": holdout.Choice(("fine", "equal", "undefined"), default="equal")}
+
+
+class Breaks(_Kinds):
+    space: ClassVar = {"kind": holdout.Choice(("fine", "raises"), default="raises")}
+
+
+class Zeros(_Kinds):
+    space: ClassVar = {"kind": holdout.Choice(("fine", "zeros"), default="zeros")}
+
+
+class AllBreak(_Kinds):
+    space: ClassVar = {"kind": holdout.Choice(("raises",), default="raises")}
+
+
+class _Kind:
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def fit(self, items: Any, labels: Any) -> None: ...
+
+    def transform(self, items: Any) -> NDArray[np.float64]:
+        found = np.array(items, dtype=np.float64)
+        if self._kind == "equal":
+            return np.ones_like(found)
+        if self._kind == "undefined":
+            return np.concatenate((found[:, :1], np.full((len(found), 1), 1e3)), 1)  # marked for `odd`
+        if self._kind != "fine" and len(found) >= TESTED:
+            if self._kind == "raises":
+                raise RuntimeError("no such word")
+            return found * 0
+        return found if self._kind == "fine" else found[:, :1]
+
+
+def odd(embeddings: Any, labels: Any) -> float:
+    """Return a metric that is infinite for equal embeddings, and not a number for the marked ones."""
+    if embeddings.shape[1] == 2:
+        return float("nan")
+    return float("inf") if bool((embeddings == embeddings[0]).all()) else 0.5
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undefined")
+    rng = np.random.default_rng(0)
+    items = np.repeat(rng.normal(size=(16, 12)), 10, axis=0) + rng.normal(size=(160, 12)) * 0.8
+    np.savez(folder / "mine.npz", embeddings=items, labels=np.repeat([f"c{number:02d}" for number in range(16)], 10))
+    return folder / "runs"
+
+
+def search(runs: Path, part: type, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": part.__name__.lower(),
+        "trainable": f"{__name__}:{part.__name__}",
+        "dataset": {"name": "features", "file": str(runs.parent / "mine.npz")},
+        "training": {"epochs": 1},
+        "search": {"trials": 3, "sampler": "grid", "pruner": "none"},
+        "metrics": {"validation": ["recall_at_1", "dists_ratio", f"{__name__}:odd"]},
+        "selection": {"finalists": 1, "seeds": 1, "on": "split"},
+        "final": {"seeds": 2},
+        **changes,
+    }
+
+
+def test_an_undefined_metric_costs_no_other(runs: Path) -> None:
+    metrics = {"test": ["recall_at_1", "map_at_r", "dists_ratio", f"{__name__}:odd"]}
+    given = search(runs, Collapses)
+    finish(runs, {**given, "metrics": {**given["metrics"], **metrics}})
+    row = json.loads((runs / "collapses/summary.json").read_text())["losses"]["collapses"]
+    assert (row["default"]["test"]["dists_ratio"], row["default"]["test"]["odd"]) == (None, None)
+    assert row["default"]["test"]["recall_at_1"]["mean"] >= 0
+    assert row["test"]["odd"]["mean"] == 0.5
+    assert row["test"]["dists_ratio"]["mean"] > 0
+    table = holdout.open("collapses", runs=runs)
+    values = [table.history("collapses", number)["odd"].iloc[0] for number in range(3)]
+    assert sorted(values, key=str) == pytest.approx([0.5, np.nan, np.nan], nan_ok=True)
+    assert row["trials"]["complete"] == 3
+    for command in ("verify", "compare", "report", "sync"):
+        holdout_here(command, "collapses", "--runs", runs, *(["--trust-code"] if command == "verify" else []))
+    client = MlflowClient(f"sqlite:///{runs}/mlflow.db")
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "collapses"]
+    logged = [run.data.metrics for run in client.search_runs([experiment.experiment_id])]
+    assert sum("validation/odd" in metrics for metrics in logged) == sum(
+        metrics.get("validation/odd") == 0.5 for metrics in logged
+    )
+
+
+def test_a_training_without_its_objective_fails_with_the_reason(runs: Path) -> None:
+    changes = {"search": {"trials": 3, "sampler": "grid", "pruner": "none", "objective": f"{__name__}:odd"}}
+    with pytest.raises(Diverged, match=r"odd is undefined \(inf\) in epoch 1"):
+        finish(runs, search(runs, Collapses, name="objective", stages=["search"], **changes))
+
+
+@pytest.mark.parametrize(("part", "reason"), [(Breaks, "no such word"), (Zeros, "80 of 80 embeddings")])
+def test_a_model_that_cannot_be_scored_costs_no_other(part: type, reason: str, runs: Path) -> None:
+    finish(runs, search(runs, part, search={"trials": 2, "pruner": "none", "sampler": "grid"}))
+    name = part.__name__.lower()
+    row = json.loads((runs / name / "summary.json").read_text())["losses"][name]
+    assert row["default"]["test"] is None
+    assert row["test"]["recall_at_1"]["mean"] > 0
+    said = holdout_here("compare", name, "--runs", runs).stdout
+    assert "could not be scored on the test" in said
+    assert reason in " ".join(said.split())
+    holdout_here("verify", name, "--runs", runs, "--trust-code")
+    holdout_here("report", name, "--runs", runs)
+
+
+def test_without_any_scores_the_opening_is_resumed(runs: Path) -> None:
+    with pytest.raises(Failure, match=r"no such word.* run the same command again"):
+        finish(runs, search(runs, AllBreak, search={"trials": 1, "pruner": "none"}))
+    assert not (runs / "allbreak/test.json").exists()
