@@ -61,7 +61,7 @@ def test_an_example_is_tested_and_verified(runs: Path, name: str) -> None:
     assert row["trials"]["complete"] + row["trials"]["pruned"] == 3
     assert 0 < row["default"]["test"]["map_at_r"]["mean"] <= 1
     said = holdout_here("verify", name, "--runs", runs, "--trust-code")
-    assert "its metrics, from the kept embeddings" in said.stdout
+    assert "its metrics, from the results of each image" in said.stdout
 
 
 def test_the_class_is_the_row_of_every_table(runs: Path) -> None:

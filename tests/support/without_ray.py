@@ -55,7 +55,7 @@ class MadeUp(Engine):
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
         self.scored.extend(arguments)
-        return [_scores(task) for task in arguments]
+        return [[_scores(task)] for task in arguments]
 
 
 MADE_UP = {"engine": f"{MadeUp.__module__}:MadeUp"}
