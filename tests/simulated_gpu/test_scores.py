@@ -44,9 +44,9 @@ def test_a_test_is_scored_on_the_device_of_its_task(on_gpu: Training) -> None:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = RESERVED.total()
-    by_cpu, _ = score(scoring_of(on_gpu, gpu=False))  # type: ignore[misc]
+    ((by_cpu, _),) = score(scoring_of(on_gpu, gpu=False))
     assert torch.cuda.max_memory_reserved() == before
-    by_gpu, _ = score(scoring_of(on_gpu, gpu=True))  # type: ignore[misc]
+    ((by_gpu, _),) = score(scoring_of(on_gpu, gpu=True))
     assert torch.cuda.max_memory_reserved() > before
     assert by_gpu["metrics"] == pytest.approx(by_cpu["metrics"], abs=1e-6)
     assert set(by_gpu["metrics"]) == set(all_metrics())
