@@ -1,4 +1,4 @@
-"""What your own losses, data sets, batch samplers and engines are built from.
+"""The base classes and functions of your own losses, data sets, batch samplers and engines.
 
 >>> from holdout.parts import Loss, Parameter, cosines, same_and_different
 """

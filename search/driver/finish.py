@@ -1,4 +1,4 @@
-"""What a finished run writes beside its records: the models, the report, and the runs in MLflow."""
+"""Models, report and MLflow runs, which a finished run writes beside its records."""
 
 import logging
 import textwrap

@@ -168,6 +168,10 @@ def _beyond(parameter: Parameter, upwards: bool) -> float:
     return value_at(distribution, 1 + step if upwards else -step)
 
 
+def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    return [trial for trial in trials if trial.state == TrialState.COMPLETE]
+
+
 # Best epochs that are the first ones: the networks soon fit the training classes alone.
 
 EARLY = 0.1
@@ -182,7 +186,7 @@ def first_epochs(trials: Sequence[FrozenTrial], objective: str, epochs: int) -> 
     ``epochs`` is the length of a training; nothing is found in trainings of fewer than four, or of fewer than three
     complete trials.
     """
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    complete = _complete(trials)
     best = sorted(complete, key=lambda trial: -(trial.value or 0.0))[:BEST_TRIALS]
     found = [epoch for trial in best for epoch in best_epochs(epochs_of(trial), objective)]
     if epochs < 4 or len(found) < BEST_TRIALS or statistics.median(found) > max(1, EARLY * epochs):
@@ -198,7 +202,7 @@ def first_epochs(trials: Sequence[FrozenTrial], objective: str, epochs: int) -> 
 
 def nothing_learned(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
     """Yield a finding if the loss of complete trials was 0 in every epoch."""
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    complete = _complete(trials)
     if idle := sum(map(learned_nothing, complete)):
         yield Finding(
             kind="nothing_learned",
@@ -217,7 +221,7 @@ def replicates(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
 
     It is √(Σ (n − 1) s² / Σ (n − 1)) over the configurations, with n trials of variance s² each.
     """
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    complete = _complete(trials)
     groups = [[trial.value or 0.0 for trial in group] for group in by_params(complete) if len(group) > 1]
     if not groups:
         return
@@ -276,7 +280,7 @@ COVERS = (
 
 def noise_summary(plan: Plan, trials: Sequence[FrozenTrial]) -> NoiseSummary | None:
     """Return the noise from the trials of its study; None until one on the search's own split is complete."""
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    complete = _complete(trials)
     values = tuple(trial.values[0] for trial in complete if trial.user_attrs["split"] == 0)
     if not values:
         return None

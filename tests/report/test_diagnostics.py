@@ -186,7 +186,7 @@ def test_best_epochs_that_are_the_first_ones(best: tuple[int, ...], epochs: int,
     ("losses", "is_found"), [((0.0, 0.0), True), ((0.0, 0.1), False), ((None, None), False), ((), False)]
 )
 def test_a_loss_of_zero_in_all_epochs_is_told(losses: tuple[float | None, ...], is_found: bool) -> None:
-    """A training of one's own may report no loss."""
+    """A user-defined training may report no loss."""
     idle, good = (trial(number, 0.5, {"x": 0.5}, space(x=UNIT)) for number in range(2))
     for entry, values in ((idle, losses), (good, (0.3, 0.2))):
         for epoch, loss in enumerate(values, start=1):

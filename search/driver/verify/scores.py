@@ -73,14 +73,12 @@ def _scored_problems(what: str, search: OpenedSearch, selection: Selection, reco
     frozen = Baselines.load(search.plan.folder.baselines) if selection.baselines else None
     trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
     ended = (TrialState.PRUNED, TrialState.FAIL)
-    wanted = {
+    due = {
         "scores": [scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
         "baselines": [baseline_entry(name, frozen.network, frozen.whitening_sha256) for name in BASELINES if frozen],
     }
     failed = {entry["per_image"] for entry in record.get("failed", ())}
-    wanted = {
-        part: [entry for entry in entries if entry["per_image"] not in failed] for part, entries in wanted.items()
-    }
+    wanted = {part: [entry for entry in entries if entry["per_image"] not in failed] for part, entries in due.items()}
     stored = {
         part: [{key: entry.get(key) for key in next(iter(entries), entry)} for entry in record.get(part, ())]
         for part, entries in wanted.items()

@@ -79,9 +79,8 @@ def _is_image(file: str) -> bool:
 def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | None = None) -> Iterator[str]:
     """Yield paths relative to ``root`` of the images in ``folder``, following links.
 
-    Hidden files and the folders of systems are skipped.
-
-    ``seen`` maps device and inode of the folders already visited to their paths.
+    Hidden files and the folders of systems are skipped. ``seen`` maps device and inode of the folders already visited
+    to their paths.
 
     Raises:
         InvalidInput: a folder cannot be read or is reached twice by links, or links are broken.
@@ -110,8 +109,8 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
 def _walked(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield ``folder`` and those below it, each with the names of its files and of its folders that are skipped.
 
-    Links are followed.
-    Unlike ``os.walk`` before Python 3.12, it does not recurse, so folders may be nested in any number of levels.
+    Links are followed. Unlike ``os.walk`` before Python 3.12, it does not recurse, so folders may be nested in any
+    number of levels.
     """
     left = [str(folder)]
     while left:
