@@ -13,12 +13,11 @@ Shapes: B batch, D embedding.
 from typing import ClassVar
 
 import torch
-from optuna.distributions import FloatDistribution
 from torch.nn.functional import softplus
 
 from holdout.parts import (
+    Float,
     Loss,
-    Parameter,
     Space,
     cosines,
     masked_logsumexp,
@@ -39,13 +38,17 @@ class CircleLoss(Loss):
     paper = "Circle loss (Sun et al. 2020, eq. 6-8)"
     equation = "mean_i log(1 + Σ_N e^{scale [S+margin]_+ (S-margin)} Σ_P e^{-scale [1+margin-S]_+ (S-1+margin)})"
     space: ClassVar[Space] = {
-        "margin": Parameter(
-            distribution=FloatDistribution(0.05, 0.5, step=0.05),
+        "margin": Float(
+            0.05,
+            0.5,
+            step=0.05,
             default=0.4,
             source="Sun et al., section 4.1, for fine-grained retrieval; range chosen around it",
         ),
-        "scale": Parameter(
-            distribution=FloatDistribution(16, 256, log=True),
+        "scale": Float(
+            16,
+            256,
+            log=True,
             default=80.0,
             source="Sun et al., section 4.1, for fine-grained retrieval; range chosen: up to that of faces",
         ),

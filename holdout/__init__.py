@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from trainables.errors import Failure, InvalidInput
     from trainables.inference.embedder import Embedder
     from trainables.inference.index import ImageIndex
+    from trainables.ranges import Choice, Float, Int
     from trainables.training.library_trainables import (
         EstimatorTrainable,
         LightningTrainable,
         SentenceTransformerTrainable,
     )
     from trainables.training.own_model import OwnModel
-    from trainables.training.trainable import Choice, Float, Int, Items, Report, Trainable, trainable
+    from trainables.training.trainable import Items, Report, Trainable, trainable
 
 __all__ = [
     "Choice",
@@ -64,14 +65,14 @@ __all__ = [
 
 _PATHS = {
     "__version__": "search:__version__",
-    "Choice": "trainables.training.trainable:Choice",
+    "Choice": "trainables.ranges:Choice",
     "Dataset": "trainables.data.dataset:Dataset",
     "Embedder": "trainables.inference.embedder:Embedder",
     "EstimatorTrainable": "trainables.training.library_trainables:EstimatorTrainable",
     "Failure": "trainables.errors:Failure",
-    "Float": "trainables.training.trainable:Float",
+    "Float": "trainables.ranges:Float",
     "ImageIndex": "trainables.inference.index:ImageIndex",
-    "Int": "trainables.training.trainable:Int",
+    "Int": "trainables.ranges:Int",
     "ItemDataset": "trainables.data.dataset:ItemDataset",
     "Items": "trainables.training.trainable:Items",
     "LightningTrainable": "trainables.training.library_trainables:LightningTrainable",

@@ -1,10 +1,10 @@
 """The base classes and functions of your own losses, data sets, batch samplers and engines.
 
->>> from holdout.parts import Loss, Parameter, cosines, same_and_different
+>>> from holdout.parts import Float, Loss, cosines, same_and_different
 """
 
 from search.engines.base import Engine
-from spaces.space import Parameter, Space
+from spaces.space import Choice, Float, Int, Space
 from trainables.data.dataset import Dataset, ItemDataset
 from trainables.data.samplers import BatchSampler
 from trainables.errors import InvalidInput, raise_if_any
@@ -27,12 +27,14 @@ from trainables.training.trainable import Trainable
 
 __all__ = [
     "BatchSampler",
+    "Choice",
     "Dataset",
     "Engine",
+    "Float",
+    "Int",
     "InvalidInput",
     "ItemDataset",
     "Loss",
-    "Parameter",
     "ProxyLoss",
     "Space",
     "Trainable",

@@ -12,49 +12,33 @@ from types import MappingProxyType
 from typing import Any
 
 from optuna import Trial
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from spaces.losses import declared_space
-from spaces.space import (
-    MODEL,
-    TRAINING,
-    Parameter,
-    Params,
-    Space,
-    Value,
-    in_section,
-    indistinct,
-    numeric_range,
-    on_step,
-    steps,
-    value_text,
-)
-from spaces.trainables import space_of_trainable
+from spaces.losses import declared_space, space_of_trainable
+from spaces.space import MODEL, TRAINING, Choice, Float, Int, Params, Range, Space, Value, in_section, value_text
 from trainables.errors import InvalidInput, raise_if_any, suggestion
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
+from trainables.ranges import is_number
 from trainables.training.config import TrainingConfig
 
-_Range = FloatDistribution | IntDistribution
-
-SEARCHABLE: dict[str, _Range] = {
-    "lr": FloatDistribution(1e-6, 1.0, log=True),
-    "head_lr": FloatDistribution(1e-6, 1.0, log=True),
-    "proxy_lr": FloatDistribution(1e-6, 10.0, log=True),
-    "weight_decay": FloatDistribution(1e-8, 1.0, log=True),
-    "clip_grad": FloatDistribution(1e-3, 1e3, log=True),
-    "warmup_epochs": IntDistribution(0, 1000),
+SEARCHABLE: dict[str, Float] = {
+    "lr": Float(1e-6, 1.0, log=True),
+    "head_lr": Float(1e-6, 1.0, log=True),
+    "proxy_lr": Float(1e-6, 10.0, log=True),
+    "weight_decay": Float(1e-8, 1.0, log=True),
+    "clip_grad": Float(1e-3, 1e3, log=True),
+    "warmup_epochs": Int(0, 1000),
 }
 """Searchable fields of the training section."""
 
-SEARCHABLE_OF_MODEL: dict[str, BaseDistribution] = {
-    "embedding_dim": IntDistribution(1, MOST_DIMENSIONS, log=True),
-    "pooling": CategoricalDistribution(tuple(POOLING)),
-    "freeze": CategoricalDistribution((None, BACKBONE)),
-    "layer_norm": CategoricalDistribution((False, True)),
-    "head": CategoricalDistribution(HEADS),
-    "head_dropout": FloatDistribution(0.0, 0.9),
-    "head_init": CategoricalDistribution(tuple(HEAD_INIT)),
+SEARCHABLE_OF_MODEL: dict[str, Range] = {
+    "embedding_dim": Int(1, MOST_DIMENSIONS, log=True),
+    "pooling": Choice(tuple(POOLING)),
+    "freeze": Choice((None, BACKBONE)),
+    "layer_norm": Choice((False, True)),
+    "head": Choice(HEADS),
+    "head_dropout": Float(0.0, 0.9),
+    "head_init": Choice(tuple(HEAD_INIT)),
 }
 """Searchable fields of the model section."""
 
@@ -92,7 +76,7 @@ class SearchSpace:
         values: dict[str, Value] = {}
         for name, parameter in self.parameters.items():
             if parameter.exists(values):
-                values[name] = _suggest(trial, name, parameter)
+                values[name] = parameter.suggest(trial, name)
         return Params(values)
 
     @property
@@ -101,7 +85,7 @@ class SearchSpace:
         return {
             name: entry
             for name, entry in self.parameters.items()
-            if not entry.distribution.single() and True in self._presence(name)
+            if not entry.is_single and True in self._presence(name)
         }
 
     @property
@@ -113,22 +97,10 @@ class SearchSpace:
         """Return {True} if a parameter always exists, {False} if never, both if it depends on others."""
         found = {True}
         for other, values in self.parameters[name].when.items():
-            matches = {choice in values for choice in steps(self.parameters[other].distribution) or ()}
+            matches = {choice in values for choice in self.parameters[other].steps or ()}
             upstream = self._presence(other)
             found = {a and b and c for a in found for b in matches for c in upstream}
         return found
-
-
-def _suggest(trial: Trial, name: str, parameter: Parameter) -> Value:
-    distribution = parameter.distribution
-    if isinstance(distribution, CategoricalDistribution):
-        return trial.suggest_categorical(name, distribution.choices)
-    if isinstance(distribution, IntDistribution):
-        return trial.suggest_int(
-            name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
-        )
-    assert isinstance(distribution, FloatDistribution)
-    return trial.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
 
 
 def search_space(
@@ -208,7 +180,7 @@ def _of_section(
     wishes: Mapping[str, Any],
     shared: Mapping[str, Any],
     mistakes: list[str],
-) -> dict[str, Parameter]:
+) -> dict[str, Range]:
     """Return the parameters of a ``section`` that are searched for a loss, in the order in which they are known."""
 
     def refuse(name: str, value: Value) -> None:
@@ -231,12 +203,8 @@ MOST_NETWORKS = 4096
 
 def _impossible_networks(space: SearchSpace, model: ModelConfig) -> Iterator[str]:
     """Yield a sentence for the first combination of searched settings that is not a network."""
-    searched = {name: entry.distribution for name, entry in space.parameters.items() if name.startswith(f"{MODEL}.")}
-    values = [
-        (entry.low, entry.high) if isinstance(entry, FloatDistribution | IntDistribution) else entry.choices  # type: ignore[attr-defined]
-        for entry in searched.values()
-    ]
-    for combination in islice(product(*values), MOST_NETWORKS):
+    searched = {name: entry.ends for name, entry in space.parameters.items() if name.startswith(f"{MODEL}.")}
+    for combination in islice(product(*searched.values()), MOST_NETWORKS):
         params = Params(dict(zip(searched, combination, strict=True))).model
         try:
             replace(model, **params)
@@ -272,7 +240,7 @@ def _override_all(
     known: Iterable[str],
     refuse: Callable[[str, Value], None],
     mistakes: list[str],
-) -> dict[str, Parameter]:
+) -> dict[str, Range]:
     """Return the parameters of ``declared`` named in ``wishes``, overridden; a name not in ``known`` is a mistake."""
     names = list(known)
     mistakes += [
@@ -308,8 +276,8 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
         "warmup_epochs": training.warmup_epochs,
     }
     return {
-        name: _parameter(distribution, default)
-        for name, distribution in SEARCHABLE.items()
+        name: _including(entry, default)
+        for name, entry in SEARCHABLE.items()
         if (default := defaults[name]) is not None
     }
 
@@ -317,22 +285,21 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
 def model_space(model: ModelConfig) -> Space:
     """Return the searchable parameters of the network, with defaults from ``model``."""
     found = {}
-    for name, distribution in SEARCHABLE_OF_MODEL.items():
+    for name, entry in SEARCHABLE_OF_MODEL.items():
         default = getattr(model, name)
-        if isinstance(distribution, FloatDistribution | IntDistribution) and default is None:
-            distribution = CategoricalDistribution((None,))  # to be replaced by a list of choices
-        elif isinstance(distribution, CategoricalDistribution) and default not in distribution.choices:
+        if isinstance(entry, Float) and default is None:
+            entry = Choice((None,))  # to be replaced by a list of choices
+        elif isinstance(entry, Choice) and not entry.contains(default):
             continue  # freeze: a list of patterns
-        found[name] = Parameter(distribution=distribution, default=default, source="the model section")
+        found[name] = replace(entry, default=default, source="the model section")
     return found
 
 
-def _parameter(declared: _Range, default: float) -> Parameter:
+def _including(declared: Float, default: float) -> Float:
     """Widen the declared range to include the default; on a log scale a default of 0 becomes the lower end."""
     low = declared.low if declared.log and default <= 0 else min(declared.low, default)
-    high = max(declared.high, default)
-    distribution = type(declared)(low, high, log=declared.log)  # type: ignore[arg-type]
-    return Parameter(distribution=distribution, default=max(low, default), source="the training section")
+    high, source = max(declared.high, default), "the training section"
+    return replace(declared, low=low, high=high, default=max(low, default), source=source)
 
 
 RANGE_KEYS = ("low", "high", "step", "log")
@@ -340,8 +307,8 @@ MOST_STEPS = 1_000_000
 """Limit on the steps of a range, since grid-like samplers list them."""
 
 
-def override(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Value], None]) -> Parameter:
-    """Return ``parameter`` restricted, fixed or widened by ``wish``: a range, a list of choices, or one value.
+def override(declared: Range, wish: Any, *, name: str, refuse: Callable[[Value], None]) -> Range:
+    """Return ``declared`` restricted, fixed or widened by ``wish``: a range, a list of choices, or one value.
 
     ``refuse`` raises ``ValueError`` for a value outside the parameter's domain; it is called with every choice, or both
     ends of a range. The default becomes the nearest allowed value; a paper's grid is replaced by the wish's steps or
@@ -350,97 +317,52 @@ def override(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Va
     Raises:
         InvalidInput: the wish is malformed or leaves the domain.
     """
-    distribution: BaseDistribution
-    ends: tuple[Value, ...]
-    if isinstance(wish, Mapping):
-        bounded = _range(parameter.distribution, wish, name)
-        distribution, ends = bounded, (bounded.low, bounded.high)
-    else:
-        listed = _choices(wish, name)
-        distribution, ends = listed, listed.choices
-    mistakes = []
-    for value in dict.fromkeys(ends):
-        try:
-            refuse(value)
-        except ValueError as error:
-            mistakes.append(f"space.{name}: {error}")
-    if mistakes:
-        raise InvalidInput(mistakes)
-    default = nearest(distribution, parameter.default)
-    return replace(parameter, distribution=distribution, default=default, paper_grid=())
-
-
-def _choices(wish: Any, name: str) -> CategoricalDistribution:
-    choices = tuple(wish) if isinstance(wish, list) else (wish,)
-    if not choices:
-        raise InvalidInput(f"space.{name}: the list of choices is empty; name at least one value.")
-    if not all(value is None or isinstance(value, bool | int | float | str) for value in choices):
-        raise InvalidInput(f"space.{name}: choices must be plain values; the list is {wish!r}.")
-    if problem := indistinct(choices):
-        raise InvalidInput(f"space.{name}: {problem[0].lower()}{problem[1:]}.")
-    return CategoricalDistribution(choices)
-
-
-def _range(declared: BaseDistribution, wish: Mapping[str, Any], name: str) -> FloatDistribution | IntDistribution:
-    if unknown := [key for key in wish if key not in RANGE_KEYS]:
-        raise InvalidInput(
-            f"space.{name}: a range has the keys {', '.join(RANGE_KEYS)}, not {', '.join(map(str, unknown))}."
-        )
-    bounds: dict[str, Any]
-    if isinstance(declared, CategoricalDistribution):
-        numbers: list[Any] = [choice for choice in declared.choices if _is_number(choice)]
-        if len(numbers) < len(declared.choices):
-            raise InvalidInput(
-                f"space.{name}: a range needs numbers, and this is one of {', '.join(map(repr, declared.choices))}; "
-                "give a list of choices."
-            )
-        whole = all(isinstance(choice, int) for choice in numbers)
-        bounds = {"low": min(numbers), "high": max(numbers)}
-    else:
-        assert isinstance(declared, FloatDistribution | IntDistribution)
-        whole = isinstance(declared, IntDistribution)
-        bounds = {"low": declared.low, "high": declared.high}
-    bounds |= {key: wish[key] for key in ("low", "high") if key in wish}
-    step, log = wish.get("step"), wish.get("log", False)
-    numbers_given = [*bounds.values(), *([] if step is None else [step])]
-    if not all(_is_number(number) for number in numbers_given) or not isinstance(log, bool):
-        raise InvalidInput(
-            f"space.{name}: low, high and step must be numbers and log true or false; it is {dict(wish)}."
-        )
-    if whole and not all(float(number).is_integer() for number in numbers_given):
-        raise InvalidInput(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
+    found = _range(declared, wish, name) if isinstance(wish, Mapping) else _choices(wish, name)
     try:
-        found = numeric_range(bounds["low"], bounds["high"], log=log, step=step, whole=whole)
+        _ = found.distribution
     except InvalidInput as error:
         raise InvalidInput(f"space.{name}: {error}") from error
-    if found.step and (found.high - found.low) / found.step >= MOST_STEPS:
+    if isinstance(found, Float) and found.step and (found.high - found.low) / found.step >= MOST_STEPS:
         raise InvalidInput(
             f"space.{name}: it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}; give a larger "
             "step or a smaller range."
         )
-    return found
+    mistakes = []
+    for value in dict.fromkeys(found.ends):
+        try:
+            refuse(value)
+        except ValueError as error:
+            mistakes.append(f"space.{name}: {error}")
+    raise_if_any(mistakes)
+    return replace(found, default=found.nearest(declared.default), source=declared.source, when=declared.when)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _choices(wish: Any, name: str) -> Choice:
+    choices = tuple(wish) if isinstance(wish, list) else (wish,)
+    if not all(value is None or isinstance(value, bool | int | float | str) for value in choices):
+        raise InvalidInput(f"space.{name}: choices must be plain values; the list is {wish!r}.")
+    return Choice(choices)
 
 
-def nearest(distribution: BaseDistribution, value: Value) -> Value:
-    """Return the value of ``distribution`` nearest to ``value``; its first choice (or low) if not comparable."""
-    if isinstance(distribution, CategoricalDistribution):
-        if value in distribution.choices:
-            return value
-        numbers = [choice for choice in distribution.choices if _is_number(choice)]
-        if _is_number(value) and numbers:
-            return min(numbers, key=lambda choice: abs(choice - value))  # type: ignore[operator]
-        return distribution.choices[0]
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    if not _is_number(value):
-        return distribution.low
-    assert isinstance(value, int | float)
-    inside = min(max(value, distribution.low), distribution.high)
-    if not distribution.step:
-        return inside
-    count = round((inside - distribution.low) / distribution.step)
-    snapped = min(distribution.low + count * distribution.step, distribution.high)
-    return int(snapped) if isinstance(distribution, IntDistribution) else on_step(snapped)
+def _range(declared: Range, wish: Mapping[str, Any], name: str) -> Float:
+    if unknown := [key for key in wish if key not in RANGE_KEYS]:
+        raise InvalidInput(
+            f"space.{name}: a range has the keys {', '.join(RANGE_KEYS)}, not {', '.join(map(str, unknown))}."
+        )
+    ends: list[Any] = list(declared.ends)
+    if not all(map(is_number, ends)):
+        raise InvalidInput(
+            f"space.{name}: a range needs numbers, and this is one of {', '.join(map(repr, ends))}; give a list of "
+            "choices."
+        )
+    is_whole = isinstance(declared, Int) or (isinstance(declared, Choice) and all(isinstance(end, int) for end in ends))
+    bounds = {"low": min(ends), "high": max(ends), "step": 1 if is_whole else None, "log": False}
+    bounds |= {key: value for key, value in wish.items() if key != "step" or value is not None}
+    numbers = [bounds["low"], bounds["high"], *([] if bounds["step"] is None else [bounds["step"]])]
+    if not all(map(is_number, numbers)) or not isinstance(bounds["log"], bool):
+        raise InvalidInput(
+            f"space.{name}: low, high and step must be numbers and log true or false; it is {dict(wish)}."
+        )
+    if is_whole and not all(float(number).is_integer() for number in numbers):
+        raise InvalidInput(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
+    return (Int if is_whole else Float)(**bounds)

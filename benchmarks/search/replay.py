@@ -138,7 +138,7 @@ class _Nearest(BaseSampler):
         for name, parameter in self._table.space.parameters.items():
             if not parameter.exists(params):
                 continue
-            if parameter.distribution.single():  # pinned: samplers are not asked for it
+            if parameter.is_single:  # pinned: samplers are not asked for it
                 params[name] = parameter.default
                 continue
             given = name in proposed

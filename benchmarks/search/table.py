@@ -11,19 +11,20 @@ Legend: C configurations, S seeds, E epochs, V validation classes, K classes of 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import FloatDistribution, IntDistribution, json_to_distribution
+from optuna.distributions import json_to_distribution
 from pyarrow import parquet
 from scipy.stats import spearmanr
 
 from spaces.search_space import SearchSpace
-from spaces.space import Parameter, Params, Space, Value, position
+from spaces.space import Float, Params, Space, Value
+from trainables.ranges import range_of
 
 Floats = NDArray[np.float64]
 
@@ -153,13 +154,12 @@ class Table:
         """Return coordinates whose distances are those described above."""
         point: list[float] = []
         for name, parameter in self.space.searched.items():
-            distribution = parameter.distribution
-            if isinstance(distribution, FloatDistribution | IntDistribution):
+            if isinstance(parameter, Float):
                 there = name in params
-                place = position(distribution, params[name]) if there else 0.5  # type: ignore[arg-type]
+                place = parameter.position(params[name]) if there else 0.5
                 point += [place, float(there)] if parameter.when else [place]
             else:  # two choices are 1 apart
-                point += [np.sqrt(0.5) * (params.get(name) == choice) for choice in distribution.choices]  # type: ignore[attr-defined]
+                point += [np.sqrt(0.5) * (params.get(name) == choice) for choice in parameter.ends]
         return np.array(point)
 
 
@@ -187,8 +187,8 @@ def read_table(path: Path) -> Table:
     )
     halves = [np.concatenate(pair) for pair in zip(first, second, strict=True)]
     parameters: Space = {
-        name: Parameter(
-            distribution=json_to_distribution(entry["distribution"]),
+        name: replace(
+            range_of(json_to_distribution(entry["distribution"])),
             default=entry["default"],
             source=entry["source"],
             when={other: tuple(choices) for other, choices in entry["when"].items()},

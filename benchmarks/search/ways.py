@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
 from search.study.sampler import Fixed, Sampler
 from search.study.samplers import Qmc, Random, Tpe
-from spaces.space import position, value_at
+from spaces.space import Choice, Float
 
 # Ways to search.
 
@@ -37,12 +36,12 @@ class NearDefault(Sampler):
         generator = np.random.default_rng(self.seed_of(number))
         values = {}
         for name, parameter in self.space.searched.items():
-            distribution = parameter.distribution
-            if isinstance(distribution, CategoricalDistribution):
-                values[name] = distribution.choices[generator.integers(len(distribution.choices))]
+            if isinstance(parameter, Choice):
+                values[name] = parameter.choices[generator.integers(len(parameter.choices))]
             else:
-                share = generator.normal(position(distribution, parameter.default), self.DEVIATION)  # type: ignore[arg-type]
-                value = value_at(distribution, min(max(share, 0), 1))  # type: ignore[arg-type]
+                assert isinstance(parameter, Float)
+                share = generator.normal(parameter.position(parameter.default), self.DEVIATION)
+                value = parameter.value_at(min(max(share, 0), 1))
                 values[name] = round(value) if isinstance(parameter.default, int) else value
         return Fixed(values)
 

@@ -10,15 +10,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import optuna
-from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from search.report.diagnostics import edges
-from spaces.space import Parameter
+from spaces.space import Float
 
 STUDIES = 100
-SPACE = {name: Parameter(distribution=FloatDistribution(0, 1), default=0.5, source="made") for name in ("x", "y", "z")}
+SPACE = {name: Float(0, 1, default=0.5, source="made") for name in ("x", "y", "z")}
 OPTIMA: Mapping[str, float | None] = {"does nothing": None, "0.5": 0.5, "0.85": 0.85, "1.0": 1.0, "1.3": 1.3}
 STEPS = (1, 2, 4, 8)
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import optuna
-from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from search.config.tables import SAMPLERS
 from search.study.sampler import Sampler
 from search.study.study import SeenStudy
 from spaces.search_space import SearchSpace
-from spaces.space import Parameter, Space, Value
+from spaces.space import Float, Space, Value
 
 CLIFF = 2 / 3
 """Trials with a larger first parameter diverge: a third of the space."""
@@ -42,10 +41,7 @@ class Landscape:
 
     def space(self, default: Mapping[str, Value]) -> SearchSpace:
         """Return the search space, with ``default`` as trial 0."""
-        parameters: Space = {
-            name: Parameter(distribution=FloatDistribution(0, 1), default=default[name], source="simulated")
-            for name in self.optimum
-        }
+        parameters: Space = {name: Float(0, 1, default=default[name], source="simulated") for name in self.optimum}
         return SearchSpace(parameters=parameters, declared=parameters)
 
 

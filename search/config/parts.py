@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from search.config.validation import validate
-from spaces.space import Parameter, Value
+from spaces.losses import SPACES
+from spaces.space import Range, Value
 from trainables.data import DATASETS, Dataset
 from trainables.errors import InvalidInput, raise_if_any, suggestion
 from trainables.losses import LOSSES
 from trainables.parts import is_own
 from trainables.rules import OneOf
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 # The built-in losses, described.
 
@@ -40,8 +38,6 @@ class LossDescription:
 
 def described_losses() -> list[LossDescription]:
     """Return the descriptions of all built-in losses."""
-    from spaces.losses import SPACES  # imports optuna
-
     return [
         LossDescription(
             name=name,
@@ -56,20 +52,10 @@ def described_losses() -> list[LossDescription]:
     ]
 
 
-def range_text(parameter: Parameter) -> str:
-    """Return a parameter's range in words, with the conditions under which it exists."""
-    text = _distribution_text(parameter.distribution)
-    conditions = [f"{name} {' or '.join(map(str, values))}" for name, values in parameter.when.items()]
-    return f"{text}, where {', '.join(conditions)}" if conditions else text
-
-
-def _distribution_text(distribution: "BaseDistribution") -> str:
-    from optuna.distributions import CategoricalDistribution
-
-    if isinstance(distribution, CategoricalDistribution):
-        return "one of " + ", ".join(map(str, distribution.choices))
-    low, high, step, log = (getattr(distribution, name) for name in ("low", "high", "step", "log"))
-    return f"{low:g} to {high:g}" + (f" by {step:g}" if step and not log else "") + (" (log)" if log else "")
+def range_text(entry: Range) -> str:
+    """Return a hyperparameter's range in words, with the conditions under which it exists."""
+    conditions = [f"{name} {' or '.join(map(str, values))}" for name, values in entry.when.items()]
+    return f"{entry}, where {', '.join(conditions)}" if conditions else str(entry)
 
 
 # Data sets.

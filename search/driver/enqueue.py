@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from optuna.distributions import CategoricalDistribution, IntDistribution
-
 from search.config.parts import range_text
 from search.driver.stages import begin_studies
 from search.driver.start_up import hold
@@ -16,8 +14,8 @@ from search.plan.plan import Plan
 from search.plan.runs import campaign_of, existing_run
 from search.plan.search import copy_trials, open_search
 from search.stages import Stage
-from spaces.search_space import SearchSpace, nearest
-from spaces.space import Parameter, Value
+from spaces.search_space import SearchSpace
+from spaces.space import Choice, Range, Value
 from trainables.errors import InvalidInput, suggestion
 
 
@@ -138,15 +136,14 @@ def _mistakes(space: SearchSpace, loss: str, proposal: Mapping[str, Any]) -> Ite
 _OUTSIDE: Any = object()
 
 
-def _typed(parameter: Parameter | None, value: Any) -> Any:
-    """Return ``value`` as the parameter's distribution has it; :data:`_OUTSIDE` if it is not in there."""
-    distribution = None if parameter is None else parameter.distribution
-    if isinstance(distribution, CategoricalDistribution):
-        same = [choice for choice in distribution.choices if choice == value and _kind(choice) is _kind(value)]
+def _typed(entry: Range | None, value: Any) -> Any:
+    """Return ``value`` with the type that the range gives it; :data:`_OUTSIDE` if it is not in there."""
+    if isinstance(entry, Choice):
+        same = [choice for choice in entry.choices if choice == value and _kind(choice) is _kind(value)]
         return same[0] if same else _OUTSIDE
-    if parameter is None or not parameter.contains(value) or nearest(parameter.distribution, value) != value:
+    if entry is None or not entry.contains(value) or entry.nearest(value) != value:
         return _OUTSIDE
-    return int(value) if isinstance(distribution, IntDistribution) else float(value)
+    return type(entry.ends[0])(value)  # type: ignore[misc]
 
 
 def _kind(value: object) -> type:

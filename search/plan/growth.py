@@ -12,7 +12,7 @@ from search.plan.checks.parts import check_spaces
 from search.plan.runs import RunFolder
 from search.stages import Stage
 from spaces.search_space import SearchSpace
-from spaces.space import has_choices, lies_within
+from spaces.space import Choice
 from trainables.errors import listed
 
 
@@ -83,7 +83,7 @@ def _wider(before: SearchConfig, after: SearchConfig) -> tuple[tuple[str, ...], 
         for name, parameter in new[loss].parameters.items()
         if parameter.distribution != old[loss].parameters[name].distribution
     ]
-    return tuple(dict.fromkeys(name for name, _ in changed)), not any(has_choices(entry) for _, entry in changed)
+    return tuple(dict.fromkeys(name for name, _ in changed)), not any(isinstance(entry, Choice) for _, entry in changed)
 
 
 def _content(config: SearchConfig) -> Mapping[str, object]:
@@ -96,8 +96,7 @@ def _is_as_wide(old: SearchSpace, new: SearchSpace) -> bool:
         old.default == new.default
         and old.parameters.keys() == new.parameters.keys()
         and all(
-            entry.when == new.parameters[name].when
-            and lies_within(entry.distribution, new.parameters[name].distribution)
+            entry.when == new.parameters[name].when and new.parameters[name].covers(entry)
             for name, entry in old.parameters.items()
         )
     )

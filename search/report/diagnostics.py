@@ -4,10 +4,10 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
@@ -16,7 +16,7 @@ from search.report.results import Detectable, NoiseSummary
 from search.report.rows import shown_metrics
 from search.report.statistics import deviation_interval, minimum_detectable_difference
 from search.trials import best_epochs, by_fold, by_params, epochs_of, learned_nothing, value_in
-from spaces.space import Parameter, Params, Space, Value, position, value_at
+from spaces.space import Choice, Float, Int, Params, Range, Space, Value
 from trainables.errors import counted
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
@@ -123,49 +123,42 @@ def _indicators(trials: Sequence[FrozenTrial], names: Sequence[str]) -> Floats:
     return np.concatenate(columns, axis=1)
 
 
-def _places(parameter: Parameter) -> Callable[[Value], float] | None:
+def _places(entry: Range) -> Callable[[Value], float] | None:
     """Return a function from value to place in the range, 0 to 1; None for constants and for non-numeric choices.
 
     In a list of three or more numbers, the place is the position in the list.
     """
-    distribution = parameter.distribution
-    if distribution.single():
+    if entry.is_single:
         return None
-    if isinstance(distribution, CategoricalDistribution):
-        numbers = _numbers(distribution)
+    if isinstance(entry, Choice):
+        numbers = _numbers(entry)
         return (lambda value: numbers.index(value) / (len(numbers) - 1)) if numbers else None  # type: ignore[arg-type]
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    return lambda value: position(distribution, value)  # type: ignore[arg-type]
+    assert isinstance(entry, Float)
+    return entry.position
 
 
-def _numbers(distribution: CategoricalDistribution) -> list[float]:
+def _numbers(entry: Choice) -> list[float]:
     """Return the choices in order if they are three or more numbers, else none."""
-    numbers = sorted(
-        entry for entry in distribution.choices if isinstance(entry, int | float) and not isinstance(entry, bool)
-    )
-    return numbers if len(numbers) >= max(3, len(distribution.choices)) else []
+    return entry.numbers if len(entry.numbers) >= max(3, len(entry.choices)) else []
 
 
-def _end(parameter: Parameter, upwards: bool) -> float:
-    distribution = parameter.distribution
-    if isinstance(distribution, CategoricalDistribution):
-        return _numbers(distribution)[-1 if upwards else 0]
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    return distribution.high if upwards else distribution.low
+def _end(entry: Range, upwards: bool) -> float:
+    ends: Sequence[Any] = _numbers(entry) if isinstance(entry, Choice) else entry.ends
+    return float(ends[-1 if upwards else 0])
 
 
-def _beyond(parameter: Parameter, upwards: bool) -> float:
+def _beyond(entry: Range, upwards: bool) -> float:
     """Return a value beyond an end, one step or a hundredth of the range away."""
-    distribution, end = parameter.distribution, _end(parameter, upwards)
-    if isinstance(distribution, CategoricalDistribution):
-        numbers = _numbers(distribution)
-        gap = 1 if isinstance(end, int) else abs(end - numbers[-2 if upwards else 1])
-        return end + gap if upwards else end - gap
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    if isinstance(distribution, IntDistribution):
-        return end + 1 if upwards else end - 1
-    step = distribution.step / (distribution.high - distribution.low) if distribution.step else 0.01
-    return value_at(distribution, 1 + step if upwards else -step)
+    sign = 1 if upwards else -1
+    if isinstance(entry, Choice):
+        numbers = _numbers(entry)
+        end = numbers[-1 if upwards else 0]
+        return end + sign * (1 if isinstance(end, int) else abs(end - numbers[-2 if upwards else 1]))
+    assert isinstance(entry, Float)
+    if isinstance(entry, Int):
+        return entry.high + 1 if upwards else entry.low - 1
+    step = entry.step / (entry.high - entry.low) if entry.step else 0.01
+    return entry.value_at(1 + step if upwards else -step)
 
 
 def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optuna import Study
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from spaces.search_space import SearchSpace
-from spaces.space import Value, steps, value_at
+from spaces.space import Float, Int, Range, Value
 from trainables.spec import derived_seed
 
 
@@ -111,7 +111,7 @@ class Sampler(ABC):
         (point,) = sequence.random(1)
         return Fixed(
             {
-                name: quantile(parameter.distribution, float(share))
+                name: quantile(parameter, float(share))
                 for (name, parameter), share in zip(searched.items(), point, strict=True)
             }
         )
@@ -154,22 +154,20 @@ class Fixed(BaseSampler):
         return self._values[param_name]
 
 
-def quantile(distribution: BaseDistribution, share: float) -> Value:
-    """Return the value of ``distribution`` with ``share``, in [0, 1), of its probability below it.
+def quantile(entry: Range, share: float) -> Value:
+    """Return the value of ``entry`` with ``share``, in [0, 1), of its probability below it.
 
     Whole numbers on a logarithmic scale reach half way to their neighbours.
     """
-    if isinstance(distribution, FloatDistribution | IntDistribution) and distribution.log:
-        is_whole = isinstance(distribution, IntDistribution)
-        margin = 0.5 if is_whole else 0.0
-        widened = FloatDistribution(distribution.low - margin, distribution.high + margin, log=True)
-        value = min(max(value_at(widened, share), distribution.low), distribution.high)
-        return round(value) if is_whole else value
-    values = steps(distribution)
-    if values is not None:
-        return values[int(share * len(values))]
-    assert isinstance(distribution, FloatDistribution)
-    return distribution.low + share * (distribution.high - distribution.low)
+    if isinstance(entry, Float) and entry.log:
+        margin = 0.5 if isinstance(entry, Int) else 0.0
+        value = Float(entry.low - margin, entry.high + margin, log=True).value_at(share)
+        value = min(max(value, entry.low), entry.high)
+        return round(value) if isinstance(entry, Int) else value
+    if entry.steps is not None:
+        return entry.steps[int(share * len(entry.steps))]
+    assert isinstance(entry, Float)
+    return entry.low + share * (entry.high - entry.low)
 
 
 def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> str | None:

@@ -5,11 +5,11 @@ import warnings
 from collections.abc import Sequence
 
 import optuna
-from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import Sampler, failed_by_params
+from spaces.space import Choice
 
 MODELLED = (TrialState.COMPLETE, TrialState.PRUNED)
 """The states of the trials that Optuna's TPE counts before it uses its model."""
@@ -114,8 +114,8 @@ class CmaEs(Sampler):
         """Return a sentence for each choice or conditional parameter: Optuna would draw them at random."""
         choices = [
             f"search.sampler: cmaes needs numbers, and {self.config_key(name)} is a choice of "
-            f"{', '.join(map(str, parameter.distribution.choices))}; pin it, give it a range, or use tpe."
+            f"{', '.join(map(str, parameter.choices))}; pin it, give it a range, or use tpe."
             for name, parameter in self.space.searched.items()
-            if isinstance(parameter.distribution, CategoricalDistribution)
+            if isinstance(parameter, Choice)
         ]
         return choices + self.conditions()

@@ -4,12 +4,11 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from optuna.distributions import FloatDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import READY, WAIT, Availability, Fixed, Sampler
-from spaces.space import Value
+from spaces.space import Float, Value
 
 
 class Stepwise(Sampler):
@@ -35,12 +34,10 @@ class Stepwise(Sampler):
         """Return a sentence for each range without steps, or one if there are too few trials."""
         found = []
         for name, parameter in self.space.searched.items():
-            if parameter.grid is None:
-                distribution = parameter.distribution
-                assert isinstance(distribution, FloatDistribution)
+            if isinstance(parameter, Float) and parameter.grid is None:
                 found.append(
                     f"search.sampler: it tries steps and choices one by one, and {self.config_key(name)} is a range "
-                    f"without steps ({distribution.low:g} to {distribution.high:g}); give it a step or a list of "
+                    f"without steps ({parameter.low:g} to {parameter.high:g}); give it a step or a list of "
                     "choices, or pin it."
                 )
         if not found and self.size > self.trials:

@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any, get_args
 
 import torch
-from optuna.distributions import CategoricalDistribution
 
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
 from spaces.losses import declared_space
-from spaces.space import Parameter, Space, Value
+from spaces.space import Choice, Space, Value
 from trainables.errors import raise_if_any
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.losses.base import Loss, Unit, Used
@@ -101,7 +100,7 @@ class _LossContract:
 
     def _ends_problem(self) -> str:
         for name, parameter in self._space.items():
-            for value in _ends(parameter):
+            for value in parameter.ends:
                 try:
                     self._built({name: value})
                 except Exception as error:
@@ -233,8 +232,8 @@ class _LossContract:
         choices = [
             {name: choice}
             for name, parameter in self._space.items()
-            if isinstance(parameter.distribution, CategoricalDistribution)
-            for choice in parameter.distribution.choices
+            if isinstance(parameter, Choice)
+            for choice in parameter.choices
         ]
         embeddings_BD, labels_B = torch.randn(24, DIMENSIONS), torch.arange(24) % 6
         for params in [{}, *choices]:
@@ -243,13 +242,6 @@ class _LossContract:
             if len(values) == 1:
                 return params
         return None
-
-
-def _ends(parameter: Parameter) -> tuple[Value, ...]:
-    distribution = parameter.distribution
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices
-    return distribution.low, distribution.high  # type: ignore[attr-defined]
 
 
 def _value(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, seed: int = 0) -> torch.Tensor:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from spaces.losses import space_of_trainable
 from spaces.space import Space, Value
-from spaces.trainables import space_of_trainable
 from trainables.data import DATASETS, Dataset
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput, counted, raise_if_any
@@ -193,8 +193,7 @@ class _TrainableContract:
 
     def _ends_problem(self) -> str:
         for name, entry in self._space.items():
-            low, high = (getattr(entry.distribution, end, None) for end in ("low", "high"))
-            for number, value in enumerate(getattr(entry.distribution, "choices", (low, high))):
+            for number, value in enumerate(entry.ends):
                 try:
                     with self._training(f"{name}-{number}", **{name: value}):
                         pass

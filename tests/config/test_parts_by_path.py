@@ -23,13 +23,13 @@ PARTS = '''
 import numpy as np
 from dataclasses import dataclass
 from optuna.distributions import FloatDistribution
-from spaces.space import Parameter
+from spaces.space import Float
 from trainables.data.samplers import RandomSampler
 from trainables.data.dataset import Dataset
 from trainables.losses.pairs import Contrastive
 
 class CircleLoss(Contrastive):
-    space = {"margin": Parameter(distribution=FloatDistribution(0, 1), default=0.25, source="chosen")}
+    space = {"margin": Float(0, 1, default=0.25, source="chosen")}
 
 class MPA(CircleLoss):
     pass

@@ -203,7 +203,7 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
         ),
         (
             {"trainable": "support.own_trainings:Impossible"},
-            ["declares lr = Float(low=1.0", "declares margin = ", "declares depth = "],
+            ["declares lr = 1 to 0.1: ", "declares margin = ", "declares depth = "],
         ),
         ({"space": {"languages": {"rate": 1}}}, ["space.languages.rate: there is no such hyperparameter to search"]),
         ({"trainable": None, "losses": ["mpa"]}, ["whose items are neither images nor embeddings"]),

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy.special import logit
 from scipy.stats import rankdata, t
@@ -15,21 +15,14 @@ from scipy.stats import rankdata, t
 from search.report.diagnostics import diagnose, edges, first_epochs, nothing_learned, replicates, slopes
 from search.trials import record_key, whole_training
 from spaces.losses import SPACES
-from spaces.space import Parameter, Space, Value, position, value_at
+from spaces.space import Choice, Float, Int, Range, Space, Value
 from trainables.training.config import TrainingConfig
 
-UNIT = FloatDistribution(0, 1)
+UNIT = Float(0, 1)
 
 
-def space(**distributions: BaseDistribution) -> Space:
-    return {
-        name: Parameter(distribution=entry, default=getattr(entry, "low", None) or _first(entry), source="test")
-        for name, entry in distributions.items()
-    }
-
-
-def _first(distribution: BaseDistribution) -> Value:
-    return distribution.choices[0] if isinstance(distribution, CategoricalDistribution) else distribution.low  # type: ignore[attr-defined]
+def space(**ranges: Range) -> Space:
+    return {name: replace(entry, default=entry.ends[0]) for name, entry in ranges.items()}
 
 
 def trial(number: int, value: float, params: dict[str, Any], distributions: Space) -> FrozenTrial:
@@ -64,16 +57,16 @@ def directions(declared: Space, trials: list[FrozenTrial], name: str = "x") -> l
 
 
 RISES = [
-    (FloatDistribution(0, 10), lambda x: x / 10),
-    (FloatDistribution(0, 1, step=0.1), lambda x: x),
-    (FloatDistribution(0.01, 1, log=True), lambda x: math.log(x) / math.log(100) + 1),
-    (IntDistribution(1, 100), lambda x: (x - 1) / 99),
-    (CategoricalDistribution((16, 1, 4, 2, 8)), lambda x: math.log2(x) / 4),
+    (Float(0, 10), lambda x: x / 10),
+    (Float(0, 1, step=0.1), lambda x: x),
+    (Float(0.01, 1, log=True), lambda x: math.log(x) / math.log(100) + 1),
+    (Int(1, 100), lambda x: (x - 1) / 99),
+    (Choice((16, 1, 4, 2, 8)), lambda x: math.log2(x) / 4),
 ]
 
 
 @pytest.mark.parametrize(("distribution", "place"), RISES)
-def test_values_that_rise_to_an_end_are_an_edge(distribution: BaseDistribution, place: Callable[[Any], float]) -> None:
+def test_values_that_rise_to_an_end_are_an_edge(distribution: Range, place: Callable[[Any], float]) -> None:
     """A second parameter has its best value inside."""
     declared = space(x=distribution, y=UNIT)
 
@@ -96,11 +89,11 @@ def test_values_that_rise_to_an_end_are_an_edge(distribution: BaseDistribution, 
     assert asked
     for beyond in asked:
         assert not declared["x"].contains(beyond), "the domain is asked about a value outside the range"
-        assert isinstance(beyond, int) or not isinstance(distribution, IntDistribution)
+        assert isinstance(beyond, int) or not isinstance(distribution, Int)
 
 
-@pytest.mark.parametrize("distribution", [CategoricalDistribution(("a", "b", "c")), FloatDistribution(2, 2)])
-def test_what_has_no_order_or_no_range_has_no_edge(distribution: BaseDistribution) -> None:
+@pytest.mark.parametrize("distribution", [Choice(("a", "b", "c")), Float(2, 2)])
+def test_what_has_no_order_or_no_range_has_no_edge(distribution: Range) -> None:
     declared = space(x=distribution, y=UNIT)
     trials = study(declared, lambda params: params["x"] == "c")
     assert directions(declared, trials) == []
@@ -108,7 +101,7 @@ def test_what_has_no_order_or_no_range_has_no_edge(distribution: BaseDistributio
 
 def test_a_kind_that_is_better_is_taken_into_account() -> None:
     """One kind is better, and its trials happen to have a larger x, which does nothing."""
-    declared = space(x=UNIT, kind=CategoricalDistribution(("a", "b")))
+    declared = space(x=UNIT, kind=Choice(("a", "b")))
     generator = np.random.default_rng(0)
     params = [{"kind": kind, "x": float(0.4 * (kind == "b") + 0.6 * generator.random())} for kind in "ab" * 16]
     values = [(entry["kind"] == "b") + generator.normal(0, 0.1) for entry in params]
@@ -132,14 +125,14 @@ def test_a_slope_at_an_end_by_another_fit() -> None:
 
 
 def test_a_position_and_its_inverse() -> None:
-    for distribution in (FloatDistribution(2, 6), FloatDistribution(0.01, 100, log=True), IntDistribution(1, 5)):
-        for value in (distribution.low, 3, distribution.high):
-            assert value_at(distribution, position(distribution, value)) == pytest.approx(value)
-    assert position(FloatDistribution(0.01, 100, log=True), 1) == pytest.approx(0.5)
+    for entry in (Float(2, 6), Float(0.01, 100, log=True), Int(1, 5)):
+        for value in (entry.low, 3, entry.high):
+            assert entry.value_at(entry.position(value)) == pytest.approx(value)
+    assert Float(0.01, 100, log=True).position(1) == pytest.approx(0.5)
 
 
 def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:
-    declared = {**SPACES["proxy_anchor"], **space(**{"training.lr": FloatDistribution(1e-4, 1e-2, log=True)})}
+    declared = {**SPACES["proxy_anchor"], **space(**{"training.lr": Float(1e-4, 1e-2, log=True)})}
 
     def found(sign: float) -> set[tuple[str, ...]]:
         trials = study(

@@ -27,7 +27,7 @@ CHOICES = [
     (loss, name, choice)
     for loss, space in SPACES.items()
     for name, parameter in space.items()
-    for choice in getattr(parameter.distribution, "choices", ())
+    for choice in getattr(parameter, "choices", ())
     if choice != parameter.default
 ]
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from spaces.losses import SPACES
-from spaces.search_space import SearchSpace, nearest, search_space
-from spaces.space import Parameter, Value
+from spaces.search_space import SearchSpace, search_space
+from spaces.space import Choice, Float, Int, Range, Value
 from trainables.errors import InvalidInput
 from trainables.models import ModelConfig
 from trainables.training.config import TrainingConfig
@@ -37,11 +36,10 @@ def test_without_a_word_the_declared_space_is_searched(loss: str) -> None:
 def test_the_contract_s_example() -> None:
     wishes = {"proxies_per_class": [1, 2, 4, 8], "margin": {"low": 0, "high": 1, "step": 0.1}, "scale": 32}
     found = space("mpa", wishes, {"lr": {"low": 1e-4, "high": 1e-2, "log": True}})
-    distributions = {name: entry.distribution for name, entry in found.parameters.items()}
-    assert distributions["proxies_per_class"] == CategoricalDistribution((1, 2, 4, 8))
-    assert distributions["margin"] == FloatDistribution(0, 1, step=0.1)
-    assert distributions["scale"] == CategoricalDistribution((32,))
-    assert distributions["training.lr"] == FloatDistribution(1e-4, 1e-2, log=True)
+    assert found.parameters["proxies_per_class"].ends == (1, 2, 4, 8)
+    assert found.parameters["margin"].distribution == Float(0, 1, step=0.1).distribution
+    assert found.parameters["scale"].ends == (32,)
+    assert found.parameters["training.lr"].distribution == Float(1e-4, 1e-2, log=True).distribution
     assert found.default["training.lr"] == 2e-3
     assert found.clipped == ("proxies_per_class",)  # the paper's 10 is not among the choices
     assert found.default["proxies_per_class"] == 8
@@ -55,7 +53,7 @@ def test_a_default_that_trial_0_does_not_have_is_not_clipped() -> None:
 
 
 def test_a_range_may_be_widened_up_to_the_domain() -> None:
-    assert space("pnp", {"alpha": {"high": 20}}).parameters["alpha"].distribution == FloatDistribution(1, 20)
+    assert space("pnp", {"alpha": {"high": 20}}).parameters["alpha"].ends == (1, 20)
     with pytest.raises(InvalidInput, match=r"space\.pnp\.alpha: alpha must be"):
         space("pnp", {"alpha": {"low": 0.5}})
 
@@ -75,19 +73,19 @@ def test_proxies_learn_at_the_loss_s_own_rate_and_losses_without_them_not_at_all
 
 
 @pytest.mark.parametrize(
-    ("distribution", "value", "expected"),
+    ("entry", "value", "expected"),
     [
-        (FloatDistribution(0, 1), 2.0, 1.0),
-        (FloatDistribution(0, 1), 0.25, 0.25),
-        (FloatDistribution(0, 1, step=0.1), 0.34, 0.3),
-        (IntDistribution(1, 9, step=2), 4, 5),
-        (CategoricalDistribution((1, 4, 16)), 10, 4),
-        (CategoricalDistribution(("Ib", "Ds")), "Dq", "Ib"),
-        (CategoricalDistribution((None, 0.1)), 0.3, 0.1),
+        (Float(0, 1), 2.0, 1.0),
+        (Float(0, 1), 0.25, 0.25),
+        (Float(0, 1, step=0.1), 0.34, 0.3),
+        (Int(1, 9, step=2), 4, 5),
+        (Choice((1, 4, 16)), 10, 4),
+        (Choice(("Ib", "Ds")), "Dq", "Ib"),
+        (Choice((None, 0.1)), 0.3, 0.1),
     ],
 )
-def test_the_nearest_value_that_is_allowed(distribution: Any, value: Any, expected: Any) -> None:
-    assert nearest(distribution, value) == expected
+def test_the_nearest_value_that_is_allowed(entry: Range, value: Any, expected: Any) -> None:
+    assert entry.nearest(value) == expected
 
 
 # Settings of the network
@@ -102,7 +100,7 @@ def test_settings_of_the_network_are_searched() -> None:
     found = of_model(wishes)
     assert found.default.model == {"embedding_dim": 64, "layer_norm": False, "head": "linear"}
     assert found.default.loss == search_space("mpa", TRAINING, {}).default.loss
-    assert found.parameters["model.embedding_dim"].distribution == IntDistribution(16, 64)
+    assert found.parameters["model.embedding_dim"].distribution == Int(16, 64).distribution
     assert not of_model({}).default.model
     shared = {"model": {"head": ["linear", "mlp"]}}
     own = search_space("mpa", TRAINING, {"model": {"head": "mlp"}}, shared, model=ModelConfig())
@@ -133,5 +131,5 @@ def test_networks_that_cannot_be(wishes: dict[str, Any], sentence: str) -> None:
 def test_choices_that_optuna_cannot_tell_apart_are_refused(choices: tuple[Value, ...]) -> None:
     with pytest.raises(InvalidInput, match=r"space\.mpa\.scale: the choice"):
         space("mpa", {"scale": list(choices)})
-    with pytest.raises(ValueError, match="The choice"):
-        Parameter(distribution=CategoricalDistribution(choices), default=choices[-1], source="chosen")
+    with pytest.raises(InvalidInput, match="the choice"):
+        Choice(choices, default=choices[-1]).check()

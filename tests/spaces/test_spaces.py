@@ -34,6 +34,7 @@ def test_conditions_name_earlier_rows_and_every_row_has_a_source(name: str) -> N
     for parameter, row in SPACES[name].items():
         assert set(row.when) <= set(seen)
         assert row.source
+        row.check()
         seen.append(parameter)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import drive, only, train
 
@@ -25,7 +24,7 @@ from search.study.sampler import quantile
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage
 from search.study.trial_queue import TrialQueue
-from spaces.space import steps
+from spaces.space import Choice, Float, Int, Range
 from trainables.errors import InvalidInput
 from trainables.spec import derived_seed
 
@@ -122,7 +121,7 @@ def assert_inside(search: OpenedSearch) -> None:
         assert list(values) == list(space.complete(values))
         for name, value in values.items():
             assert space.parameters[name].contains(value)
-            if allowed := steps(space.parameters[name].distribution):
+            if allowed := space.parameters[name].steps:
                 assert any(value == (pytest.approx(other) if isinstance(other, float) else other) for other in allowed)
 
 
@@ -298,28 +297,28 @@ def test_quasi_random_points_fall_into_every_eighth_of_every_range(make: Make) -
 
 
 @pytest.mark.parametrize(
-    "distribution",
+    "entry",
     [
-        CategoricalDistribution(("a", "b", "c")),
-        IntDistribution(1, 9, step=2),
-        IntDistribution(1, 64, log=True),
-        FloatDistribution(0, 1, step=0.1),
-        FloatDistribution(-1, 1),
-        FloatDistribution(1e-4, 1, log=True),
+        Choice(("a", "b", "c")),
+        Int(1, 9, step=2),
+        Int(1, 64, log=True),
+        Float(0, 1, step=0.1),
+        Float(-1, 1),
+        Float(1e-4, 1, log=True),
     ],
 )
-def test_shares_cover_a_distribution(distribution: Any) -> None:
-    values = [quantile(distribution, share) for share in np.linspace(0, 1, 1001)[:-1]]
-    assert all(distribution._contains(distribution.to_internal_repr(value)) for value in values)
-    if isinstance(distribution, CategoricalDistribution):
-        assert {values.count(choice) for choice in distribution.choices} == {333, 334}
+def test_shares_cover_a_range(entry: Range) -> None:
+    values: list[Any] = [quantile(entry, share) for share in np.linspace(0, 1, 1001)[:-1]]
+    assert all(entry.distribution._contains(entry.distribution.to_internal_repr(value)) for value in values)
+    if not isinstance(entry, Float):
+        assert {values.count(choice) for choice in entry.ends} == {333, 334}
         return
     assert values == sorted(values)
-    assert values[0] == pytest.approx(distribution.low)
-    assert values[-1] == pytest.approx(distribution.high, rel=0.02)
-    if isinstance(distribution, FloatDistribution):
-        low, high = distribution.low, distribution.high
-        assert values[500] == pytest.approx(math.sqrt(low * high) if distribution.log else (low + high) / 2, abs=0.06)
+    assert values[0] == pytest.approx(entry.low)
+    assert values[-1] == pytest.approx(entry.high, rel=0.02)
+    if not isinstance(entry, Int):
+        low, high = entry.low, entry.high
+        assert values[500] == pytest.approx(math.sqrt(low * high) if entry.log else (low + high) / 2, abs=0.06)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
@@ -19,7 +18,7 @@ from search.study.sampler import Fixed, Sampler
 from search.study.samplers import Qmc, Random, Tpe
 from spaces.losses import declared_space
 from spaces.search_space import SearchSpace
-from spaces.space import Parameter, Params
+from spaces.space import Choice, Float, Params
 from trainables.losses import loss_part
 
 NAMES = [path.stem for path in sorted(TABLES.glob("*.parquet"))]
@@ -32,7 +31,7 @@ def hill(values: Sequence[float], epochs: int = 8) -> Table:
     The test and four classes of the halves have the same values.
     """
     places = np.linspace(0, 1, len(values))
-    x = Parameter(distribution=FloatDistribution(0, 1), default=0.0, source="made up")
+    x = Float(0, 1, default=0.0, source="made up")
     heights = np.repeat(np.array(values)[:, None], 2, axis=1)
     return Table(
         name="hill",
@@ -127,8 +126,8 @@ def test_diverging_rows_fail() -> None:
 
 
 def test_nearest_row_by_loops() -> None:
-    ranged = Parameter(distribution=FloatDistribution(0.01, 1, log=True), default=0.1, source="made up")
-    kind = Parameter(distribution=CategoricalDistribution(("a", "b")), default="a", source="made up")
+    ranged = Float(0.01, 1, log=True, default=0.1, source="made up")
+    kind = Choice(("a", "b"), default="a", source="made up")
     only_b = replace(ranged, when={"kind": ("b",)})
     parameters = {"kind": kind, "rate": ranged, "extra": only_b}
     rows = [

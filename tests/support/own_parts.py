@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from optuna.distributions import CategoricalDistribution, FloatDistribution
 from torch import nn
 
-from spaces.space import Parameter, Space
+from spaces.space import Choice, Float, Space
 from trainables.data import Dataset
 from trainables.data.samplers import BatchSampler
 from trainables.data.sets.folders import Folder
@@ -25,8 +24,8 @@ class Pull(Loss):
 
     name = "pull"
     space: ClassVar[Space] = {
-        "power": Parameter(distribution=FloatDistribution(0.5, 2), default=1.0, source="chosen"),
-        "kind": Parameter(distribution=CategoricalDistribution(("mean", "sum")), default="mean", source="chosen"),
+        "power": Float(0.5, 2, default=1.0, source="chosen"),
+        "kind": Choice(("mean", "sum"), default="mean", source="chosen"),
     }
 
     def __init__(self, *, num_classes: int, embedding_dim: int, power: float = 1.0, kind: str = "mean") -> None:
@@ -83,8 +82,8 @@ class ShortRange(Pull):
     """A loss whose space goes beyond its domain and names an argument that it does not have."""
 
     space: ClassVar[Space] = {
-        "power": Parameter(distribution=FloatDistribution(-1, 2), default=1.0, source="chosen"),
-        "bend": Parameter(distribution=FloatDistribution(0, 1), default=0.0, source="chosen"),
+        "power": Float(-1, 2, default=1.0, source="chosen"),
+        "bend": Float(0, 1, default=0.0, source="chosen"),
     }
 
 

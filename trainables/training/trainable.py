@@ -9,7 +9,7 @@ Legend: N items.
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,48 +21,11 @@ from numpy.typing import NDArray
 
 from trainables.errors import InvalidInput, counted, raise_if_any
 from trainables.parts import load_part
+from trainables.ranges import Range
 from trainables.spec import derived_seed
 
 if TYPE_CHECKING:
     import torch
-
-Value = bool | int | float | str | None
-
-# Declared ranges.
-
-
-@dataclass(frozen=True)
-class Float:
-    """A real number from ``low`` to ``high``, on a log scale or in steps; trial 0 has the ``default``."""
-
-    low: float
-    high: float
-    log: bool = False
-    step: float | None = None
-    default: float | None = None
-
-
-@dataclass(frozen=True)
-class Int:
-    """A whole number from ``low`` to ``high``, on a log scale or in steps; trial 0 has the ``default``."""
-
-    low: int
-    high: int
-    log: bool = False
-    step: int = 1
-    default: int | None = None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of ``choices``; trial 0 has the ``default``."""
-
-    choices: Sequence[Value]
-    default: Value = None
-
-
-Range = Float | Int | Choice
-
 
 # The interface.
 
@@ -160,9 +123,9 @@ def _problems(found: type[Trainable]) -> Iterator[str]:
     for name, entry in found.space.items():
         if not isinstance(name, str) or not name.isidentifier():
             yield f"has the name {name!r} in its space; give it letters, digits and underscores."
-        elif not isinstance(entry, Float | Int | Choice):
+        elif not isinstance(entry, Range):
             yield f"has the range {name} = {entry!r:.100}; give a holdout.Float, Int or Choice, as in `{EXAMPLE}`."
-        elif entry.default is None and not (isinstance(entry, Choice) and None in entry.choices):
+        elif entry.default is None and not entry.contains(None):
             yield f"has no default for {name}, which trial 0 trains; add one, as in `{EXAMPLE}`."
 
 

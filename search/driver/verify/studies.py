@@ -14,11 +14,12 @@ from search.plan.search import COPIED_FROM, OpenedSearch
 from search.stages import Stage, study_name
 from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_reports, stored_trials
 from search.trials import epochs_of, params_of, record_key, record_keys, value_in, whole_training
-from spaces.space import Params, lies_within
+from spaces.space import Params
 from trainables.data.marks import GALLERY
 from trainables.errors import counted
 from trainables.metrics import metric_name
 from trainables.metrics.table import is_retrieval
+from trainables.ranges import range_of
 from trainables.spec import TrialSpec, derived_seed
 
 Pair = tuple[str, Any, Any]
@@ -76,8 +77,8 @@ def _parts(
     copied = attributes.get(COPIED_FROM)
     yield "params", trial.params, dict(space.default if attributes.get("default") else space.complete(trial.params))
     for name, drawn in trial.distributions.items():
-        if not lies_within(drawn, whole := space.parameters[name].distribution):  # it may have become wider
-            yield f"the range of {name}", str(drawn), str(whole)
+        if not space.parameters[name].covers(range_of(drawn)):  # it may have become wider
+            yield f"the range of {name}", str(drawn), str(space.parameters[name].distribution)
         if not drawn._contains(drawn.to_internal_repr(trial.params[name])):
             yield name, trial.params[name], f"a value of {drawn}"
     if copied:  # copied trials keep the numbers and seeds of their search

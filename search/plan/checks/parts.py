@@ -12,7 +12,7 @@ from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.plan.plan import search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
-from spaces.space import MODEL, TRAINING, steps
+from spaces.space import MODEL, TRAINING
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.errors import raise_if_any, suggestion
 from trainables.metrics.table import name_conflicts, own_metric
@@ -219,7 +219,7 @@ def _of_timm(config: SearchConfig) -> Iterator[str]:
 
 def _searched_poolings(spaces: Mapping[str, SearchSpace]) -> set[Any]:
     entries = [space.parameters.get(f"{MODEL}.pooling") for space in spaces.values()]
-    return {pooling for entry in entries if entry is not None for pooling in steps(entry.distribution) or ()}
+    return {pooling for entry in entries if entry is not None for pooling in entry.steps or ()}
 
 
 def _fits(model: ModelConfig, pooling: str) -> None:

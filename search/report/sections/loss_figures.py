@@ -23,7 +23,6 @@ from search.report.drawing import (
 from search.report.sections.searched import (
     DEFAULT,
     LOOKS,
-    Range,
     SearchedLoss,
     choices,
     in_state,
@@ -34,7 +33,7 @@ from search.report.sections.searched import (
 )
 from search.report.text_table import NOTHING, TextTable
 from search.trials import ByFold, epochs_of, value_in
-from spaces.space import position, value_at, value_text
+from spaces.space import Float, value_text
 from trainables.errors import counted
 
 MOST_ROWS = 200
@@ -188,15 +187,15 @@ def slices(searched: SearchedLoss) -> Figure | None:
     with drawn(name, 40 + 150 * rows, grid=(rows, _COLUMNS)) as canvas:
         for axes in canvas.grid[len(searched.varying) :]:
             axes.set_visible(False)
-        for axes, (parameter, distribution) in zip(canvas.grid, searched.varying.items()):
-            kinds = choices(distribution)
+        for axes, (parameter, entry) in zip(canvas.grid, searched.varying.items()):
+            kinds = choices(entry)
             axes.set_xticks(range(len(kinds)), list(map(value_text, kinds)))
-            if isinstance(distribution, Range):
-                axes.set_xscale("log" if distribution.log else "linear")
-                ticks = [distribution.low, value_at(distribution, 0.5), distribution.high]
+            if isinstance(entry, Float):
+                axes.set_xscale("log" if entry.log else "linear")
+                ticks = [entry.low, entry.value_at(0.5), entry.high]
                 axes.set_xticks(ticks, [value_text(float(tick)) for tick in ticks])
                 axes.minorticks_off()
-                axes.set_xlim(value_at(distribution, -_MARGIN), value_at(distribution, 1 + _MARGIN))
+                axes.set_xlim(entry.value_at(-_MARGIN), entry.value_at(1 + _MARGIN))
             axes.set_xlabel(parameter, color=FAINT)
             axes.grid(color=LINE)
             for label, of_series, look in series:
@@ -220,11 +219,11 @@ def slices(searched: SearchedLoss) -> Figure | None:
 def _positions(searched: SearchedLoss) -> str:
     """Return the positions of the chosen values in their ranges."""
     found = []
-    for name, distribution in searched.varying.items():
+    for name, entry in searched.varying.items():
         if (value := searched.chosen_params.get(name)) is None:
             continue
-        at = f", at {position(distribution, value):.0%} of its range" if isinstance(distribution, Range) else " of"  # type: ignore[arg-type]
-        found.append(f"{name} {value_text(value)}{at} {range_text(distribution)}")
+        at = f", at {entry.position(value):.0%} of its range" if isinstance(entry, Float) else " of"
+        found.append(f"{name} {value_text(value)}{at} {range_text(entry)}")
     if not found:
         return (
             f"{searched.objective} of {counted(len(searched.valued), 'trial')} against {', '.join(searched.varying)}."

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from search.goal import Goal
@@ -17,7 +16,8 @@ from search.report.loss_results import LossSummary
 from search.report.results import Summary
 from search.report.text_table import NOTHING
 from search.trials import ByEpoch, ByFold
-from spaces.space import Value, value_text
+from spaces.space import Choice, Float, Range, Value, value_text
+from trainables.ranges import range_of
 
 DEFAULT: Final = 0
 """Number of the trial with the paper's default configuration."""
@@ -42,23 +42,20 @@ LOOKS: Final[Mapping[TrialState, Look]] = {
 
 # Ranges of hyperparameters.
 
-Range = FloatDistribution | IntDistribution
 
-
-def choices(distribution: BaseDistribution) -> tuple[Value, ...]:
-    """Return the choices, numbers sorted; empty for a range."""
-    if not isinstance(distribution, CategoricalDistribution):
+def choices(entry: Range) -> tuple[Value, ...]:
+    """Return the choices, numbers sorted; empty for numbers between two ends."""
+    if not isinstance(entry, Choice):
         return ()
-    are_numbers = all(isinstance(entry, int | float) and not isinstance(entry, bool) for entry in distribution.choices)
-    return tuple(sorted(distribution.choices)) if are_numbers else distribution.choices  # type: ignore[type-var]
+    return tuple(entry.numbers) if len(entry.numbers) == len(entry.choices) else entry.ends
 
 
-def range_text(distribution: BaseDistribution) -> str:
+def range_text(entry: Range) -> str:
     """Return the range or the choices as text."""
-    if not isinstance(distribution, Range):
-        return ", ".join(map(value_text, choices(distribution)))
-    ends = f"[{value_text(distribution.low)}, {value_text(distribution.high)}]"
-    return f"{ends}, log" if distribution.log else ends
+    if not isinstance(entry, Float):
+        return ", ".join(map(value_text, choices(entry)))
+    ends = f"[{value_text(entry.low)}, {value_text(entry.high)}]"
+    return f"{ends}, log" if entry.log else ends
 
 
 def param_text(params: Mapping[str, Value], name: str) -> str:
@@ -95,10 +92,10 @@ class SearchedLoss:
         return f"loss-{plain.replace('_', '-')}"
 
     @cached_property
-    def varying(self) -> Mapping[str, BaseDistribution]:
+    def varying(self) -> Mapping[str, Range]:
         """Return the hyperparameters that vary, each with the range of the last trial that has it."""
-        ranges = {name: entry for trial in self.trials for name, entry in trial.distributions.items()}
-        return {name: entry for name, entry in ranges.items() if not entry.single()}
+        drawn = {name: entry for trial in self.trials for name, entry in trial.distributions.items()}
+        return {name: range_of(entry) for name, entry in drawn.items() if not entry.single()}
 
     @property
     def constants(self) -> Mapping[str, Value]:

@@ -89,7 +89,7 @@ def test_permuting_the_batch_changes_nothing(name: str, data: st.DataObject) -> 
         *(
             (name, {"mining": mining})
             for name in ("triplet", "margin", "angular", "lifted_structure")
-            for mining in SPACES[name]["mining"].distribution.choices
+            for mining in SPACES[name]["mining"].ends
             if mining not in DRAWN
         ),
     ],
