@@ -129,8 +129,8 @@ class Float(Range):
             raise InvalidInput(f"{str(error).rstrip('.')}; correct the range.") from error
         if changed:
             raise InvalidInput(
-                f"steps of {self.step:g} from {self.low:g} do not end at {self.high:g}, but at {found.high:g}; set high to "
-                "that, or give another step."
+                f"steps of {self.step:g} from {self.low:g} do not end at {self.high:g}, but at {found.high:g}; set "
+                "high to that, or give another step."
             )
         return found
 

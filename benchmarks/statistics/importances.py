@@ -30,7 +30,7 @@ SPACE: Mapping[str, BaseDistribution] = {
     "strong": FloatDistribution(0.001, 0.1, log=True),
 }
 PRUNER = PRUNERS["asha"](steps=STEPS)
-RUNGS = (*PRUNER.rungs, STEPS)  # type: ignore[attr-defined]
+RUNGS = (*PRUNER.rungs, STEPS)
 
 
 def search(trials: int, noise: float, seed: int, matters: float = 1.0) -> list[FrozenTrial]:

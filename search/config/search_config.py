@@ -4,14 +4,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from search.config.across_sections import mistakes_across
 from search.config.keys import commented
 from search.config.loss_sections import Losses, TrainingByLoss, training_mistakes, training_of_loss
 from search.config.names import folder_name, known_trainable
@@ -19,26 +18,30 @@ from search.config.sections import (
     CheckpointsSection,
     ConfigSection,
     DatasetSection,
+    FinalSection,
     MetricsSection,
+    NoiseSection,
     ResourcesSection,
+    SearchSection,
+    SelectionSection,
     Ship,
     SplitSection,
     TrackingSection,
 )
-from search.config.stage_sections import FinalSection, NoiseSection, SearchSection, SelectionSection
 from search.config.validation import ValidatedFile, validate
 from search.goal import Goal
 from search.stages import Stage
-from spaces.space import Value
+from spaces.space import MODEL, Value
+from trainables.data.dataset import ItemDataset
 from trainables.errors import InvalidInput, raise_if_any
 from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm
-from trainables.models.config import IMAGENET
+from trainables.models.config import BACKBONE, IMAGENET
 from trainables.parts import is_own, plain_name
-from trainables.spec import COSTS
+from trainables.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.config import TrainingConfig
 from trainables.training.trainable import trainable_class
 
@@ -297,3 +300,53 @@ def differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, A
             yield from differences(before.get(inner), after.get(inner), f"{key}.{inner}" if key else str(inner))
     elif before != after:
         yield key, before, after
+
+
+# Mistakes that concern several sections.
+
+
+def mistakes_across(config: SearchConfig) -> Iterator[str]:
+    """Yield the mistakes in a file whose sections are valid by themselves."""
+    if config.trainable is not None:
+        yield from _of_trainable(config, config.trainable)
+        return
+    if isinstance(config.dataset.source, ItemDataset):
+        yield (
+            f"dataset.name is {config.dataset.name}, whose items are neither images nor embeddings; name a training of "
+            "your own for them in trainable."
+        )
+    costs = [name for name in config.measured if name in COSTS]
+    wishes = (config.space.get(MODEL), *(of_loss.get(MODEL) for of_loss in config.space.values()))
+    freezes = [wish.get("freeze") for wish in wishes if isinstance(wish, Mapping)]
+    frozen = config.model.is_frozen or any(entry == BACKBONE or BACKBONE in (entry or ()) for entry in freezes)
+    if EMBED_MS in costs and frozen:
+        key = "constraints" if EMBED_MS in config.search.constraints else "objectives"
+        yield (
+            f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are "
+            f"computed once; leave model.freeze out, or use {SIZE_MB}."
+        )
+    if config.training.views > 1 and not config.model.is_frozen:
+        yield (
+            f"training.views is {config.training.views}, and model.freeze is not backbone: only a frozen backbone's "
+            "features have fixed views; set views to 1, or freeze to backbone."
+        )
+
+
+OWN_USES = ("epochs",)
+"""The keys of the section ``training`` that concern a user-defined training."""
+
+
+def _of_trainable(config: SearchConfig, path: str) -> Iterator[str]:
+    """Yield the settings of a search with the user-defined training ``path`` that are for trainings with a loss."""
+    if [loss.path for loss in config.losses] != [path]:
+        yield f"losses: a search trains losses or a trainable, and trainable is {path}; leave losses out."
+        return
+    settings, default = asdict(config.training), asdict(TrainingConfig())
+    changed = [f"training.{key}" for key in default if key not in OWN_USES and settings[key] != default[key]]
+    features = config.dataset.source.features()
+    network = asdict(ModelConfig() if features is None else ModelConfig(backbone=f"{FEATURES}:{features}"))
+    changed += [f"model.{key}" for key, value in asdict(config.model).items() if value != network[key]]
+    changed += ["training_by_loss"] if config.training_by_loss else []
+    changed += [f"space.{section}" for section in ("training", "model") if section in config.space]
+    for key in changed:
+        yield f"{key}: a setting of trainings with a loss, and trainable is {path}; remove it."

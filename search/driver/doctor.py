@@ -29,10 +29,10 @@ from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
-from search.plan.work import Work, numbers_of, planned_budgets, seconds_left, slots_here
+from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots_here
 from search.selection import REPAIR
-from search.stages import Stage, study_name
-from search.study import Tally, is_blind, without_model
+from search.stages import Stage
+from search.study import is_blind, without_model
 from trainables.data.header import inspect_headers
 from trainables.errors import InvalidInput, counted, listed
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
@@ -112,38 +112,21 @@ def images_of(plan: Plan) -> ImageCounts:
     return ImageCounts(
         train=train,
         validation=tuple(len(classes[name]) for name in validation),
-        gallery=sum(map(_half, train)) if plan.config.metrics.gallery == "training_half" else 0,
+        gallery=sum((images + 1) // 2 for images in train) if plan.config.metrics.gallery == "training_half" else 0,
     )
-
-
-def _half(images: int) -> int:
-    return (images + 1) // 2
 
 
 def expected_works(plan: Plan) -> list[Work]:
     """Return the trials of all stages with the epochs that each is expected to train."""
-    config, stages = plan.config, {*plan.config.stages}
-    works = []
-    for loss in config.loss_names:
-        for stage, budget in planned_budgets(plan, loss).items():
-            if stage not in stages:
-                continue
-            epochs: float = config.training.epochs
-            if stage is Stage.SELECT and plan.on_halves:
-                epochs /= 2  # of half of the classes
-            elif stage is not Stage.TEST:
-                epochs *= max(1, len(plan.split.folds))
-            if stage is Stage.SEARCH:
-                budget = replace(budget, trials=max(0, budget.trials - _copied(plan, loss)))
-                pruner = PRUNERS[config.search.pruner](steps=plan.steps, unit=plan.unit)
-                epochs *= pruner.expected_steps(budget.most) / plan.steps
-            works.append(
-                Work(
-                    study=study_name(config.name, loss, stage), loss=loss, stage=stage,
-                    budget=budget, tally=Tally(), epochs_each=epochs,
-                )
-            )  # fmt: skip
-    return works
+    works = planned_work(plan, plan.config.stages)
+    return [_pruned(plan, work) if work.stage is Stage.SEARCH else work for work in works]
+
+
+def _pruned(plan: Plan, work: Work) -> Work:
+    budget = replace(work.budget, trials=max(0, work.budget.trials - _copied(plan, work.loss)))
+    pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps, unit=plan.unit)
+    epochs_each = work.epochs_each * (pruner.expected_steps(budget.most) / plan.steps)
+    return replace(work, budget=budget, epochs_each=epochs_each)
 
 
 def _copied(plan: Plan, loss: str) -> int:

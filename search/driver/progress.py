@@ -55,7 +55,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._stage: Stage | None = None
         self._tests = Stage.TEST in stages
         # The drawing thread reads these dictionaries, so they are replaced and never changed in place.
-        self._works = {work.study: work for search in searches for work in planned_work(search, stages)}
+        works = (work for search in searches for work in planned_work(search.plan, stages, search.trials))
+        self._works = {work.study: work for work in works}
         self._slots: dict[tuple[str, int], tuple[RunningTrial, tuple[float, ...]]] = {}
         self._pace = Pace(searches)
         # Redrawn at a fixed rate: hundreds of slots report every few milliseconds.

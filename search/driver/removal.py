@@ -9,11 +9,11 @@ from pathlib import Path
 from search.driver.start_up import only_driver_of
 from search.plan.disk_usage import size_of
 from search.plan.ownership import MARKER, checkpoints_elsewhere, owns_checkpoints
-from search.plan.runs import CampaignFolder, RunFolder, stored_config
+from search.plan.runs import CampaignFolder, RunFolder, missing, stored_config
 from search.secrets import expand, without_password
 from search.study import delete_studies, study_names
 from search.trust import CHECKPOINTS, STORAGE, addresses_in, check_addresses, forget, started
-from trainables.errors import Failure, InvalidInput, raise_if_any, suggestion
+from trainables.errors import Failure, InvalidInput, raise_if_any
 from trainables.storage import AnyPath, ask
 
 # Results go before their sources and search files last, so a killed removal leaves a valid earlier state.
@@ -84,10 +84,7 @@ def plan_removal(runs: Path, name: str) -> Removal:
     """
     names = sorted(path.name for path in runs.iterdir() if _holds(RunFolder(runs, path.name))) if runs.is_dir() else []
     if name not in names:
-        raise InvalidInput(
-            f"There is no search or campaign {name!r} in {runs}{suggestion(name, names)}; there is: "
-            f"{', '.join(names) or 'none yet'}."
-        )
+        raise missing("search or campaign", name, runs, names)
     folder, folders = RunFolder(runs, name), [RunFolder(runs, name)]
     if is_campaign := folder.campaign.is_file():
         members = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]

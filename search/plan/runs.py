@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class File:
+    """A file of a folder that is made of ``runs`` and ``name``, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder | CampaignFolder", owner: object = None) -> Path:
+        return folder.runs / folder.name / self._name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The files of the search ``name`` below ``runs``."""
@@ -35,20 +45,36 @@ class RunFolder:
     runs: Path
     name: str
 
+    config = File("search.yaml")
+    """The resolved search file."""
+    campaign = File("campaign.yaml")
+    """The campaign file, if the name is that of a campaign."""
+    identity = File(".id")
+    """The identity of the search, which the folders that it makes elsewhere repeat; missing if there are none."""
+    split = File("split.json")
+    """The class split with its digest."""
+    selection = File("selection.json")
+    """The frozen selection."""
+    baselines = File("baselines.json")
+    """The scores of the networks without training; missing if nothing was pretrained."""
+    whitened = File("whitened.safetensors")
+    """The whitening of the initial network's features, as a checkpoint of the layers behind its backbone."""
+    test = File("test.json")
+    """The test results."""
+    summary = File("summary.json")
+    """The results so far."""
+    report = File("report.html")
+    """The results as a page with figures."""
+    trained_on_opened = File("trained_on_opened.json")
+    """The record of training images that an earlier test had opened, written when the search starts."""
+    predecessor = File("predecessor.json")
+    """The record of the search whose trials a successor begins with; missing for other searches."""
+    _holder = File(".driver")
+
     @property
     def path(self) -> Path:
         """The search's own folder."""
         return self.runs / self.name
-
-    @property
-    def config(self) -> Path:
-        """The resolved search file."""
-        return self.path / "search.yaml"
-
-    @property
-    def campaign(self) -> Path:
-        """The campaign file, if the name is that of a campaign."""
-        return self.path / "campaign.yaml"
 
     @property
     def is_campaign(self) -> bool:
@@ -56,49 +82,19 @@ class RunFolder:
         return is_plain_name(self.name) and self.campaign.is_file()
 
     @property
-    def identity(self) -> Path:
-        """The identity of the search, which the folders that it makes elsewhere repeat; missing if there are none."""
-        return self.path / ".id"
-
-    @property
-    def split(self) -> Path:
-        """The class split with its digest."""
-        return self.path / "split.json"
-
-    @property
     def storage(self) -> str:
         """The default address of the studies' database."""
         return sqlite_address(self.path.resolve() / "study.db")
 
     @property
-    def selection(self) -> Path:
-        """The frozen selection."""
-        return self.path / "selection.json"
+    def tracking(self) -> str:
+        """The default address of MLflow's database."""
+        return sqlite_address(self.runs.resolve() / "mlflow.db")
 
     @property
-    def baselines(self) -> Path:
-        """The scores of the networks without training; missing if nothing was pretrained."""
-        return self.path / "baselines.json"
-
-    @property
-    def whitened(self) -> Path:
-        """The whitening of the initial network's features, as a checkpoint of the layers behind its backbone."""
-        return self.path / "whitened.safetensors"
-
-    @property
-    def test(self) -> Path:
-        """The test results."""
-        return self.path / "test.json"
-
-    @property
-    def summary(self) -> Path:
-        """The results so far."""
-        return self.path / "summary.json"
-
-    @property
-    def report(self) -> Path:
-        """The results as a page with figures."""
-        return self.path / "report.html"
+    def openings(self) -> Path:
+        """The ledger of test openings, shared by all searches in the runs folder."""
+        return self.runs / "test_openings.jsonl"
 
     def model(self, loss: str) -> Path:
         """Return the folder of a loss's chosen model, which :func:`holdout.load` reads."""
@@ -109,16 +105,6 @@ class RunFolder:
         below = (path for name in ("test", "models") for path in (self.path / name).rglob("*") if path.is_dir())
         for folder in (self.path, *below):
             remove_dead_drafts(folder)
-
-    @property
-    def openings(self) -> Path:
-        """The ledger of test openings, shared by all searches in the runs folder."""
-        return self.runs / "test_openings.jsonl"
-
-    @property
-    def trained_on_opened(self) -> Path:
-        """The record of training images that an earlier test had opened, written when the search starts."""
-        return self.path / "trained_on_opened.json"
 
     def trained_on_opened_told(self) -> str | None:
         """Read the warning in :attr:`trained_on_opened`; None if there were no such images.
@@ -132,11 +118,6 @@ class RunFolder:
         with reading(self.trained_on_opened):
             told = read_json(self.trained_on_opened)["told"]
             return None if told is None else str(told)
-
-    @property
-    def predecessor(self) -> Path:
-        """The record of the search whose trials a successor begins with; missing for other searches."""
-        return self.path / "predecessor.json"
 
     def predecessor_name(self) -> str | None:
         """Read the name in :attr:`predecessor`; None if the search is no successor.
@@ -153,17 +134,8 @@ class RunFolder:
             return str(name)
 
     @property
-    def tracking(self) -> str:
-        """The default address of MLflow's database."""
-        return sqlite_address(self.runs.resolve() / "mlflow.db")
-
-    @property
     def _lock(self) -> filelock.FileLock:
         return filelock.FileLock(self.path / ".driver.lock", timeout=0)
-
-    @property
-    def _holder(self) -> Path:
-        return self.path / ".driver"
 
     @property
     def lock_files(self) -> tuple[Path, ...]:
@@ -251,6 +223,14 @@ def refuse_odd_files(folder: RunFolder) -> None:
                     raise InvalidInput(f"{path} is {what}; put the file itself there.")
 
 
+def missing(what: str, name: str, runs: Path, there: Sequence[str], start: str = "") -> InvalidInput:
+    """Return the error for a search or campaign that is not ``there``."""
+    return InvalidInput(
+        f"There is no {what} {name!r} in {runs}{suggestion(name, there)}; there is: {', '.join(there) or 'none yet'}."
+        f"{start}"
+    )
+
+
 def existing_run(runs: Path, name: str) -> RunFolder:
     """Return the stored search ``name``.
 
@@ -259,11 +239,7 @@ def existing_run(runs: Path, name: str) -> RunFolder:
     """
     folder = RunFolder(runs, name)
     if not is_plain_name(name) or not folder.config.is_file():
-        there = [run.name for run in find_runs(runs)]
-        raise InvalidInput(
-            f"There is no search {name!r} in {runs}{suggestion(name, there)}; "
-            f"there is: {', '.join(there) or 'none yet'}. `holdout run` starts one."
-        )
+        raise missing("search", name, runs, [run.name for run in find_runs(runs)], " `holdout run` starts one.")
     refuse_odd_files(folder)
     return folder
 
@@ -332,20 +308,12 @@ class CampaignFolder:
     runs: Path
     name: str
 
-    @property
-    def config(self) -> Path:
-        """The campaign file."""
-        return self.runs / self.name / "campaign.yaml"
-
-    @property
-    def result(self) -> Path:
-        """The results."""
-        return self.runs / self.name / "campaign.json"
-
-    @property
-    def report(self) -> Path:
-        """The results as a page with figures."""
-        return self.runs / self.name / "report.html"
+    config = File("campaign.yaml")
+    """The campaign file."""
+    result = File("campaign.json")
+    """The results."""
+    report = File("report.html")
+    """The results as a page with figures."""
 
     def begin(self, config: "CampaignConfig") -> None:
         """Write the campaign file, which may have another table or more labels when a campaign is resumed."""
@@ -392,10 +360,7 @@ def existing_campaign(runs: Path, name: str) -> CampaignFolder:
     """
     if not RunFolder(runs, name).is_campaign:
         there = [campaign.name for campaign in find_campaigns(runs)]
-        raise InvalidInput(
-            f"There is no campaign {name!r} in {runs}{suggestion(name, there)}; "
-            f"there is: {', '.join(there) or 'none yet'}. `holdout campaign` starts one."
-        )
+        raise missing("campaign", name, runs, there, " `holdout campaign` starts one.")
     return CampaignFolder(runs, name)
 
 

@@ -4,8 +4,10 @@ import math
 import os
 import statistics
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
 from search.plan.plan import Plan
@@ -45,27 +47,31 @@ class Work:
         return min(to_start, max(0.0, self.budget.epochs_left(tally, seconds) - going)) + going
 
 
-def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work]:
-    """Yield the studies of ``stages``, with their planned and their stored trials.
+def planned_work(
+    plan: Plan,
+    stages: Sequence[Stage],
+    trials: Callable[[str, Stage], Sequence[FrozenTrial]] = lambda loss, stage: (),
+) -> Iterator[Work]:
+    """Yield the studies of ``stages``, with their planned trials and those that ``trials`` returns.
 
     These are upper bounds: there may be fewer finalists, and only one configuration to test if the default is best.
     """
-    config = search.config
-    whole = config.training.epochs * max(1, len(search.plan.split.folds))
+    config = plan.config
+    whole = config.training.epochs * max(1, len(plan.split.folds))
+    epochs_each = dict.fromkeys(Stage, float(whole)) | {Stage.TEST: float(config.training.epochs)}
+    if plan.on_halves:  # an epoch of half of the classes takes half of the time
+        epochs_each[Stage.SELECT] = config.training.epochs / 2
     for loss in config.loss_names:
-        planned = planned_budgets(search.plan, loss)
-        epochs_each = dict.fromkeys(Stage, float(whole)) | {Stage.TEST: float(config.training.epochs)}
-        if search.plan.on_halves:  # an epoch of half of the classes takes half of the time
-            epochs_each[Stage.SELECT] = config.training.epochs / 2
-        for stage in stages:
-            yield Work(
-                study=study_name(search.name, loss, stage),
-                loss=loss,
-                stage=stage,
-                budget=planned[stage],
-                tally=Tally.of(search.trials(loss, stage)),
-                epochs_each=epochs_each[stage],
-            )
+        for stage, budget in planned_budgets(plan, loss).items():
+            if stage in stages:
+                yield Work(
+                    study=study_name(config.name, loss, stage),
+                    loss=loss,
+                    stage=stage,
+                    budget=budget,
+                    tally=Tally.of(trials(loss, stage)),
+                    epochs_each=epochs_each[stage],
+                )
 
 
 def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:

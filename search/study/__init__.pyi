@@ -19,18 +19,16 @@ from .storage.driver import (
     DriverStorage as DriverStorage,
 )
 from .storage.open import (
+    StorageCopy as StorageCopy,
     close_storage as close_storage,
     delete_studies as delete_studies,
     open_storage as open_storage,
-    study_names as study_names,
-)
-from .storage.read import (
-    StorageCopy as StorageCopy,
     read_storage as read_storage,
     stored_attributes as stored_attributes,
     stored_reports as stored_reports,
     stored_tally as stored_tally,
     stored_trials as stored_trials,
+    study_names as study_names,
 )
 from .study import (
     LossStudy as LossStudy,

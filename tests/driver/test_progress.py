@@ -19,7 +19,7 @@ from search.driver.stages import confirm_stage, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.stages import Stage
-from search.study.pruners import BelowMedian, Halving, PruningRule
+from search.study.pruners import Hyperband, Median, Pruner
 from search.study.queued import QueuedStage, RunningTrial
 from search.study.trial_queue import TrialQueue
 
@@ -99,15 +99,11 @@ def test_a_slot_shows_the_rungs_of_its_trial_s_own_bracket(opened: Opened) -> No
 
 
 @pytest.mark.parametrize(
-    ("make", "steps"),
-    [
-        (lambda: Halving([(2, 4, 8), (4, 8), ()], lambda number: number % 3), 16),
-        (lambda: BelowMedian(2, 4, "epoch"), 6),
-    ],
+    "comparison", [Hyperband(steps=16, study="made"), Median(steps=6)], ids=["hyperband", "median"]
 )
-def test_exactly_the_trials_that_reach_the_bar_continue(make: Callable[[], PruningRule], steps: int) -> None:
-    """Compare with the decision of a copy of the rule, for values around the bar."""
-    generator, comparison, asked = random.Random(0), make(), 0
+def test_exactly_the_trials_that_reach_the_bar_continue(comparison: Pruner) -> None:
+    """Compare with the decision of a copy of the pruner, for values around the bar."""
+    generator, asked, steps = random.Random(0), 0, comparison.steps
     for number in range(1, 60):
         ended = FakeTrial()
         for step in range(1, steps + 1):

@@ -17,8 +17,15 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.study.budget import Tally
 from search.study.storage.driver import DriverStorage
-from search.study.storage.open import close_storage, is_on_network, open_storage
-from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
+from search.study.storage.open import (
+    close_storage,
+    is_on_network,
+    open_storage,
+    read_storage,
+    stored_attributes,
+    stored_tally,
+    stored_trials,
+)
 from trainables.errors import InvalidInput
 
 numbers = count(1)

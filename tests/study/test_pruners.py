@@ -115,14 +115,14 @@ def test_halving_is_what_its_plan_says() -> None:
 def test_hyperband_s_brackets_are_what_its_plan_says() -> None:
     """A trial is pruned at a rung of its bracket, by halving among the trials of that bracket."""
     ended = simulate("hyperband", 150)
-    pruner = Hyperband(steps=EPOCHS)
+    pruner = Hyperband(steps=EPOCHS, study="simulated")
     rule = optuna.pruners.HyperbandPruner(min_resource=2, max_resource=EPOCHS, reduction_factor=2)
     study = optuna.create_study(study_name="simulated")
     rule.prune(study, study.ask() and study.trials[0])  # Optuna creates its brackets at the first call
     for _ in range(1, 150):
         study.add_trial(optuna.trial.create_trial(value=0.0))
     of = [rule._get_bracket_id(study, trial) for trial in study.trials]
-    assert of == [pruner.bracket_of("simulated", number) for number in range(150)]
+    assert of == [pruner.bracket_of(number) for number in range(150)]
     assert len(pruner.brackets) == rule._n_brackets == 4
     for bracket, (rungs, share) in enumerate(pruner.brackets):
         members = [number for number in range(150) if of[number] == bracket]

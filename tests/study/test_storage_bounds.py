@@ -9,7 +9,7 @@ import sqlalchemy
 from support.stores import silent_server
 
 from search.study.storage import read
-from search.study.storage.read import BOUNDS, engine_arguments, read_storage
+from search.study.storage.open import BOUNDS, engine_arguments, read_storage
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from search.study.storage.open import close_storage, open_storage
-from search.study.storage.read import read_storage
+from search.study.storage.open import close_storage, open_storage, read_storage
 
 
 def test_a_reader_that_is_still_there_does_not_keep_the_log(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def live_search(stored: StoredSearch) -> LiveSearch:
 
 
 def _left(search: OpenedSearch) -> float | None:
-    works = list(planned_work(search, search.config.stages))
+    works = list(planned_work(search.plan, search.config.stages, search.trials))
     return seconds_left(works, Pace([search]).means(), max(1, search.slots))
 
 
