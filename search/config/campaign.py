@@ -237,7 +237,7 @@ def parse_campaign(
     found = validate_campaign(content)
     config = found.built
     assert config is not None, "stand-ins make every campaign file buildable"
-    if any(found.left_out.touched(key) for key in SEARCHES):
+    if any(map(found.touched, SEARCHES)):
         found.raise_if_any()
     members = found.check(lambda: _members(config, parse_search))
     found.raise_if_any()

@@ -3,8 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -21,37 +20,14 @@ KeyPath = tuple[int | str, ...]
 # The result of a validation.
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeftOut:
-    """The wrong entries that were left out of a file, so that the rest could be validated with defaults there."""
-
-    paths: tuple[KeyPath, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.paths)
-
-    def replaced(self, key: str) -> bool:
-        """Return True if the entry ``key``, such as ``training.lr``, or a section that holds it was left out."""
-        path = tuple(key.split("."))
-        return any(path[: len(left_out)] == left_out for left_out in self.paths)
-
-    def touched(self, key: str) -> bool:
-        """Return True if the entry ``key``, a section that holds it, or a part of it was left out."""
-        path = tuple(key.split("."))
-        return self.replaced(key) or any(left_out[: len(path)] == path for left_out in self.paths)
-
-
-NOTHING = LeftOut()
-
-
 class Findings:
     """All mistakes of a file: those of its form, then those of further checks, which :meth:`check` adds.
 
-    A check that depends on an entry that was ``left_out`` is skipped: it would judge a default that the corrected file
-    will not have.
+    ``left_out`` are the wrong entries that were left out, so that the rest could be validated with defaults there. A
+    check that depends on one of them is skipped: it would judge a default that the corrected file will not have.
     """
 
-    def __init__(self, mistakes: Sequence[str] = (), left_out: LeftOut = NOTHING) -> None:
+    def __init__(self, mistakes: Sequence[str] = (), left_out: Collection[KeyPath] = ()) -> None:
         self.left_out = left_out
         self._sentences = dict.fromkeys(mistakes)  # an ordered set
 
@@ -60,13 +36,23 @@ class Findings:
         """All mistakes, without duplicates."""
         return tuple(self._sentences)
 
+    def replaced(self, key: str) -> bool:
+        """Return True if the entry ``key``, such as ``training.lr``, or a section that holds it was left out."""
+        path = tuple(key.split("."))
+        return any(path[: len(left_out)] == left_out for left_out in self.left_out)
+
+    def touched(self, key: str) -> bool:
+        """Return True if the entry ``key``, a section that holds it, or a part of it was left out."""
+        path = tuple(key.split("."))
+        return self.replaced(key) or any(left_out[: len(path)] == path for left_out in self.left_out)
+
     def add(self, sentences: Iterable[str], *keys: str) -> None:
         """Add mistakes, unless one of the ``keys`` that they depend on was left out."""
         self.check(lambda: raise_if_any(list(sentences)), *keys)
 
     def check(self, find: Callable[[], Result], *keys: str) -> Result | None:
         """Return the result of ``find``; None if it raises :class:`InvalidInput` or one of ``keys`` was left out."""
-        if any(self.left_out.touched(key) for key in keys):
+        if any(map(self.touched, keys)):
             return None
         try:
             return find()
@@ -82,9 +68,7 @@ class Findings:
 class ValidatedFile(Findings, Generic[Built]):
     """The mistakes of a file, and the object ``built`` from it without the wrong entries, if they make one."""
 
-    def __init__(self, mistakes: Sequence[str], left_out: LeftOut, built: Built | None) -> None:
-        super().__init__(mistakes, left_out)
-        self.built = built
+    built: Built | None = None
 
     def result(self) -> Built:
         """Return the object that the file describes; raise :class:`InvalidInput` if a mistake was found."""
@@ -155,7 +139,9 @@ class _Reader(Generic[Built]):
                 return self._validation(None)
 
     def _validation(self, built: Built | None) -> ValidatedFile[Built]:
-        return ValidatedFile(tuple(self._sentences), LeftOut(paths=tuple(self._left_out)), built)
+        found = ValidatedFile[Built](tuple(self._sentences), tuple(self._left_out))
+        found.built = built
+        return found
 
     def _drop(self, wrong: Sequence[KeyPath]) -> None:
         # From the end of each list, so that the other indices stay valid.

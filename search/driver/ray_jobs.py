@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -71,11 +71,7 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
 
 
 def _refuse_more_than_code(package: Path) -> None:
-    """Raise if a shipped package holds files that must not or cannot travel; their copies would follow links.
-
-    Raises:
-        InvalidInput: it does.
-    """
+    """Raise if a shipped package holds files that must not or cannot travel; their copies would follow links."""
     size, root = 0, package.resolve()
     walked = os.walk(package) if package.is_dir() else iter([(str(package.parent), list[str](), [package.name])])
     for folder, folders, names in walked:
@@ -97,7 +93,7 @@ def _refuse_more_than_code(package: Path) -> None:
         )
 
 
-# The REST interface of Ray Jobs, for everything that does not need the import of Ray, which takes seconds.
+# Whether a cluster answers.
 
 PATIENCE_S = 10
 ANSWER_S = 60
@@ -105,57 +101,6 @@ ANSWER_S = 60
 
 class ClusterFailure(Failure):
     """A request that the cluster answers but cannot carry out."""
-
-
-class JobsApi:
-    """The jobs of the cluster whose dashboard is at ``address``; details are Ray's, as JSON."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address.rstrip("/")
-
-    def list(self) -> list[Mapping[str, Any]]:
-        """Return the details of every job."""
-        with reading(f"The list of jobs at {self.address}", "check that it is Ray's dashboard"):
-            return [dict(details) for details in self._ask("GET", "/api/jobs/")]
-
-    def details(self, job: str) -> Mapping[str, Any]:
-        """Return the details of one job."""
-        with reading(f"The description of the job {job!r} at {self.address}", "check that it is Ray's dashboard"):
-            return dict(self._ask("GET", f"/api/jobs/{_escaped(job)}"))
-
-    def log(self, job: str) -> str:
-        """Return the output of a job so far."""
-        with reading(f"The log of the job {job!r} at {self.address}", "check that it is Ray's dashboard"):
-            return str(self._ask("GET", f"/api/jobs/{_escaped(job)}/logs")["logs"])
-
-    def stop(self, job: str) -> None:
-        """Ask a job to end."""
-        self._ask("POST", f"/api/jobs/{_escaped(job)}/stop")
-
-    def delete(self, job: str) -> None:
-        """Delete a job that has ended."""
-        self._ask("DELETE", f"/api/jobs/{_escaped(job)}")
-
-    def _ask(self, method: str, path: str) -> Any:
-        request = Request(f"{self.address}{path}", method=method, headers=_authorization())
-        try:
-            with urlopen(request, timeout=ANSWER_S) as answer:
-                return json.load(answer)
-        except HTTPError as error:
-            if error.code in (401, 403):
-                raise wrong_token(self.address) from error
-            raise ClusterFailure(f"The cluster at {self.address} refuses: {_text(error)}") from error
-        except (OSError, ValueError) as error:
-            raise unanswered(self.address) from error
-
-
-def _escaped(job: str) -> str:
-    """Return the id of a job, which anybody with the token chooses, as one part of a path."""
-    return quote(job, safe="", errors="replace")
-
-
-def _text(error: HTTPError) -> str:
-    return error.read(2000).decode(errors="replace")[:500]
 
 
 def _authorization() -> dict[str, str]:
@@ -275,11 +220,38 @@ def _moment(milliseconds: int | None) -> str | None:
 
 
 class Jobs:
-    """The searches of a cluster. Made by :func:`connected`, which turns Ray's errors into sentences."""
+    """The searches of a cluster. Made by :func:`connected`, which turns Ray's errors into sentences.
+
+    All but submitting and following use the REST interface of Ray Jobs, since the import of Ray takes seconds.
+    """
 
     def __init__(self, address: str) -> None:
-        self._address = address
-        self._api = JobsApi(address)
+        self._address = address.rstrip("/")
+
+    def _ask(self, method: str, job: str, part: str = "") -> Any:
+        """Return what the cluster answers about a job, or with an empty ``job`` about all jobs, as JSON."""
+        url = f"{self._address}/api/jobs/{quote(job, safe='', errors='replace')}{part}"  # others choose a job's id
+        try:
+            with urlopen(Request(url, method=method, headers=_authorization()), timeout=ANSWER_S) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            if error.code in (401, 403):
+                raise wrong_token(self._address) from error
+            reason = error.read(2000).decode(errors="replace")[:500]
+            raise ClusterFailure(f"The cluster at {self._address} refuses: {reason}") from error
+        except (OSError, ValueError) as error:
+            raise unanswered(self._address) from error
+
+    def _reading(self, what: str) -> AbstractContextManager[None]:
+        return reading(f"The {what} at {self._address}", "check that it is Ray's dashboard")
+
+    def _details(self, job: str) -> Mapping[str, Any]:
+        with self._reading(f"description of the job {job!r}"):
+            return dict(self._ask("GET", job))
+
+    def _log(self, job: str) -> str:
+        with self._reading(f"log of the job {job!r}"):
+            return str(self._ask("GET", job, "/logs")["logs"])
 
     @cached_property  # only submitting and following need Ray's own client
     def _client(self) -> "JobSubmissionClient":
@@ -294,7 +266,9 @@ class Jobs:
     def _attempts(self) -> list[SearchJob]:
         """Return all attempts at all searches, the last attempt of each search last; warn of unreadable jobs."""
         jobs: list[SearchJob] = []
-        for details in self._api.list():
+        with self._reading("list of jobs"):
+            listed = [dict(details) for details in self._ask("GET", "")]
+        for details in listed:
             try:
                 if _SEARCH in (details.get("metadata") or {}):
                     jobs.append(_search_job(details))
@@ -381,7 +355,7 @@ class Jobs:
 
     def log(self, job: SearchJob) -> str:
         """Return the output of the search so far, including its workers' errors."""
-        return self._api.log(job.job)
+        return self._log(job.job)
 
     def follow(self, job: SearchJob, say: Callable[[str], None]) -> None:
         """Pass the output of the search to ``say`` until it ends."""
@@ -394,14 +368,14 @@ class Jobs:
 
     def stop(self, job: SearchJob) -> SearchJob:
         """End the search's process and return the ended job; the next attempt resumes its studies."""
-        self._api.stop(job.job)
+        self._ask("POST", job.job, "/stop")
         return self.wait(job)
 
     def wait(self, job: SearchJob) -> SearchJob:
         """Wait for the end of the job and return it."""
         while job.is_live:
             time.sleep(POLL_S)
-            job = _search_job(self._api.details(job.job))
+            job = _search_job(self._details(job.job))
         return job
 
     def status(self, name: str | None, runs: str) -> list[dict[str, Any]]:
@@ -410,16 +384,18 @@ class Jobs:
         ``runs`` is the runs folder of searches that were not submitted to this cluster (its head may be a new one).
         """
         folders = {job.runs for job in self.searches() if name in (None, job.name)} or {runs}
-        return [entry for folder in sorted(folders) for entry in self._ask(["status", *filter(None, [name])], folder)]
+        return [
+            entry for folder in sorted(folders) for entry in self._answer(["status", *filter(None, [name])], folder)
+        ]
 
-    def _ask(self, arguments: Sequence[str], runs: str) -> Any:
+    def _answer(self, arguments: Sequence[str], runs: str) -> Any:
         """Return the JSON that a ``holdout`` command prints there, next to the runs folder and the storage."""
         words = shlex.join(arguments)
         question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
-        while (details := self._api.details(question))["status"] in ("PENDING", "RUNNING"):
+        while (details := self._details(question))["status"] in ("PENDING", "RUNNING"):
             time.sleep(POLL_S)
-        lines = _own_lines(self._api.log(question))
-        self._api.delete(question)
+        lines = _own_lines(self._log(question))
+        self._ask("DELETE", question)
         if details["status"] != "SUCCEEDED":
             if details["driver_exit_code"] == MISTAKE:
                 raise InvalidInput(lines)

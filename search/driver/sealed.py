@@ -66,11 +66,6 @@ class _Candidate:
         """Number of configurations to score."""
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
 
-    @property
-    def studies(self) -> dict[str, str]:
-        """The digests of the studies of the final trainings."""
-        return trained_digests(self.search, self.selection)
-
 
 def sealed(plan: Plan) -> SealedTest:
     """Return the sealed test classes of ``plan``."""
@@ -206,7 +201,11 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
             search=opener,
             selections={entry.selection.search: entry.selection.digest for entry in sharing},
             configurations={entry.selection.search: entry.configurations for entry in sharing},
-            studies={name: digest for entry in sharing for name, digest in entry.studies.items()},
+            studies={
+                name: digest
+                for entry in sharing
+                for name, digest in trained_digests(entry.search, entry.selection).items()
+            },
             reason=reason or "its own test stage",
         )
         openings |= dict.fromkeys(opening.selections, opening)
@@ -340,9 +339,7 @@ def with_training_images(plan: Plan) -> Plan:
     Raises:
         InvalidInput: the images differ from those that the search, or its predecessor, started with.
     """
-    from trainables.data.store.contents import named_digest
-
-    digest = named_digest(_by_class(plan))
+    digest = digest_of_images(plan.images.make())
     if plan.split.images not in (None, digest):
         name = plan.predecessor or plan.config.name
         raise InvalidInput(
@@ -350,6 +347,13 @@ def with_training_images(plan: Plan) -> Plan:
             "restore them, or give the search a new name."
         )
     return replace(plan, split=replace(plan.split, images=digest))
+
+
+def digest_of_images(store: Path) -> str:
+    """Return the digest of the decoded training images in ``store``, by their classes."""
+    from trainables.data.store.contents import digests_by_class, named_digest, read_contents
+
+    return named_digest(digests_by_class(read_contents(store)))
 
 
 def note_opened_images(plan: Plan) -> str | None:
@@ -371,13 +375,6 @@ def opened_among_training(ledger: Ledger, training: ImageSet, openings: Sequence
     """Return the warning about ``training`` images that one of ``openings`` had; None if none had any."""
     opened = ledger.opened_among(training, openings)
     return opened and f"training on images of an opened test set: {opened}"
-
-
-def _by_class(plan: Plan) -> dict[str, list[str]]:
-    """Return the digests of the decoded training images, by class."""
-    from trainables.data.store.contents import digests_by_class, read_contents
-
-    return digests_by_class(read_contents(plan.images.make()))
 
 
 class SealedImagesCheck:

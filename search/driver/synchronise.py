@@ -52,35 +52,29 @@ logger = logging.getLogger(__name__)
 
 
 def make_projection(plan: Plan) -> Projection:
-    """Return the search's projection to MLflow: the server, the experiment and the artifact location."""
-    tracking, folder = plan.config.tracking, plan.folder
+    """Return the search's projection to MLflow, with all that it shows from the first trial on."""
+    config, folder, split = plan.config, plan.folder, plan.split
+    tracking, campaign = config.tracking, campaign_of(folder.runs, config.name)
     return Projection(
         expand(tracking.uri) if tracking.uri else folder.tracking,
-        tracking.experiment or plan.config.name,
+        tracking.experiment or config.name,
         # A tracking server has its own artifact location; a local database gets one in the runs folder.
         None if tracking.uri else (folder.runs.resolve() / "mlartifacts").as_uri(),
-        described(plan),
-    )
-
-
-def described(plan: Plan) -> DescribedSearch:
-    """Return the description of a search that MLflow shows from its first trial on."""
-    config, split = plan.config, plan.split
-    campaign = campaign_of(plan.folder.runs, config.name)
-    return DescribedSearch(
-        name=config.name,
-        description=_description(plan),
-        objective=config.objective,
-        settings=settled_entries(config),
-        settings_of={loss: settled_entries(config.of_loss(loss)) for loss in config.loss_names},
-        searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
-        data=DescribedData(
-            name=config.dataset.name,
-            root=config.dataset.root,
-            digest=split.digest,
-            classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
+        DescribedSearch(
+            name=config.name,
+            description=_description(plan),
+            objective=config.objective,
+            settings=settled_entries(config),
+            settings_of={loss: settled_entries(config.of_loss(loss)) for loss in config.loss_names},
+            searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
+            data=DescribedData(
+                name=config.dataset.name,
+                root=config.dataset.root,
+                digest=split.digest,
+                classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
+            ),
+            campaign=campaign.name if campaign else None,
         ),
-        campaign=campaign.name if campaign else None,
     )
 
 
@@ -163,15 +157,22 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
     with mlflow_errors():
         synchronise(outcome, projection)
         models = _log_models(outcome, projection)
-        wanted = registration(outcome.comparison, name)
-        chosen = [wanted.best, *(loss for loss, entry in outcome.summary.losses.items() if entry.chosen)]
+        if (recommended := outcome.summary.recommended) is None:
+            raise InvalidInput(
+                f"Nothing is chosen in {outcome.search.name} yet; resume it by `holdout run` with its file."
+            )
+        chosen = [recommended.loss, *(loss for loss, entry in outcome.summary.losses.items() if entry.chosen)]
         if missing := [loss for loss in chosen if loss not in models]:
             search = outcome.search.name
             raise InvalidInput(
                 f"The models of {search} were not registered because that of {', '.join(missing)} is missing; `holdout "
                 "run` with the search's file trains and writes it."
             )
-        return projection.register(wanted, models)
+        description = (
+            f"The chosen models of the search {outcome.search.name}, one version per loss. The recommended one, chosen "
+            f"on the training classes, has the alias `champion`. {recommended.sentence}."
+        )
+        return projection.register(Registration(name=name, description=description, best=recommended.loss), models)
 
 
 @contextmanager
@@ -188,9 +189,17 @@ def mlflow_errors() -> Iterator[None]:
 
 
 def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
-    """Log the chosen models in the search's folder; return, by loss, the MLflow id and the description of each."""
-    found = described_models(outcome.comparison, outcome.search.plan.folder)
-    return {loss: (projection.log_model(loss, model), model) for loss, model in found.items()}
+    """Log the chosen models in the search's folder; return, by loss, the MLflow id and the description of each.
+
+    Those of user-defined trainings, which MLflow cannot load, are left out.
+    """
+    logged = {}
+    for loss in (*outcome.summary.losses, *outcome.summary.baselines):
+        file = outcome.search.plan.folder.model(loss) / DESCRIPTION
+        if file.is_file() and not is_of_trainable(read_json(file)):
+            model = _described(outcome, loss)
+            logged[loss] = projection.log_model(loss, model), model
+    return logged
 
 
 def _span(trials: Sequence[FrozenTrial]) -> tuple[int | None, int | None]:
@@ -262,11 +271,6 @@ SHOWN = tuple(column for column in COLUMNS if Output.MLFLOW in column.outputs)
 """The columns of the result table in MLflow."""
 
 
-def artifact_files(folder: RunFolder) -> list[Path]:
-    """Return the existing files of a search that its run in MLflow keeps a copy of."""
-    return [path for path in (folder.config, folder.split, folder.report) if path.exists()]
-
-
 def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:
     """Return the run of a search, from the ``comparison`` of it alone; ``description`` ends the run's description."""
     (summary,) = comparison.searches
@@ -280,7 +284,7 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
             "trials/failed": sum(entry.trials.failed for entry in entries),
         },
         texts={"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)},
-        files=artifact_files(folder),
+        files=[path for path in (folder.config, folder.split, folder.report) if path.exists()],
     )
 
 
@@ -390,23 +394,9 @@ def _chosen_params(entry: LossSummary) -> dict[str, Value]:
     return dict(entry.chosen.params or {}) if entry.chosen else {}
 
 
-def described_models(comparison: Comparison, folder: RunFolder) -> dict[str, DescribedModel]:
-    """Return the models in ``folder`` by loss, from the ``comparison`` of its search alone.
-
-    Those of user-defined trainings, which MLflow cannot load, are left out.
-    """
-    (summary,) = comparison.searches
-    found = {loss: folder.model(loss) for loss in (*summary.losses, *summary.baselines)}
-    return {
-        loss: _described(comparison, folder, loss, path)
-        for loss, path in found.items()
-        if (path / DESCRIPTION).is_file() and not is_of_trainable(read_json(path / DESCRIPTION))
-    }
-
-
-def _described(comparison: Comparison, folder: RunFolder, loss: str, path: Path) -> DescribedModel:
-    (summary,) = comparison.searches
-    entry = summary.losses.get(loss)
+def _described(outcome: Outcome, loss: str) -> DescribedModel:
+    comparison, summary, folder = outcome.comparison, outcome.summary, outcome.search.plan.folder
+    path, entry = folder.model(loss), summary.losses.get(loss)
     scores = (entry.tuned.test if entry else summary.baselines[loss].test) or {}
     test = {name: score for name in comparison.test_metrics if (score := scores.get(name))}
     return DescribedModel(
@@ -422,21 +412,6 @@ def _described(comparison: Comparison, folder: RunFolder, loss: str, path: Path)
         },
         metrics={f"test/{name}": score.mean for name, score in test.items()},
         params=_chosen_params(entry) if entry else {},
-    )
-
-
-def registration(comparison: Comparison, name: str) -> Registration:
-    """Return the registration of a search's chosen models under ``name``, from the ``comparison`` of it alone."""
-    (summary,) = comparison.searches
-    if summary.recommended is None:
-        raise InvalidInput(f"Nothing is chosen in {summary.name} yet; resume it by `holdout run` with its file.")
-    return Registration(
-        name=name,
-        description=(
-            f"The chosen models of the search {summary.name}, one version per loss. The recommended one, chosen on the "
-            f"training classes, has the alias `champion`. {summary.recommended.sentence}."
-        ),
-        best=summary.recommended.loss,
     )
 
 

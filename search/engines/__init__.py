@@ -1,4 +1,4 @@
-"""Engines, which run the trials of a queue (``base``), and searches as jobs on a cluster (``ray_jobs``)."""
+"""Engines, which run the trials of a queue (``base``)."""
 
 from trainables.errors import Failure
 

@@ -46,7 +46,7 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
     found = validate_config(content)
     config = found.built
     assert config is not None, "stand-ins make every search file buildable"
-    if found.left_out.replaced("name"):  # whether such a search is stored is not known
+    if found.replaced("name"):  # whether such a search is stored is not known
         return make_plan(config, runs, findings=found)
     folder = RunFolder(runs, config.name)
     if folder.campaign.exists():
@@ -210,7 +210,7 @@ def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, foun
 
 def _forbidden_changes(stored: SearchConfig, wanted: SearchConfig, found: Findings, grown: Growth) -> Iterator[str]:
     for key, before, after in differences(stored.model_dump(mode="json"), wanted.model_dump(mode="json")):
-        if may_change(key) or grown.covers(key) or found.left_out.touched(key):
+        if may_change(key) or grown.covers(key) or found.touched(key):
             continue
         yield (
             f"{key}: the search {wanted.name} began with {before!r} and the file now says {after!r}; put it back, or "
@@ -226,7 +226,7 @@ def _with_stored_trials(
     So a search that was extended with ``--set`` can be resumed with its original file.
     """
     asked, trials = wanted.search.trials, stored.search.trials
-    if asked >= trials and not found.left_out.touched("search.trials"):
+    if asked >= trials and not found.touched("search.trials"):
         return wanted, ()
     kept = wanted.model_copy(update={"search": wanted.search.model_copy(update={"trials": trials})})
     return kept, (

@@ -11,7 +11,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from search.driver.sealed import opened_among_training, recorded_openings, scores_digest
+from search.driver.sealed import digest_of_images, opened_among_training, recorded_openings, scores_digest
 from search.driver.stages import confirm_stage, final_stage, noise_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.scores import check_scores, decoded_anew
@@ -90,11 +90,9 @@ def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
-    from trainables.data.store.contents import digests_by_class, named_digest, read_contents
-
     plan = plan_from_rules(folder)
     with decoded_anew(plan.images) as store:
-        digest, training = named_digest(digests_by_class(read_contents(store))), images_in(store)
+        digest, training = digest_of_images(store), images_in(store)
     plan = replace(plan, split=replace(plan.split, images=digest))
     what = f"split.json: the split {plan.split.digest[:12]}, from its rule and the training images"
     yield check(what, file_problems(folder.split, plan.split.to_json()))

@@ -194,7 +194,7 @@ def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:
 
 def _given(found: Findings, key: str, names: Sequence[str]) -> Sequence[str]:
     """Return ``names``, or nothing if the list at ``key`` was left out and replaced by a default."""
-    return () if found.left_out.replaced(key) else names
+    return () if found.replaced(key) else names
 
 
 def check_further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:

@@ -29,7 +29,7 @@ def check_parts(found: Findings, config: SearchConfig) -> None:
     """
     parts = list(_own_parts(config))
     for key, path, load in parts:
-        if not found.left_out.replaced(key):
+        if not found.replaced(key):
             found.check(partial(load, path))
     found.add(name_conflicts([path for _, path, load in parts if load is own_metric]))
     found.check(lambda: shipped_packages(config.ship), "ship")
@@ -87,7 +87,7 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
 
     Spaces that were ``accepted`` when their search began are not tried on the losses again, which imports torch.
     """
-    if found.left_out.replaced("losses") or found.left_out.replaced("trainable"):
+    if found.replaced("losses") or found.replaced("trainable"):
         return {}
     found.add(_other_losses(config), "losses")
     for_training, for_model = (config.space.get(section, {}) for section in SECTIONS)
@@ -133,7 +133,7 @@ def _reliable(found: Findings, loss: str, wishes: Any) -> Any:
 
     def is_reliable(name: str) -> bool:
         keys = (name, "epochs") if name == "warmup_epochs" else (name,)
-        return not any(found.left_out.touched(f"{section}.{key}") for section in sections for key in keys)
+        return not any(found.touched(f"{section}.{key}") for section in sections for key in keys)
 
     return {name: wish for name, wish in wishes.items() if is_reliable(name)}
 
@@ -193,7 +193,7 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
     model = config.model
     if model.backbone == "convnet" and model.weights is None and config.training.image_size >= SMALLEST:
         return ()
-    if found.left_out.touched("training.image_size"):
+    if found.touched("training.image_size"):
         found.check(lambda: _weights(model), "model.backbone", "model.weights")
         return ()
     loaded = found.check(lambda: _smoke_test(config), "model.backbone", "model.weights")

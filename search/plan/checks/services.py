@@ -169,7 +169,7 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
     else:
         lacking: list[str] = []
         for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
-            if not found.left_out.touched(f"resources.{key}"):
+            if not found.touched(f"resources.{key}"):
                 lacking += _lacking(key, getattr(config.resources, key), there)
         found.add(lacking or (ray_mistakes() if is_ray else ()))
 
