@@ -1,5 +1,6 @@
 """Private parts of libraries: they exist in the installed versions, and the bounds in pyproject.toml say so."""
 
+import ast
 import tomllib
 from pathlib import Path
 
@@ -19,6 +20,21 @@ def test_the_installed_version_has_every_part(library: str) -> None:
     check_private_parts(library)
     assert untested(library) is None
     assert all((ROOT / user).is_file() for user in PARTS[library])
+
+
+def test_every_private_name_of_optuna_is_listed() -> None:
+    """A private attribute that no module of the studies defines is Optuna's."""
+    paths = [*(ROOT / "search" / "study").rglob("*.py"), ROOT / "search" / "driver" / "verify" / "studies.py"]
+    trees = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in paths}
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    own |= {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    for file, tree in trees.items():
+        attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        used = {name for name in attributes if name.startswith("_") and not name.endswith("__")}
+        listed = {part.rpartition(".")[2] for part in PARTS["optuna"].get(file, ())}
+        assert used - own <= listed, file
 
 
 @pytest.mark.parametrize("library", PARTS)

@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy
 from support.stores import silent_server
 
-from search.study.storage import read
-from search.study.storage.open import BOUNDS, engine_arguments, read_storage
+from search.study.storage.open import BOUNDS, CONNECT_S, engine_arguments, read_storage
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +22,7 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_lock_on_a_file_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "WAIT_S", 0.2)
+    monkeypatch.setattr("search.study.storage.open.WAIT_S", 0.2)
     path = tmp_path / "study.db"
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("CREATE TABLE kept (value)")
@@ -39,4 +38,4 @@ def test_a_lock_on_a_file_is_not_waited_for_without_end(tmp_path: Path, monkeypa
 def test_every_server_has_a_bound_to_connect(driver: str) -> None:
     arguments = engine_arguments(f"{driver}://user@host/studies")
     assert arguments["pool_pre_ping"]
-    assert arguments["connect_args"]["connect_timeout"] == read.CONNECT_S
+    assert arguments["connect_args"]["connect_timeout"] == CONNECT_S
