@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "driver": {
         "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
-        "start_up", "submission", "synchronise", "verify.comparison", "verify.retraining", "verify.verify",
+        "start_up", "submission", "synchronise", "verify",
     },
     "campaigns": set(),
     "cli": set(),

@@ -6,8 +6,7 @@ from search.campaigns.prepare import stored_campaign
 from search.campaigns.result import campaign_result
 from search.config.campaign import Campaign
 from search.config.search_config import settled
-from search.driver.verify.comparison import Check, check, differing
-from search.driver.verify.verify import code_named, guarded, stored_copy, verify
+from search.driver.verify import Check, check, code_named, differing, guarded, stored_copy, verify
 from search.plan.make_plan import plan_from_rules
 from search.plan.runs import CampaignFolder, RunFolder, trusted_config
 from search.plan.search import OpenedSearch

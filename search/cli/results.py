@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from search.driver.doctor import CheckResult
-    from search.driver.verify.comparison import Check
+    from search.driver.verify import Check
     from search.plan.runs import CampaignFolder, RunFolder
     from search.plan.stored import StoredSearch
     from search.report.document import ReportPage
@@ -207,8 +207,7 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
             _refuse_running(RunFolder(runs, search))
         yield from verify_campaign(folder)
         return
-    from search.driver.verify.retraining import check_retrained, trial_to_retrain
-    from search.driver.verify.verify import verify as verify_search
+    from search.driver.verify import check_retrained, trial_to_retrain, verify as verify_search
 
     run = existing_run(runs, name)
     _refuse_running(run)

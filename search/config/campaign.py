@@ -12,8 +12,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
-from search.config.sections import ConfigSection, Names
-from search.config.validation import ValidatedFile, key_paths, validate
+from search.config.sections import Names
+from search.config.validation import ConfigSection, ValidatedFile, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role
 from trainables.errors import InvalidInput, raise_if_any

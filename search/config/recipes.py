@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from search.config.sections import ConfigSection
-from search.config.validation import validate
+from search.config.validation import ConfigSection, validate
 from search.config.yaml_file import apply_settings, read_yaml
 from search.packages import SPACES
 from trainables.errors import InvalidInput, suggestion

@@ -12,11 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from search.config.keys import commented
-from search.config.loss_sections import Losses, TrainingByLoss, training_mistakes, training_of_loss
 from search.config.names import folder_name, known_trainable
+from search.config.parts import Losses, TrainingByLoss, training_mistakes, training_of_loss
 from search.config.sections import (
     CheckpointsSection,
-    ConfigSection,
     DatasetSection,
     FinalSection,
     MetricsSection,
@@ -28,7 +27,7 @@ from search.config.sections import (
     SplitSection,
     TrackingSection,
 )
-from search.config.validation import ValidatedFile, validate
+from search.config.validation import ConfigSection, ValidatedFile, validate
 from search.goal import Goal
 from search.stages import Stage
 from spaces.space import MODEL, Value

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from fsspec import available_protocols
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     field_validator,
@@ -19,6 +18,7 @@ from pydantic import (
 from search.config.names import allowed_measure, allowed_objective, known_metric
 from search.config.parts import build_dataset
 from search.config.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
+from search.config.validation import ConfigSection
 from search.goal import bound_text
 from search.packages import PACKAGES
 from search.secrets import without_a_password
@@ -26,16 +26,6 @@ from trainables.data import Dataset
 from trainables.errors import InvalidInput, raise_if_any
 from trainables.rules import Bounds, OneOf
 from trainables.spec import COSTS
-
-
-class ConfigSection(BaseModel):
-    """Base of all sections: frozen, without type conversions, unknown keys refused.
-
-    The docstring below a field describes its key, in :mod:`search.config.keys`' form.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)]

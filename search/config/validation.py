@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from search.secrets import without_password
 from trainables.errors import InvalidInput, raise_if_any, suggestion
@@ -16,6 +16,16 @@ Built = TypeVar("Built")
 Result = TypeVar("Result")
 KeyPath = tuple[int | str, ...]
 """The keys, and in lists the indices, that lead to an entry."""
+
+
+class ConfigSection(BaseModel):
+    """Base of all sections: frozen, without type conversions, unknown keys refused.
+
+    The docstring below a field describes its key, in :mod:`search.config.keys`' form.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
 
 # The result of a validation.
 

@@ -11,17 +11,14 @@ import json
 import logging
 import os
 import shlex
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
@@ -30,68 +27,16 @@ from urllib.request import Request, urlopen
 from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
 from search.extra import check_extra
-from search.packages import PACKAGES, TOP
 from trainables.errors import Failure, InvalidInput
 from trainables.files import reading
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
+    from search.driver.submission import Submission
 
-# The code that is sent to a cluster: our packages, the user's shipped ones, and the submitted file.
 
 logger = logging.getLogger(__name__)
-
-SUBMITTED = "submitted.yaml"
-MOST_SHIPPED = 100_000_000
-"""Most bytes of a shipped package; Ray keeps what is sent in the memory of the cluster's head."""
-LEFT_HERE = shutil.ignore_patterns("__pycache__", ".*")
-
-
-@contextmanager
-def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxyType({})) -> Iterator[Path]:
-    """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`.
-
-    Raises:
-        InvalidInput: a shipped package has more than code: a link out of it, a pipe, a socket, or too many bytes.
-    """
-    for path in shipped.values():
-        _refuse_more_than_code(path)
-    with tempfile.TemporaryDirectory(prefix="holdout-code-") as folder:
-        directory = Path(folder)
-        for package in PACKAGES:
-            shutil.copytree(TOP / package, directory / package, ignore=LEFT_HERE)
-        for name, path in shipped.items():
-            if path.is_dir():
-                shutil.copytree(path, directory / name, ignore=LEFT_HERE)
-            else:
-                shutil.copy2(path, directory / path.name)
-        (directory / SUBMITTED).write_text(text)
-        yield directory
-
-
-def _refuse_more_than_code(package: Path) -> None:
-    """Raise if a shipped package holds files that must not or cannot travel; their copies would follow links."""
-    size, root = 0, package.resolve()
-    walked = os.walk(package) if package.is_dir() else iter([(str(package.parent), list[str](), [package.name])])
-    for folder, folders, names in walked:
-        left = LEFT_HERE(folder, [*folders, *names])
-        folders[:] = [name for name in folders if name not in left]
-        for path in (Path(folder, name) for name in (*folders, *names) if name not in left):
-            if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(root)):
-                raise InvalidInput(
-                    f"ship: {path} is a link to {os.readlink(path)}, and a shipped package may only hold links to its "
-                    "own files; replace it by what the search needs of it."
-                )
-            if not path.is_dir() and not path.is_file():
-                raise InvalidInput(f"ship: {path} is not a regular file, so it cannot be sent; remove it.")
-            size += path.stat().st_size
-    if size > MOST_SHIPPED:
-        raise InvalidInput(
-            f"ship: {package} has {size / 1e6:,.0f} MB, and a shipped package may have {MOST_SHIPPED / 1e6:,.0f} MB; "
-            "keep data and weights on the cluster."
-        )
-
 
 # Whether a cluster answers.
 
@@ -314,7 +259,7 @@ class Jobs:
         attempt = attempts[-1].attempt + 1 if attempts else 1
         try:
             self._start(
-                f'{submission.command} "$OLDPWD"/{SUBMITTED} --runs {shlex.quote(runs)}',
+                f'{submission.command} "$OLDPWD"/{submission.file} --runs {shlex.quote(runs)}',
                 {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
                 submission,
                 job=f"holdout-{submission.name}-{attempt}",
@@ -330,6 +275,8 @@ class Jobs:
     def _start(
         self, arguments: str, metadata: dict[str, str], submission: "Submission | None" = None, job: str | None = None
     ) -> str:
+        from search.driver.submission import working_directory  # imports pydantic
+
         deadline = time.monotonic() + AGENT_PATIENCE_S
         text, shipped = (submission.text, submission.shipped) if submission else ("", {})
         with working_directory(text, shipped) as folder:
@@ -450,16 +397,3 @@ def connected(address: str) -> Iterator[Jobs]:
         if isinstance(error, RuntimeError):  # all other errors of Ray's client
             raise ClusterFailure(f"The cluster at {address} refuses: {error}") from error
         raise
-
-
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """What a cluster is asked: that ``holdout`` with ``command`` carries out the file ``text``, whose name this is.
-
-    ``shipped`` are the user's packages that travel with it, and where they lie here.
-    """
-
-    name: str
-    command: str
-    text: str
-    shipped: Mapping[str, Path] = field(default_factory=dict)

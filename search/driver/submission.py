@@ -1,6 +1,13 @@
-"""A search or campaign file prepared for submission to a cluster."""
+"""What is sent to a cluster: a search or campaign file, and the code that carries it out."""
 
-from collections.abc import Iterator
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -9,13 +16,31 @@ from search.config.campaign import parse_campaign
 from search.config.names import shipped_packages
 from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
-from search.driver.ray_jobs import Submission
+from search.packages import PACKAGES, TOP
 from search.plan.checks.parts import check_parts, check_spaces
 from search.secrets import sqlite_file
 from trainables.data import DATASETS
 from trainables.errors import InvalidInput
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own
+
+SUBMITTED = "submitted.yaml"
+"""The name that the file has there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What a cluster is asked: that ``holdout`` with ``command`` carries out the file ``text``, whose name this is.
+
+    ``shipped`` are the user's packages that travel with it, and where they lie here.
+    """
+
+    name: str
+    command: str
+    text: str
+    shipped: Mapping[str, Path] = field(default_factory=dict)
+    file: str = SUBMITTED
+
 
 ANYWHERE = "glyphs"
 """A data set that needs no files; it replaces the cluster's data set while the file is checked on this machine."""
@@ -91,3 +116,55 @@ def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Ite
     for key, address in {"search.storage": config.search.storage, "tracking.uri": config.tracking.uri}.items():
         if address and (file := sqlite_file(address)) and not file.is_absolute():
             yield f"{key} must hold an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."
+
+
+# The code that is sent to a cluster: our packages, the user's shipped ones, and the submitted file.
+
+MOST_SHIPPED = 100_000_000
+"""Most bytes of a shipped package; Ray keeps what is sent in the memory of the cluster's head."""
+LEFT_HERE = shutil.ignore_patterns("__pycache__", ".*")
+
+
+@contextmanager
+def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxyType({})) -> Iterator[Path]:
+    """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`.
+
+    Raises:
+        InvalidInput: a shipped package has more than code: a link out of it, a pipe, a socket, or too many bytes.
+    """
+    for path in shipped.values():
+        _refuse_more_than_code(path)
+    with tempfile.TemporaryDirectory(prefix="holdout-code-") as folder:
+        directory = Path(folder)
+        for package in PACKAGES:
+            shutil.copytree(TOP / package, directory / package, ignore=LEFT_HERE)
+        for name, path in shipped.items():
+            if path.is_dir():
+                shutil.copytree(path, directory / name, ignore=LEFT_HERE)
+            else:
+                shutil.copy2(path, directory / path.name)
+        (directory / SUBMITTED).write_text(text)
+        yield directory
+
+
+def _refuse_more_than_code(package: Path) -> None:
+    """Raise if a shipped package holds files that must not or cannot travel; their copies would follow links."""
+    size, root = 0, package.resolve()
+    walked = os.walk(package) if package.is_dir() else iter([(str(package.parent), list[str](), [package.name])])
+    for folder, folders, names in walked:
+        left = LEFT_HERE(folder, [*folders, *names])
+        folders[:] = [name for name in folders if name not in left]
+        for path in (Path(folder, name) for name in (*folders, *names) if name not in left):
+            if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(root)):
+                raise InvalidInput(
+                    f"ship: {path} is a link to {os.readlink(path)}, and a shipped package may only hold links to its "
+                    "own files; replace it by what the search needs of it."
+                )
+            if not path.is_dir() and not path.is_file():
+                raise InvalidInput(f"ship: {path} is not a regular file, so it cannot be sent; remove it.")
+            size += path.stat().st_size
+    if size > MOST_SHIPPED:
+        raise InvalidInput(
+            f"ship: {package} has {size / 1e6:,.0f} MB, and a shipped package may have {MOST_SHIPPED / 1e6:,.0f} MB; "
+            "keep data and weights on the cluster."
+        )

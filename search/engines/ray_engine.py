@@ -1,7 +1,9 @@
 """The engine on Ray Tune workers: the machines of a cluster, or this one. Importing this module does not import Ray."""
 
 import os
+import socket
 import stat
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -12,7 +14,9 @@ from search.engines.ray_session import NoRay, import_ray, ray_session, token_pat
 from search.engines.waiting import Silences
 from search.extra import missing_packages
 from trainables.data.store.spec import StoreSpec
-from trainables.errors import counted
+from trainables.errors import InvalidInput, counted
+from trainables.files import as_path
+from trainables.storage import AnyPath, DiskFull, ask, in_time
 
 
 def check_token() -> Iterator[CheckResult]:
@@ -73,7 +77,7 @@ class RayEngine(Engine):
     def load(self) -> None:
         """Import Ray Tune."""
         import_ray()
-        from search.engines import ray_nodes, ray_tune  # noqa: F401
+        from search.engines import ray_tune  # noqa: F401
 
     def slots(self) -> int:
         """Return the number of trials that fit on the cluster, grown as far as it may."""
@@ -98,3 +102,53 @@ class RayEngine(Engine):
         from search.engines.ray_tune import map_on_workers
 
         return map_on_workers(function, arguments, resources=self.resources)
+
+
+# Preparation of a cluster's nodes before the first trial.
+
+
+@contextmanager
+def probe_file(folder: str) -> Iterator[str]:
+    """Create a file in ``folder``, a path or a URL, and yield its address; the file is removed at the end.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    address = f"{folder}/.shared-{uuid.uuid4().hex}"
+    file = as_path(address)
+    try:
+        in_time(lambda: _make(file))
+    except Exception as error:  # every storage library raises its own
+        raise InvalidInput(
+            f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
+            "or name another folder or URL (--runs, checkpoints.storage_path)."
+        ) from error
+    try:
+        yield address
+    finally:
+        ask(file, lambda: file.unlink(missing_ok=True))
+
+
+def _make(file: AnyPath) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+
+
+def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...] | DiskFull:
+    """Prepare this node; return sentences on what it lacks."""
+    node = socket.gethostname()
+    missing = [folder for folder, address in probe_files.items() if not in_time(as_path(address).exists)]
+    if missing:
+        return tuple(
+            f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "
+            "cluster share with --runs, or a URL with checkpoints.storage_path."
+            for folder in missing
+        )
+    try:
+        for recipe in images:
+            recipe.make()
+    except InvalidInput as error:
+        return tuple(f"On {node}: {sentence}" for sentence in error.sentences)
+    except DiskFull as error:
+        return DiskFull(f"On {node}: {error}")
+    return ()

@@ -135,7 +135,7 @@ def test_planning_and_driving_a_search_load_no_torch(search_file: Callable[..., 
     program = (
         "import sys; from pathlib import Path; from search.plan.make_plan import read_plan\n"
         f"read_plan({search_file()!r}, Path({str(tmp_path)!r})).images.make()\n"
-        "import search.driver.pipeline, search.engines.ray_nodes, search.engines.ray_tune, search.engines.local\n"
+        "import search.driver.pipeline, search.engines.ray_tune, search.engines.local\n"
         "print([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from search.config.search_config import parse_config
-from search.driver.ray_jobs import PACKAGES, SUBMITTED, working_directory
-from search.driver.submission import submission
+from search.driver.submission import PACKAGES, SUBMITTED, submission, working_directory
 from search.plan.make_plan import read_plan
 from search.plan.plan import training_of
 from search.plan.search import open_search

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from support.driving import made_trial
 
-from search.config.loss_sections import SHARED
+from search.config.parts import SHARED
 from search.config.recipes import read_search
 from search.config.search_config import parse_config, settled_digest, settled_entries
 from search.plan.make_plan import make_plan

@@ -9,7 +9,7 @@ import torch
 from support.stores import PLACES, ftp_store, place
 
 from search.config.search_config import parse_config
-from search.engines.ray_nodes import probe_file
+from search.engines.ray_engine import probe_file
 from search.plan.make_plan import make_plan
 from trainables.errors import InvalidInput
 from trainables.files import as_path, write_json, write_whole
