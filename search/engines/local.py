@@ -20,6 +20,7 @@ from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
 from trainables.errors import Failure
+from trainables.secrets import without_password
 
 POLL_S = 0.2
 """Time between two looks at the queue and at the workers' silence."""
@@ -249,7 +250,7 @@ class _Process:
         if self._reason is None:
             with self._said as said:
                 said.seek(0)
-                last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+                last = without_password(said.read().decode(errors="replace").strip()).rpartition("\n")[2]
             self._reason = (
                 f"its process was ended by {signal.Signals(-code).name}"
                 if code < 0

@@ -26,12 +26,13 @@ from support.small_search import small_search
 from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
 from search.plan.runs import RunFolder
-from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file, without_password
+from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file
 from search.study import close_storage, open_storage
 from search.tracking.client import open_client
 from search.trust import place_of, remember
 from trainables.errors import InvalidInput
 from trainables.files import given_path
+from trainables.secrets import without_password
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_a_value_cannot_end_the_part_in_which_it_stands(address: str, monkeypatc
     assert (page.netloc, unquote(page.path), page.query) == ("h:5", f"/{VALUE}/x/health", "")
 
 
-@pytest.mark.parametrize("value", [VALUE, "two words", "line\nbreak", "plain"])
+@pytest.mark.parametrize("value", [VALUE, "two words", "line\nbreak", "plain words"])
 @pytest.mark.parametrize(
     "address",
     [

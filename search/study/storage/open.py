@@ -16,11 +16,12 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import NullPool
 
-from search.secrets import sqlite_file, without_password
+from search.secrets import sqlite_file
 from search.stages import search_of
 from search.study.storage.driver import DriverStorage, retry
 from search.study.storage.read import engine_arguments
 from trainables.errors import Failure
+from trainables.secrets import without_password
 from trainables.storage import DiskFull, causes, existing
 
 # A database without free space is an error at once: retrying does not help.
@@ -219,8 +220,5 @@ def _at_once(url: str) -> Iterator[RDBStorage | None]:
             storage.remove_session()
             storage.engine.dispose()
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
-        reason = without_password(str(getattr(error, "orig", None) or error).strip().splitlines()[0])
-        shown = without_password(url)
-        raise Failure(
-            f"The database {shown} does not answer ({reason}); start it and give the command again."
-        ) from error
+        reason = without_password(str(getattr(error, "orig", None) or error).strip()).splitlines()[0]
+        raise Failure(f"The database {url} does not answer ({reason}); start it and give the command again.") from error

@@ -11,12 +11,12 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from sqlalchemy import Engine
 
-from search.secrets import without_password
 from search.study.budget import Tally
 from search.study.storage import tables
 from search.study.storage.driver import DriverStorage, database_in_words, retry
 from trainables.errors import Failure
 from trainables.files import reading
+from trainables.secrets import without_password
 
 WAIT_S = 60
 """The wait for a lock or a response of a server, before :func:`retry` tries again."""
@@ -61,7 +61,7 @@ def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Resul
         try:
             return call(*args, **kwargs)
         except sqlalchemy.exc.DBAPIError as error:
-            reason = without_password(str(error.orig).strip().splitlines()[0])
+            reason = without_password(str(error.orig).strip()).splitlines()[0]
             name = database_in_words(args[0])
             raise Failure(f"{name} does not answer ({reason}); start it and try again.") from error
 
