@@ -1,6 +1,5 @@
 """Addresses: SQLite's files, and passwords, which are environment variables and never written to a file or shown."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -8,33 +7,23 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from trainables.errors import InvalidInput
+from trainables.secrets import PASSWORD, refer
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
-_PASSWORD = re.compile(
-    r"(://[^/@\s:]*:)((\$\{\w+\})|[^@\s]+)(?=@)"  # of a user, or the reference to one
-    r"|((?:password|passwd|secret|token|signature|access_key|api_?key|(?<![a-z])sig)=)"  # in a query
-    r"(?:(\$\{\w+\})(?=[&;\s'\"]|$)|[^&;\s'\"]+)",
-    re.IGNORECASE,
-)
-
-
 _PARTS = re.compile(
     r"(?P<scheme>[^:/?#]*:)?(?://(?P<user>[^/?#]*@)?(?P<host>[^/?#]*))?(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL
 )
 _HOST = re.compile(r"[\w.:-]*", re.ASCII)
-
-_known: dict[str, str] = {}
-"""The values that this process put into addresses, and their quoted forms, with the references to them."""
 
 
 def expand(address: str) -> str:
     """Replace every ``${NAME}`` in ``address`` by that environment variable.
 
     Values are quoted where libraries unquote them, so that an ``@`` or ``/`` in a password does not end it. From then
-    on :func:`without_password` shows the reference instead of the value.
+    on :func:`trainables.secrets.without_password` shows the references instead of the values.
 
     Raises:
         InvalidInput: a variable is not set, or its value cannot stand there.
@@ -44,6 +33,7 @@ def expand(address: str) -> str:
         raise InvalidInput(
             f"{address} needs the environment variable {', '.join(missing)}, which is not set; export it."
         )
+    refer(_REFERENCE.findall(address))
     parts = _PARTS.fullmatch(address)
     assert parts is not None, "every text has these parts"
 
@@ -57,8 +47,6 @@ def expand(address: str) -> str:
 def _value(reference: re.Match[str], part: str, address: str) -> str:
     """Return the value of a reference, as it is written in this part of an address."""
     value = os.environ[reference[1]]
-    forms = {value, quote(value), quote(value, safe=""), repr(value)[1:-1], json.dumps(value)[1:-1]}
-    _known.update({form: reference[0] for form in forms if form})
     if part in ("user", "rest"):
         return quote(value, safe="")
     if part == "path":
@@ -70,7 +58,7 @@ def _value(reference: re.Match[str], part: str, address: str) -> str:
 
 def holds_password(address: str) -> bool:
     """Return True if ``address`` contains a password itself and not a reference to one."""
-    return _masked(plain := _REFERENCE.sub("", address)) != plain
+    return bool(PASSWORD.search(_REFERENCE.sub("", address)))
 
 
 def without_a_password(address: str) -> str:
@@ -81,25 +69,9 @@ def without_a_password(address: str) -> str:
     """
     if holds_password(address):
         raise InvalidInput(
-            f"it holds a password ({without_password(address)}); write it as a reference such as "
-            "${DATABASE_PASSWORD} and export that."
+            f"it holds a password ({address}); write it as a reference such as ${{DATABASE_PASSWORD}} and export that."
         )
     return address
-
-
-def without_password(text: str) -> str:
-    """Mask the passwords in ``text``, an address or a message that quotes one, and the values of its variables.
-
-    A value is shown as the reference to it, as in the address that was written.
-    """
-    for value in sorted(_known, key=len, reverse=True):
-        parts = re.split(f"{re.escape(value)}(?!=)", text)  # a key is no value
-        text = _known[value].join(parts)
-    return _masked(text)
-
-
-def _masked(text: str) -> str:
-    return _PASSWORD.sub(lambda match: match[0] if match[3] or match[5] else f"{match[1] or match[4]}***", text)
 
 
 def health_page(uri: str) -> str:

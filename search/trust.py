@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search.secrets import sqlite_file, without_password
+from search.secrets import sqlite_file
 from trainables.errors import InvalidInput, listed
 from trainables.files import DAMAGED, write_json
 from trainables.parts import is_import_path
@@ -250,8 +250,7 @@ def check_address(folder: Path, key: str, address: str) -> None:
     else:
         fix = f"if you trust it, add `--trust {place}`, or list it under `trust:` in {config_file()}"
     raise InvalidInput(
-        f"{key} of {folder.name} is {without_password(address)}, which is not contacted: you did not start this search "
-        f"here; {fix}."
+        f"{key} of {folder.name} is {address}, which is not contacted: you did not start this search here; {fix}."
     )
 
 
@@ -267,7 +266,7 @@ def check_model(folder: AnyPath, address: str) -> None:
     known = started(folder)
     if (known is None or known.addresses.get(INDEX_MODEL) != address) and not (place and place in _allowed_places()):
         raise InvalidInput(
-            f"The index {folder} names the model {without_password(address)}, which is not loaded: you did not make "
+            f"The index {folder} names the model {address}, which is not loaded: you did not make "
             "this index here; if you trust it, add --model with the address of the model."
         )
 

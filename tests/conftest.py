@@ -14,10 +14,11 @@ from support.small_disk import SmallDisk, small_disk
 from support.small_search import draw_folder, small_search
 from support.trees import Trees, make_tree
 
-from search import secrets, trust
+from search import trust
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
+from trainables.secrets import REFERRED
 
 os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
@@ -85,7 +86,7 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    monkeypatch.setattr(secrets, "_known", {})
+    monkeypatch.setenv(REFERRED, "")
     monkeypatch.setattr(trust, "ALLOWED", trust.Allowed())  # commands in this process allow what their options say
     return folder
 

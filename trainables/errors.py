@@ -4,12 +4,15 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+from trainables.secrets import without_password
+
 
 class InvalidInput(ValueError):
-    """Bad input. Each sentence gives the rule, the value received and the fix."""
+    """Bad input. Each sentence gives the rule, the value received and the fix, without secrets."""
 
     def __init__(self, sentences: Sequence[str] | str) -> None:
-        self.sentences: tuple[str, ...] = (sentences,) if isinstance(sentences, str) else tuple(sentences)
+        given = (sentences,) if isinstance(sentences, str) else sentences
+        self.sentences: tuple[str, ...] = tuple(map(without_password, given))
         assert self.sentences, "a mistake without a sentence"
         super().__init__("\n".join(self.sentences))
 
@@ -18,7 +21,13 @@ class InvalidInput(ValueError):
 
 
 class Failure(RuntimeError):
-    """An operation that failed for an outside reason; the message gives the reason and the fix. Exit code 1."""
+    """An operation that failed for an outside reason. Exit code 1.
+
+    The message gives the reason and the fix, without secrets.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_password(message))
 
 
 def raise_if_any(sentences: Sequence[str]) -> None:

@@ -73,7 +73,7 @@ def _question(removal: "Removal") -> list[str]:
     """Return the sentences that say what will be removed."""
     from rich.filesize import decimal
 
-    from search.secrets import without_password
+    from trainables.secrets import without_password
 
     name = removal.folder.name
     sentences = [f"{name} takes {decimal(removal.size)}, all of which will be permanently removed."]

@@ -21,8 +21,8 @@ from rich.text import Text
 
 from search.packages import PACKAGES
 from search.report.text_table import TextTable
-from search.secrets import without_password
 from trainables.errors import printable
+from trainables.secrets import traced, without_password
 
 
 def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -> None:
@@ -55,6 +55,7 @@ def set_up_logging() -> None:
     for package in PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported as mistakes
+    sys.excepthook = lambda kind, error, where: print(traced(error), file=sys.stderr)
 
 
 class _Handler(logging.Handler):
@@ -63,7 +64,8 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from rich.logging import RichHandler
 
-        record.msg, record.args = without_password(record.getMessage()), None
+        record.msg, record.args = without_password(self.format(record)), None
+        record.exc_info = record.exc_text = record.stack_info = None  # the text has them
         RichHandler(console=messages(), show_time=False, show_path=False, markup=False).emit(record)
 
 

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from search.secrets import without_password
 from trainables.errors import InvalidInput, raise_if_any, suggestion
+from trainables.secrets import without_password
 
 Built = TypeVar("Built")
 Result = TypeVar("Result")

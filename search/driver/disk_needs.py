@@ -11,12 +11,12 @@ from rich.filesize import decimal
 from search.plan.disk_usage import cache_usage, free_bytes, size_of
 from search.plan.plan import Plan
 from search.plan.work import model_bytes, planned_budgets, slots_here
-from search.secrets import without_password
 from search.stages import Stage
 from trainables.data.store.build import expected_size
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import raise_if_any
 from trainables.files import as_path
+from trainables.secrets import without_password
 from trainables.storage import existing
 
 IMAGES, CHECKPOINTS, POSSIBLE, RESULTS = "images", "checkpoints", "checkpoints at most", "results"

@@ -10,10 +10,11 @@ from search.driver.start_up import only_driver_of
 from search.plan.disk_usage import size_of
 from search.plan.ownership import MARKER, checkpoints_elsewhere, owns_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, missing, stored_config
-from search.secrets import expand, without_password
+from search.secrets import expand
 from search.study import delete_studies, study_names
 from search.trust import CHECKPOINTS, STORAGE, addresses_in, check_addresses, forget, started
 from trainables.errors import Failure, InvalidInput, raise_if_any
+from trainables.secrets import without_password
 from trainables.storage import AnyPath, ask
 
 # Results go before their sources and search files last, so a killed removal leaves a valid earlier state.

@@ -27,7 +27,7 @@ from search.report.formats import (
 from search.report.loss_results import LossSummary
 from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
-from search.secrets import expand, health_page, without_password
+from search.secrets import expand, health_page
 from search.selection import Selection
 from search.stages import Role, Stage
 from search.tracking import (
@@ -47,6 +47,7 @@ from spaces.space import Value
 from trainables.errors import Failure, InvalidInput, listed
 from trainables.files import read_json
 from trainables.inference.model_files import CARD, DESCRIPTION, is_of_trainable
+from trainables.secrets import without_password
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """An engine without Ray: worker processes of this machine, reused from trial to trial."""
 
+import logging
 import os
 import pickle
 import queue
@@ -20,6 +21,9 @@ from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
 from trainables.errors import Failure
+from trainables.secrets import without_password
+
+logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
 """Time between two looks at the queue and at the workers' silence."""
@@ -135,6 +139,10 @@ class Local(Engine):
                     patience.poll(len(waiting) + len(running))
                     continue
                 process, answer = event
+                if answer and answer.forecast:
+                    logger.warning("Worker %s: %s", process.name, answer.forecast)
+                    patience.answered()
+                    continue
                 number = running.pop(process)
                 if answer is None:
                     deaths[number] += 1
@@ -172,7 +180,7 @@ class Local(Engine):
             return None
         if self._processes.get(process.number) is not process:
             return None  # it was ended on purpose
-        process.is_busy = False
+        process.is_busy = bool(answer and answer.forecast)
         if answer is None:
             del self._processes[process.number]
             process.death()
@@ -249,7 +257,7 @@ class _Process:
         if self._reason is None:
             with self._said as said:
                 said.seek(0)
-                last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+                last = without_password(said.read().decode(errors="replace").strip()).rpartition("\n")[2]
             self._reason = (
                 f"its process was ended by {signal.Signals(-code).name}"
                 if code < 0

@@ -4,6 +4,7 @@ It carries out the orders that arrive through the pipe. It exits when the pipe c
 epoch, so no worker outlives a driver that is killed.
 """
 
+import logging
 import os
 import pickle
 import queue
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from trainables import forecast
 
 # Orders and answers. What is a user's own is pickled by itself: if it cannot be read, the rest can.
 
@@ -53,12 +56,25 @@ class Call:
 class Answer:
     """The news of a step, or the value of a call; ``error`` and its traceback ``where`` if the call raised.
 
-    There are no news if the worker has no training, because its spec cannot be read here.
+    There are no news if the worker has no training, because its spec cannot be read here. Each ``forecast`` that a call
+    logs is an answer before that of the call.
     """
 
     value: Any = None
     error: Exception | None = None
     where: str = ""
+    forecast: str = ""
+
+
+class _Forecasts(logging.Handler):
+    """A handler that sends what it gets to the driver."""
+
+    def __init__(self, send: Callable[[Answer], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send(Answer(forecast=record.getMessage()))
 
 
 def _call(task: bytes) -> Answer:
@@ -89,6 +105,7 @@ def _assign(worker: Any, order: Assign) -> Answer:
 def _serve(orders: "queue.SimpleQueue[Any]", send: Callable[[Answer], None]) -> None:
     begin = orders.get()
     worker = pickle.loads(begin.worker)(cpus=begin.cpus, gpu=begin.gpu)
+    forecasts = _Forecasts(send)
     if orders.empty():  # while the driver decodes images
         from trainables.training import cross_validation  # noqa: F401
     while True:
@@ -98,7 +115,9 @@ def _serve(orders: "queue.SimpleQueue[Any]", send: Callable[[Answer], None]) -> 
             case Step():
                 send(Answer(value=worker.step()))
             case Call(task=task):
+                forecast.logger.addHandler(forecasts)
                 send(_call(task))
+                forecast.logger.removeHandler(forecasts)
 
 
 def _listen(connection: Connection, orders: "queue.SimpleQueue[Any]") -> None:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from search.engines import NoEngine
+from trainables.secrets import REFERRED
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +112,9 @@ def ray_session() -> Iterator[ModuleType]:
 
 def _connect(ray: ModuleType, address: str | None) -> None:
     """Connect to the cluster at ``address``; without one, start a cluster, with retries on a busy machine."""
-    local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
+    options: dict[str, Any] = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
+    if address and (names := os.environ.get(REFERRED)):  # a local cluster inherits them
+        options["runtime_env"] = {"env_vars": {REFERRED: names}}
     for left in reversed(range(1 if address else ATTEMPTS)):
         try:
             ray.init(
@@ -119,7 +123,7 @@ def _connect(ray: ModuleType, address: str | None) -> None:
                 namespace=NAMESPACE,
                 log_to_driver=bool(address),  # warnings of workers on other machines show here only
                 configure_logging=False,
-                **local,
+                **options,
             )
         except Exception as error:  # a late start raises Ray's most general exception
             reason = str(error).strip().splitlines()[0]

@@ -12,10 +12,10 @@ from rich.filesize import decimal
 
 from search.plan.ownership import checkpoints_elsewhere
 from search.plan.runs import RunFolder, find_runs, stored_config
-from search.secrets import without_password
 from search.trust import CHECKPOINTS, check_addresses
 from trainables.data.store.cache import is_used, limit_of, stores_in
 from trainables.errors import InvalidInput
+from trainables.secrets import without_password
 from trainables.storage import AnyPath, existing, within
 
 PATIENCE_S = 15.0

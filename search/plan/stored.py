@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from search.config.tables import PRUNERS
 from search.plan.runs import RunFolder, existing_run, refuse_odd_files, refuse_renamed, stored_config
-from search.secrets import expand, sqlite_file, without_password
+from search.secrets import expand, sqlite_file
 from search.stages import Stage, short_study_name, study_name
 from search.study import Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
 from search.trials import record_keys
@@ -23,6 +23,7 @@ from spaces.space import Value
 from trainables.errors import InvalidInput, printable, suggestion
 from trainables.files import read_json, reading
 from trainables.metrics.table import metric_name
+from trainables.secrets import without_password
 
 
 @dataclass(frozen=True)
@@ -271,9 +272,9 @@ def status_of(search: StoredSearch) -> SearchStatus:
         ends = list(FINISHED.values())
         finished = state in ends[ends.index(FINISHED[Stage(search.config["stages"][-1])]) :]  # `select` may go further
     except InvalidInput as error:
-        return _unreadable(search, without_password(error.sentences[0]))
+        return _unreadable(search, error.sentences[0])
     except Exception as error:  # files of another version, or damaged ones, may raise anything
-        reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])
+        reason = without_password(f"{type(error).__name__}: {error}").splitlines()[0]
         return _unreadable(search, f"this version of Holdout cannot read it ({reason})")
     return SearchStatus(
         name=search.name,

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from search.extra import INSTALL, check_extra, missing_packages
-from search.secrets import sqlite_address, sqlite_file, without_password
+from search.secrets import sqlite_address, sqlite_file
 from search.tracking.models import FOLDER
 from trainables.errors import InvalidInput
+from trainables.secrets import without_password
 
 if TYPE_CHECKING:
     import torch

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 
 from optuna.trial import FrozenTrial
 
-from search.secrets import without_password
 from search.stages import search_of
 from search.tracking.client import is_outage
 from search.tracking.projection import Projection
 from trainables.errors import counted
+from trainables.secrets import without_password
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from trainables.errors import InvalidInput
+from trainables.secrets import without_password
 
 Check = Callable[[], str]
 """A check returns a sentence that describes the problem, or an empty string."""
@@ -29,7 +30,7 @@ def outcome_of(what: str, check: Check) -> CheckOutcome:
     except InvalidInput as error:
         sentence = " ".join(error.sentences)
     except Exception as error:  # a user's part may raise anything
-        sentence = f"It raises {type(error).__name__}: {error}."
+        sentence = without_password(f"It raises {type(error).__name__}: {error}.")
     return CheckOutcome(what=what, ok=not sentence, sentence=sentence)
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import sqlite3
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from support.mutations import OF_ARRAYS, bits, replace_array, replace_cell, replace_leaf, replace_value
 from support.serving import asked
 
 from attack.world import LOSSES, World
@@ -190,7 +190,7 @@ def _mlflow(world: World, draw: random.Random) -> Attack:
     value, inner, words = _value(world, draw), draw.random(), draw.choice((["sync", "small"], ["register", "small"]))
 
     def prepare(folder: Path) -> None:
-        _replace_cell(_copy_runs(world, folder).parent / "mlflow.db", value, random.Random(inner))
+        replace_cell(_copy_runs(world, folder).parent / "mlflow.db", value, random.Random(inner))
 
     action = command(*words, "--runs", "runs")
     return Attack(kind="MLflow's database", name=f"{value!r:.60}: {words[0]}", prepare=prepare, action=action)
@@ -201,56 +201,9 @@ def _record(world: World, draw: random.Random) -> Attack:
     file, value, (name, action), inner = draw.choice(RECORDS), _value(world, draw), _read(draw), draw.random()
 
     def prepare(folder: Path) -> None:
-        path = _copy_runs(world, folder) / file
-        if path.suffix == ".db":
-            _replace_cell(path, value, random.Random(inner))
-        elif path.suffix == ".jsonl":
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            _replace_leaf(lines, value, random.Random(inner))
-            path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        else:
-            content = yaml.safe_load(path.read_text())
-            _replace_leaf(content, value, random.Random(inner))
-            is_yaml = path.suffix == ".yaml"
-            path.write_text(yaml.safe_dump(content, allow_unicode=True) if is_yaml else json.dumps(content))
+        replace_value(_copy_runs(world, folder) / file, value, random.Random(inner))
 
     return Attack(kind="a record", name=f"{file} = {value!r:.60}: {name}", prepare=prepare, action=action)
-
-
-def _replace_leaf(content: Any, value: Any, draw: random.Random) -> None:
-    """Replace a value of nested lists and dictionaries; rarely a key, or a whole branch."""
-    leaves: list[tuple[Any, Any]] = []
-
-    def walk(branch: Any) -> None:
-        for key, entry in branch.items() if isinstance(branch, dict) else enumerate(branch):
-            if not isinstance(entry, dict | list) or draw.random() < 0.1:
-                leaves.append((branch, key))
-            if isinstance(entry, dict | list):
-                walk(entry)
-
-    walk(content)
-    branch, key = draw.choice(leaves)
-    if isinstance(branch, dict) and draw.random() < 0.1:
-        branch[value if isinstance(value, str) else str(value)] = branch.pop(key)
-    else:
-        branch[key] = value
-
-
-def _replace_cell(path: Path, value: Any, draw: random.Random) -> None:
-    """Replace a cell of a database, in a table with rows; values of JSON columns are written as JSON."""
-    with sqlite3.connect(path) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        filled = [name for name in names if database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]]
-        table = draw.choice(filled)
-        columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
-        column = draw.choice(columns)
-        rows = [row for (row,) in database.execute(f"SELECT rowid FROM {table}")]
-        text = json.dumps(value) if "json" in column else value if isinstance(value, str | None) else str(value)
-        try:
-            database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (text, draw.choice(rows)))
-        except sqlite3.Error:  # a key that must be unique, or an integer that is none
-            database.execute(f"DELETE FROM {table} WHERE rowid = ?", (draw.choice(rows),))
-    database.close()
 
 
 FILES: dict[str, Callable[[World, Path], object]] = {
@@ -298,30 +251,18 @@ def _arrays(world: World, draw: random.Random) -> Attack:
         own = random.Random(inner)
         path = own.choice(sorted(_copy_runs(world, folder).glob(pattern)))
         if own.random() < 0.3:
-            path.write_bytes(_flipped(path.read_bytes(), own))
+            path.write_bytes(bits(path.read_bytes(), own))
             return
-        with np.load(path) as file:
-            arrays = dict(file)
-        key = own.choice(list(arrays))
-        arrays[key] = own.choice(ARRAY_CHANGES)(arrays[key])
-        np.savez_compressed(path, **arrays)
+        change = own.choice(
+            [*OF_ARRAYS, lambda array: np.array([_Pickled()] * len(np.atleast_1d(array)), dtype=object)]
+        )
+        replace_array(path, change, own)
 
     return Attack(kind="arrays", name=f"{pattern}: {name}", prepare=prepare, action=action)
 
 
-ARRAY_CHANGES: tuple[Callable[[Any], Any], ...] = (
-    lambda array: array[:-1] if array.ndim else array[None],
-    lambda array: np.resize(array, (50_000, *array.shape[1:])),
-    lambda array: np.zeros(30_000_000, dtype=np.int8),
-    lambda array: array.astype(str),
-    lambda array: np.array(["\ud800"] * len(np.atleast_1d(array))),
-    lambda array: np.array(["<script>alert(1)</script>"] * len(np.atleast_1d(array))),
-    lambda array: np.array([_Pickled()] * len(np.atleast_1d(array)), dtype=object),
-    lambda array: np.full(array.shape, np.nan),
-    lambda array: np.full(array.shape, -(2**40)),
-    lambda array: array[..., None],
-    lambda array: np.zeros((0,), dtype=array.dtype),
-)
+def _pickled(array: Any) -> Any:
+    return np.array([_Pickled()] * len(np.atleast_1d(array)), dtype=object)
 
 
 class _Pickled:
@@ -342,7 +283,7 @@ def _model(world: World, draw: random.Random) -> Attack:
         _copy_model(world, folder)
         path = folder / "model" / "model.json"
         content = json.loads(path.read_text())
-        _replace_leaf(content, value, random.Random(inner))
+        replace_leaf(content, value, random.Random(inner))
         path.write_text(json.dumps(content))
 
     return Attack(kind="a model", name=f"model.json = {value!r:.60}: embed", prepare=prepare, action=READ_MODEL)
@@ -364,11 +305,11 @@ def _weights(world: World, draw: random.Random) -> Attack:
         length = struct.unpack("<Q", content[:8])[0]
         if own.random() < 0.5:
             header = json.loads(content[8 : 8 + length])
-            _replace_leaf(header, value, own)
+            replace_leaf(header, value, own)
             text = json.dumps(header).encode()
             path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
         else:
-            path.write_bytes(_flipped(content, own, 8 + length))
+            path.write_bytes(bits(content, own, 8 + length))
         if own.random() < 0.7:  # with which the digest then agrees
             description = folder / "model" / "model.json"
             described = json.loads(description.read_text())
@@ -376,13 +317,6 @@ def _weights(world: World, draw: random.Random) -> Attack:
             description.write_text(json.dumps(described))
 
     return Attack(kind="weights", name=f"weights, {value!r:.60}: embed", prepare=prepare, action=READ_MODEL)
-
-
-def _flipped(content: bytes, draw: random.Random, within: int | None = None) -> bytes:
-    changed = bytearray(content)
-    for _ in range(draw.choice((1, 8))):
-        changed[draw.randrange(min(within or len(changed), len(changed)))] = draw.randrange(256)
-    return bytes(changed)
 
 
 def _index(world: World, draw: random.Random) -> Attack:
@@ -396,11 +330,11 @@ def _index(world: World, draw: random.Random) -> Attack:
         if own.random() < 0.4:
             path = folder / "index" / "index.json"
             content = json.loads(path.read_text())
-            _replace_leaf(content, value, own)
+            replace_leaf(content, value, own)
             path.write_text(json.dumps(content))
         else:
             path = own.choice([path for path in sorted((folder / "index").iterdir()) if path.is_file()])
-            path.write_bytes(_flipped(path.read_bytes(), own, own.choice((64, None))))
+            path.write_bytes(bits(path.read_bytes(), own, own.choice((64, None))))
             if path.name != "index.json" and own.random() < 0.7:  # with which the digests then agree
                 description = folder / "index" / "index.json"
                 content = json.loads(description.read_text())
@@ -424,7 +358,7 @@ def _image(world: World, draw: random.Random) -> Attack:
             side = struct.pack(">II", *(own.choice((0, 1, 20_000, 60_000, 2**31 - 1)) for _ in range(2)))
             path.write_bytes(content[:16] + side + content[24:])
         else:
-            path.write_bytes(_flipped(content, own))
+            path.write_bytes(bits(content, own))
 
     return Attack(kind="an image", name="an image: embed", prepare=prepare, action=READ_MODEL)
 
@@ -436,7 +370,7 @@ def _search_file(world: World, draw: random.Random) -> Attack:
     def prepare(folder: Path) -> None:
         content = yaml.safe_load((world.runs / "small" / "search.yaml").read_text())
         content["ship"] = []
-        _replace_leaf(content, value, random.Random(inner))
+        replace_leaf(content, value, random.Random(inner))
         (folder / "search.yaml").write_text(yaml.safe_dump(content, allow_unicode=True))
 
     submit = command("submit", "search.yaml", "--address", "http://127.0.0.1:9")
@@ -451,7 +385,7 @@ def _jobs(world: World, draw: random.Random) -> Attack:
         "metadata": {"holdout.search": "small", "holdout.attempt": "1", "holdout.runs": "runs", "holdout.file": "0"},
     }  # fmt: skip
     value = _value(world, draw)
-    _replace_leaf(details, value, random.Random(draw.random()))
+    replace_leaf(details, value, random.Random(draw.random()))
     written = json.dumps([details]).encode()[:6000].hex()
     words = draw.choice((["list"], ["logs", "small"], ["logs", "small", "--all"], ["wait", "small"], ["stop", "small"]))
     action = command(*words, "--address", f"http://127.0.0.1:{world.dashboard_port}/{written}")

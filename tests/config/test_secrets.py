@@ -1,23 +1,24 @@
 """Passwords stay out of all output and files."""
 
 import base64
+import html
 import json
 import os
 import re
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 from urllib.request import urlopen
 
 import pytest
 import sqlalchemy
 import yaml
 from hypothesis import example, given, strategies as st
-from support.commands import holdout_here
+from support.commands import holdout, holdout_here, write_search
 from support.finished_search import finish
 from support.services import postgres
 from support.serving import served
@@ -26,12 +27,14 @@ from support.small_search import small_search
 from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
 from search.plan.runs import RunFolder
-from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file, without_password
+from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file
 from search.study import close_storage, open_storage
 from search.tracking.client import open_client
 from search.trust import place_of, remember
-from trainables.errors import InvalidInput
+from trainables.errors import Failure, InvalidInput
 from trainables.files import given_path
+from trainables.secrets import LEAST, traced, without_password
+from trainables.training.train import failure_of
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def test_a_value_cannot_end_the_part_in_which_it_stands(address: str, monkeypatc
     assert (page.netloc, unquote(page.path), page.query) == ("h:5", f"/{VALUE}/x/health", "")
 
 
-@pytest.mark.parametrize("value", [VALUE, "two words", "line\nbreak", "plain"])
+@pytest.mark.parametrize("value", [VALUE, "two words", "line\nbreak", "plain words"])
 @pytest.mark.parametrize(
     "address",
     [
@@ -229,6 +232,125 @@ def test_no_secret_is_told(
         assert not [text for text in told if shown in text]
         grep = ["grep", "--recursive", "--text", "--quiet", shown, str(runs), str(os.environ["XDG_STATE_HOME"])]
         assert subprocess.run(grep, check=False).returncode == 1
+
+
+# Errors of a user's code.
+
+SECRET = "HOLDOUT_TEST_TOKEN"
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "in a repr": repr,
+    "in a list's repr in a repr": lambda secret: repr(repr([secret])),
+    "in ASCII": ascii,
+    "in JSON in JSON": lambda secret: json.dumps(json.dumps({"x": secret})),
+    "in a database's address": lambda secret: f"postgresql://u:{quote(secret, safe='')}@h/x",
+    "in a path": lambda secret: f"https://hooks/x/{quote(secret)}/",
+    "in a form": lambda secret: f"?x={quote_plus(secret)}&y",
+    "in HTML": html.escape,
+}
+secrets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=LEAST, max_size=30).filter(
+    lambda text: len(set(text.split())) == 1 and text not in f"${{{SECRET}}}" and not text.isalpha()
+)
+
+
+def raised(secret: str, written: str, where: str) -> Exception:
+    """Return an error with a secret that was caught and raised again."""
+    cause = KeyError(written) if where == "cause" else ValueError("x")
+    try:
+        try:
+            raise cause
+        except Exception as error:
+            if where == "group":
+                raise ExceptionGroup("several", [RuntimeError(written)]) from error
+            raise RuntimeError(*((written, {"key": secret}) if where == "arguments" else ("y",))) from error
+    except Exception as error:
+        if where == "note":
+            error.add_note(written)
+        return error
+
+
+@given(secrets, st.sampled_from(sorted(WRITTEN)), st.sampled_from(["arguments", "cause", "group", "note"]))
+@example(VALUE, "in a list's repr in a repr", "arguments")
+@example('it\'s "a" \\ b\N{LATIN SMALL LETTER E WITH ACUTE}\ud7ff', "in JSON in JSON", "cause")
+def test_no_error_tells_a_secret_however_it_is_written(secret: str, way: str, where: str) -> None:
+    written = WRITTEN[way](secret)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SECRET, secret)
+        error = raised(secret, f"<{written}>", where)
+        sentence = str(InvalidInput(f"{error} at <{written}>."))
+        told = [traced(error), failure_of(error)["reason"], sentence, str(Failure(sentence))]
+        assert all(without_password(text) == text for text in told)
+    assert f"<{written}>" not in "".join(told)
+    assert not [text for text in told if secret in text or repr(secret)[1:-1] in text]
+    assert SECRET in sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "masked"),
+    [
+        ("PGPASSWORD", "hunter22", True), ("aws_secret_access_key", "hunter22", True), ("MYSQL_PWD", "hunter22", True),
+        ("API_KEYS", "hunter22", True), ("APP_CREDENTIALS", "hunter22", True), ("TOKEN2", "hunter22", True),
+        ("TOKEN", "a", False), ("TOKEN", "false", False), ("TOKENIZERS_PARALLELISM", "hunter22", False),
+        ("PWD", "/hunter22", False), ("KEYBOARD", "hunter22", False), ("SSL_KEY_FILE", "/hunter22", False),
+    ],
+)  # fmt: skip
+def test_a_variable_is_secret_by_its_name(name: str, value: str, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    text = f"a false {value} is a value"
+    assert without_password(text) == (f"a false ${{{name}}} is a value" if masked else text)
+
+
+TELLS = """
+import logging, os
+from support.own_trainings import Records, Scales
+
+class Tells(Scales):
+    def train_epoch(self):
+        if self.lr != 0.1:
+            secret = os.environ["LAB_TOKEN"]
+            logging.getLogger(__name__).warning("with %s", secret)
+            try:
+                raise KeyError(secret)
+            except KeyError as error:
+                raise ValueError(f"no answer from https://hooks/{secret}", [f"postgresql://u:{secret}@h"]) from error
+        return super().train_epoch()
+"""
+
+
+@pytest.mark.parametrize("engine", ["local", "in_process"])
+def test_a_search_tells_no_secret_of_a_failing_training(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in a file, MLflow's included, nor in any output; the way to the error is shown."""
+    secret, runs = "it's=a/b%20\\c", tmp_path / "runs"
+    (tmp_path / "tells.py").write_text(TELLS)
+    monkeypatch.setenv("LAB_TOKEN", secret)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[1]}:{Path(__file__).parents[2]}")
+    content = {
+        "name": "small", "trainable": "tells:Tells", "dataset": {"name": "tells:Records"}, "training": {"epochs": 1},
+        "search": {"trials": 3}, "stages": ["search"], "resources": {"engine": engine},
+    }  # fmt: skip
+    file = write_search(tmp_path / "search.yaml", content)
+    commands = (
+        ("run", file),
+        ("sync", "small"),
+        ("report", "small"),
+        ("status", "small", "--json"),
+        ("trials", "small"),
+        ("show", "small", "Tells", "1", "--json"),
+    )
+    told = []
+    for arguments in commands:
+        done = holdout(*arguments, "--runs", runs)
+        told.append((done.stdout + done.stderr).encode())
+    assert b"https://hooks/${LAB_TOKEN}" in told[-1]
+    files = [
+        path for folder in (runs, Path(os.environ["XDG_STATE_HOME"])) for path in folder.rglob("*") if path.is_file()
+    ]
+    assert {"study.db", "mlflow.db", "report.html"} <= {path.name for path in files}
+    pattern = re.compile(rb"it(\\*'|%27|&#x27;)s(=|%3D)a")
+    assert not [place for place, text in enumerate(told) if pattern.search(text)]
+    assert not [path for path in files if pattern.search(path.read_bytes())]
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1))

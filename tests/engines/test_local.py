@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import only
-from support.odd_workers import MadeUpLocal, dies, dies_always, fails
+from support.odd_workers import MadeUpLocal, dies, dies_always, fails, forecasts
 from support.services import ROOT
 
 from search.config.sections import ResourcesSection
@@ -149,6 +149,15 @@ def test_calls_are_tried_again_when_their_worker_dies(tmp_path: Path) -> None:
         with pytest.raises(Failure, match="It could not be done"):
             engine.map(fails, [0])
         assert engine.map(abs, [-1]) == [1]
+
+
+def test_forecasts_of_a_call_are_told_here(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Local(HALF, max_concurrent=1)
+    with engine.session():
+        assert engine.map(forecasts, [7]) == [7]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Worker 0: Counting: 50.0 % after 30 s, about 30 s left."
+    ]
 
 
 def test_a_worker_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

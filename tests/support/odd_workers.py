@@ -10,6 +10,7 @@ from support.driving import record
 
 from search.engines.local import Local
 from trainables.errors import Failure
+from trainables.forecast import Forecast
 
 
 class MadeUpWorker:
@@ -73,3 +74,9 @@ def dies(file: str) -> str:
 def dies_always(_: Any) -> None:
     """End the process by SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def forecasts(value: int) -> int:
+    """Log a forecast; return ``value``."""
+    Forecast("Counting", 2, iter([0.0, 30.0]).__next__).add(1)
+    return value

@@ -7,6 +7,7 @@ B images of a block, K candidates, F clusters with images, H halves of clusters.
 import torch
 from torch.nn.functional import pad
 
+from trainables.forecast import Forecast
 from trainables.metrics.ranking import GRID, ROUNDING, checked, nearest
 from trainables.unit import unit
 
@@ -46,6 +47,7 @@ def lloyd(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
     centres_CD = unit_ND[start_C.to(unit_ND.device)].double()
     moved_C = torch.ones(clusters, dtype=torch.bool, device=unit_ND.device)
     clusters_N = torch.zeros(len(unit_ND), dtype=torch.int64, device=unit_ND.device)
+    forecast = Forecast(f"k-means of {len(unit_ND):,} images in {clusters:,} clusters, at most", _ITERATIONS)
     for iteration in range(_ITERATIONS):
         before_N, clusters_N = clusters_N, _assigned(unit_ND, centres_CD, clusters_N, moved_C)
         if iteration:
@@ -55,6 +57,7 @@ def lloyd(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
         if not moved_C.any():
             return clusters_N
         centres_CD = torch.where(moved_C[:, None], _means(unit_ND, clusters_N, centres_CD), centres_CD)
+        forecast.add(1)
     return _assigned(unit_ND, centres_CD, clusters_N, moved_C)
 
 
@@ -268,23 +271,24 @@ def _exchanged(unit_ND: torch.Tensor, clusters_N: torch.Tensor, clusters: int) -
     sums_CD, sizes_C = _sums(unit_ND, clusters_N, clusters)
     gains_C, second_N = _halves(unit_ND, clusters_N, sums_CD / sizes_C.clamp(min=1)[:, None])
     costs_C, partners_C = _merges(sums_CD / sizes_C.clamp(min=1)[:, None], sizes_C)
-    merges = iter([(costs_C[one].item(), one, int(partners_C[one])) for one in costs_C.argsort(stable=True).tolist()])
+    gains, costs, partners = gains_C.tolist(), costs_C.tolist(), partners_C.tolist()
+    merges = iter([(costs[one], one, partners[one]) for one in costs_C.argsort(stable=True).tolist()])
     used: set[int] = set()
-    split_into: dict[int, int] = {}
-    exchanged_N = clusters_N.clone()
+    first, second = list(range(clusters)), list(range(clusters))  # of each cluster's halves, the new clusters
     for split in gains_C.argsort(descending=True, stable=True).tolist():
         if split in used:
             continue
         found = next((merge for merge in merges if used.isdisjoint(merge[1:]) and split not in merge[1:]), None)
-        if found is None or gains_C[split].item() <= found[0] + _GAIN:
+        if found is None or gains[split] <= found[0] + _GAIN:
             break
         _, one, other = found
         used |= {split, one, other}
-        exchanged_N[clusters_N == other] = one
-        split_into[split] = other
-    for split, other in split_into.items():
-        exchanged_N[(clusters_N == split) & second_N] = other
-    return exchanged_N if split_into else None
+        first[other] = second[other] = one
+        second[split] = other
+    if not used:
+        return None
+    first_C, second_C = (torch.tensor(new, device=unit_ND.device) for new in (first, second))
+    return torch.where(second_N, second_C[clusters_N], first_C[clusters_N])
 
 
 def _halves(

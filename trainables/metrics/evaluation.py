@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from trainables.errors import InvalidInput, raise_if_any, suggestion
+from trainables.forecast import Forecast
 from trainables.metrics.clustering import (
     agreement,
     class_distances,
@@ -149,16 +150,20 @@ def per_query_metrics(
     scores = {name: torch.full((queries,), torch.nan, dtype=torch.float64) for name in names}
     gallery = Gallery(embeddings_ND, labels_N, protocol)
     if whole := [name for name in names if name in WHOLE]:
+        forecast = Forecast(f"Whole rankings of {len(gallery.queries_Q):,} queries", len(gallery.queries_Q))
         for numbers_Q, hits in gallery.hits():
             precision_Q = average_precision(hits, positives_N[numbers_Q]).cpu()
             for name in whole:
                 scores[name][numbers_Q.cpu()] = precision_Q
+            forecast.add(len(numbers_Q))
     depth_r = int(positives_N[gallery.queries_Q].max())
     wanted = {name: split_at_k(name) or (name, depth_r) for name in names if name not in WHOLE}
     depth = max([1, *(depth for _, depth in wanted.values())])
+    forecast = Forecast(f"Neighbours of {len(gallery.queries_Q):,} queries", len(gallery.queries_Q))
     for numbers_Q, ranking in gallery.rankings(depth) if wanted else ():
         for name, (row, k) in wanted.items():
             scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
+        forecast.add(len(numbers_Q))
     return scores
 
 

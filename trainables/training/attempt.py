@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.files import as_path
 from trainables.process import Setting, contained
+from trainables.secrets import traced
 from trainables.spec import TrialSpec
 from trainables.storage import DiskFull, is_full
 from trainables.training.trial_log import TrialLog
@@ -117,7 +118,7 @@ class Attempt:
         log.close()
         if is_full(error):
             return {"disk_full": _where_full(error, self._spec)}
-        logger.error("The training failed.", exc_info=error)  # in the worker's own output too
+        logger.error("The training failed.\n%s", traced(error))  # in the worker's own output too
         return {"failure": failure_of(error)}
 
     def end(self) -> None:

@@ -23,6 +23,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, training_half
 from trainables.errors import InvalidInput
 from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
+from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, defined
 from trainables.storage import AnyPath
 from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
@@ -204,7 +205,8 @@ def _numbers(method: str, found: object) -> dict[str, float]:
         try:
             numbers[str(name)] = float(value)
         except (TypeError, ValueError):
-            raise InvalidInput(f"{method} must return numbers; {name} is {value!r:.60}.") from None
+            shown = without_password(repr(value))
+            raise InvalidInput(f"{method} must return numbers; {name} is {shown:.60}.") from None
     return numbers
 
 

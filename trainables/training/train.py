@@ -24,6 +24,7 @@ from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
 from trainables.models.embedding import autocast, deterministic, embed
 from trainables.parts import OURS
+from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.config import OPTIMIZERS, parameter_group
@@ -318,7 +319,7 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     else:
         cause = "CODE_ERROR"
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))  # the lines of a user's code
-    return {"cause": cause, "reason": f"{type(error).__name__}: {error}{notes}"}
+    return {"cause": cause, "reason": without_password(f"{type(error).__name__}: {error}{notes}")}
 
 
 def _own_module_gone(error: BaseException) -> str | None:

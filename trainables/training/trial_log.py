@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import time
-import traceback
 import warnings
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any
 
 from trainables.files import as_path, remove_drafts, write_whole
 from trainables.parts import OURS, is_own
+from trainables.secrets import traced, without_password
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath
 
@@ -82,7 +82,7 @@ class TrialLog:
 
     def failure(self, error: BaseException) -> None:
         """Write why the training failed, with the traceback."""
-        self._end(f"Training failed.\n{''.join(traceback.format_exception(error)).rstrip()}")
+        self._end(f"Training failed.\n{traced(error)}")
 
     def close(self) -> None:
         """Stop capturing; a training that is neither done nor failed is logged as stopped."""
@@ -117,7 +117,7 @@ class TrialLog:
         self._write()
 
     def _add(self, text: str) -> None:
-        self._lines.append(f"{_now():%Y-%m-%d %H:%M:%S} {text}")
+        self._lines.append(f"{_now():%Y-%m-%d %H:%M:%S} {without_password(text)}")
 
     def _write(self) -> None:
         self._written = time.monotonic()

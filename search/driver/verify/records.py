@@ -31,6 +31,7 @@ from search.trust import CHECKPOINTS, STORAGE, check_addresses, check_code, own_
 from trainables.errors import InvalidInput, counted
 from trainables.files import as_path, is_draft, read_json
 from trainables.inference import model_files
+from trainables.secrets import without_password
 from trainables.storage import AnyPath
 
 
@@ -72,7 +73,7 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     except InvalidInput as mistakes:
         yield Check("the records", mistakes.sentences[0])
     except Exception as error:  # changed records may raise any error
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = without_password(f"{type(error).__name__}: {error}").splitlines()[0]
         yield Check("the records", f"The next check cannot read them ({reason}).")
 
 

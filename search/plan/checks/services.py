@@ -12,10 +12,11 @@ from urllib.request import urlopen
 from search.config.search_config import SearchConfig
 from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
-from search.secrets import expand, health_page, sqlite_file, without_password
+from search.secrets import expand, health_page, sqlite_file
 from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
+from trainables.secrets import without_password
 from trainables.storage import in_time
 
 # Addresses and folders.
@@ -95,7 +96,7 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
     try:
         scheme = urlsplit(url).scheme.partition("+")[0]
     except ValueError as error:
-        raise InvalidInput(f"{key} is not a valid address ({error}); it is {without_password(address)!r}.") from error
+        raise InvalidInput(f"{key} is not a valid address ({error}); it is {address!r}.") from error
     if scheme not in schemes:
         raise InvalidInput(
             f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}."
@@ -117,15 +118,14 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
         with sqlalchemy.create_engine(url, connect_args=arguments, poolclass=sqlalchemy.NullPool).connect():
             pass
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
-        reason = without_password(str(getattr(error, "orig", error)).strip().splitlines()[0])
+        reason = without_password(str(getattr(error, "orig", error)).strip()).splitlines()[0]
         raise InvalidInput(
-            f"{key}: {without_password(address)} does not answer ({reason}); start the database or correct the address."
+            f"{key}: {address} does not answer ({reason}); start the database or correct the address."
         ) from error
 
 
 def check_tracking(address: str) -> None:
     """Raise :class:`InvalidInput` if no MLflow server or database answers at ``address``, or it denies access."""
-    shown = without_password(address)
     try:
         uri = expand(address)
         parts = urlsplit(uri)
@@ -133,7 +133,7 @@ def check_tracking(address: str) -> None:
     except InvalidInput:
         raise
     except ValueError as error:
-        raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {shown!r}.") from error
+        raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {address!r}.") from error
     if parts.scheme not in ("http", "https"):
         _check_database("tracking.uri", address, TRACKING_SCHEMES, "experiments")
         return
@@ -142,14 +142,13 @@ def check_tracking(address: str) -> None:
             pass
     except (OSError, ValueError, HTTPException) as error:
         raise InvalidInput(
-            f"tracking.uri: no MLflow server answers at {shown} ({without_password(str(error))}); start it or correct "
-            "the address."
+            f"tracking.uri: no MLflow server answers at {address} ({error}); start it or correct the address."
         ) from error
     from search.tracking import login_refusal
 
     if refusal := login_refusal(uri):
         raise InvalidInput(
-            f"tracking.uri: the MLflow server at {shown} denies access ({refusal}); put user and password into "
+            f"tracking.uri: the MLflow server at {address} denies access ({refusal}); put user and password into "
             "~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
         )
 

@@ -29,10 +29,11 @@ from search.report.live.live_search import (
     live_campaign,
     live_search,
 )
-from search.secrets import expand, health_page, without_password
+from search.secrets import expand, health_page
 from search.trust import TRACKING, check_address
 from trainables.errors import Failure, InvalidInput, printable
 from trainables.files import reading
+from trainables.secrets import without_password
 
 # Health of the services that a search writes to.
 

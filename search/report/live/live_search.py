@@ -17,7 +17,6 @@ from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
 from search.report.document import ReportPage, environment, search_report
 from search.report.rows import Result
-from search.secrets import without_password
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of, value_in
 from trainables.errors import InvalidInput
@@ -178,7 +177,7 @@ def live_campaign(folder: CampaignFolder) -> LiveCampaign:
     try:
         return LiveCampaign(name=folder.name, searches=tuple(folder.searches()))
     except InvalidInput as error:
-        return LiveCampaign(name=folder.name, searches=(), problem=without_password(error.sentences[0]))
+        return LiveCampaign(name=folder.name, searches=(), problem=error.sentences[0])
 
 
 # The report so far.

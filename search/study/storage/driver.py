@@ -16,7 +16,6 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from search.secrets import without_password
 from search.study.storage import tables
 from trainables.errors import InvalidInput
 from trainables.storage import cause_of
@@ -49,7 +48,7 @@ def database_in_words(given: object) -> str:
         return "The database of the studies"
     address = make_url(address)
     is_file = address.get_backend_name() == "sqlite" and address.database
-    return f"The database of the studies, {address.database if is_file else without_password(str(address))},"
+    return f"The database of the studies, {address.database if is_file else address},"
 
 
 def _refuse_damaged(error: Exception, name: str, *, waited: bool) -> None:

@@ -18,13 +18,14 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import NullPool
 
-from search.secrets import sqlite_file, without_password
+from search.secrets import sqlite_file
 from search.stages import search_of
 from search.study.budget import Tally
 from search.study.storage import tables
 from search.study.storage.driver import DriverStorage, database_in_words, retry
 from trainables.errors import Failure
 from trainables.files import reading
+from trainables.secrets import without_password
 from trainables.storage import DiskFull, causes, existing
 
 # A database without free space is an error at once: retrying does not help.
@@ -223,11 +224,8 @@ def _at_once(url: str) -> Iterator[RDBStorage | None]:
             storage.remove_session()
             storage.engine.dispose()
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
-        reason = without_password(str(getattr(error, "orig", None) or error).strip().splitlines()[0])
-        shown = without_password(url)
-        raise Failure(
-            f"The database {shown} does not answer ({reason}); start it and give the command again."
-        ) from error
+        reason = without_password(str(getattr(error, "orig", None) or error).strip()).splitlines()[0]
+        raise Failure(f"The database {url} does not answer ({reason}); start it and give the command again.") from error
 
 
 # Read-only access to studies that another process may be writing.
@@ -275,7 +273,7 @@ def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Resul
         try:
             return call(*args, **kwargs)
         except sqlalchemy.exc.DBAPIError as error:
-            reason = without_password(str(error.orig).strip().splitlines()[0])
+            reason = without_password(str(error.orig).strip()).splitlines()[0]
             name = database_in_words(args[0])
             raise Failure(f"{name} does not answer ({reason}); start it and try again.") from error
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-import re
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.mutations import OF_BYTES
 
 from trainables.errors import InvalidInput
 from trainables.inference.images import ImageLike
@@ -59,35 +59,7 @@ def resealed(files: dict[str, bytes]) -> dict[str, bytes]:
     return files | {DESCRIPTION: json.dumps(described).encode()}
 
 
-def bit(content: bytes, draw: random.Random) -> bytes:
-    changed = bytearray(content)
-    changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
-    return bytes(changed)
-
-
-def header(content: bytes, draw: random.Random) -> bytes:
-    place = draw.randrange(120)
-    return content[:place] + b"\xff" + content[place + 1 :]
-
-
-def digit(content: bytes, draw: random.Random) -> bytes:
-    place = draw.choice([found.start() for found in re.finditer(rb"[0-9]", content)])
-    return content[:place] + bytes([draw.choice([one for one in b"0123456789" if one != content[place]])]) + content[
-        place + 1 :
-    ]  # fmt: skip
-
-
-MUTATIONS: dict[str, Callable[[bytes, random.Random], bytes]] = {
-    "a bit": bit,
-    "a byte of the header": header,
-    "a digit": digit,
-    "cut": lambda content, draw: content[: draw.randrange(len(content))],
-    "emptied": lambda content, draw: b"",
-    "longer": lambda content, draw: content + b"0",
-}
-
-
-@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("mutation", [name for name in OF_BYTES if name != "removed"])
 @pytest.mark.parametrize("file", [VECTORS, PATHS, DESCRIPTION])
 def test_every_mutation_is_a_sentence_or_has_results(
     file: str,
@@ -98,7 +70,7 @@ def test_every_mutation_is_a_sentence_or_has_results(
 ) -> None:
     draw = random.Random(f"{file} {mutation}")
     for _ in range(15):
-        changed = files | {file: MUTATIONS[mutation](files[file], draw)}
+        changed = files | {file: OF_BYTES[mutation](files[file], draw) or b""}
         try:
             index = ImageIndex.load(written(tmp_path / "index", changed), Model())
         except InvalidInput as mistakes:

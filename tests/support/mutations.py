@@ -1,0 +1,188 @@
+"""Mutations of files, drawn: of their bytes, and of the values in JSON, YAML, databases and arrays."""
+
+import io
+import json
+import random
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+PAGES = ("*/logs/*", "report.html", "README.md", ".driver*", "*.lock")
+"""Files of a search from which no number is read."""
+
+
+def bits(content: bytes, draw: random.Random, within: int | None = None) -> bytes:
+    """Change a bit, or several bytes, of the first ``within``."""
+    changed, end = bytearray(content), min(within or len(content), len(content))
+    if draw.random() < 0.5:
+        changed[draw.randrange(end)] ^= 1 << draw.randrange(8)
+    for _ in range(8 if changed == content else 0):
+        changed[draw.randrange(end)] = draw.randrange(256)
+    return bytes(changed)
+
+
+def digit(content: bytes, draw: random.Random) -> bytes:
+    """Change a digit, as somebody does who wants a better number; without one, a bit."""
+    if not (places := [found.start() for found in re.finditer(rb"[0-9]", content)]):
+        return bits(content, draw)
+    place = draw.choice(places)
+    other = draw.choice([digit for digit in b"0123456789" if digit != content[place]])
+    return content[:place] + bytes([other]) + content[place + 1 :]
+
+
+OF_BYTES: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
+    "bits": bits,
+    "a header": lambda content, draw: bits(content, draw, 120),
+    "a digit": digit,
+    "cut": lambda content, draw: content[: draw.randrange(len(content))],
+    "emptied": lambda content, draw: b"",
+    "longer": lambda content, draw: content + draw.choice((b"0", b"\n{}")),
+    "removed": lambda content, draw: None,
+}
+"""Mutations of any file that is not empty; None removes it."""
+
+
+def replace_leaf(content: Any, value: Any, draw: random.Random) -> None:
+    """Replace a value of nested lists and dictionaries; rarely a key, or a whole branch.
+
+    ``value`` may be a function of the one before.
+    """
+    leaves: list[tuple[Any, Any]] = []
+
+    def walk(branch: Any) -> None:
+        for key, entry in branch.items() if isinstance(branch, dict) else enumerate(branch):
+            if not isinstance(entry, dict | list) or draw.random() < 0.1:
+                leaves.append((branch, key))
+            if isinstance(entry, dict | list):
+                walk(entry)
+
+    walk(content)
+    branch, key = draw.choice(leaves)
+    new = value(branch[key]) if callable(value) else value
+    if isinstance(branch, dict) and draw.random() < 0.1:
+        branch[new if isinstance(new, str) else str(new)] = branch.pop(key)
+    else:
+        branch[key] = new
+
+
+def replace_cell(path: Path, value: Any, draw: random.Random) -> None:
+    """Replace a cell of a database, in a table with rows; values of JSON columns are written as JSON.
+
+    ``value`` may be a function of the one before.
+    """
+    with sqlite3.connect(path) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        filled = [name for name in names if database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]]
+        table = draw.choice(filled)
+        column = draw.choice([row[1] for row in database.execute(f"PRAGMA table_info({table})")])
+        row = draw.choice([row for (row,) in database.execute(f"SELECT rowid FROM {table}")])
+        (before,) = database.execute(f"SELECT {column} FROM {table} WHERE rowid = ?", (row,)).fetchone()
+        if callable(value):
+            text = json.dumps(value(json.loads(before))) if "json" in column and before else value(before)
+        else:
+            text = json.dumps(value) if "json" in column else value if isinstance(value, str | None) else str(value)
+        try:
+            database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (text, row))
+        except sqlite3.Error:  # a key that must be unique, or an integer that is none
+            database.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))
+    database.close()
+
+
+def another(value: Any, draw: random.Random) -> Any:
+    """Return another value of the same type, as somebody writes it who wants a better number."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + draw.choice((-1, 1, 10, value))
+        case float():
+            return value * draw.choice((1 + 1e-6, 1.01, 2)) + draw.choice((0, 0.01))
+        case str():
+            return draw.choice((f"{value}x", value[1:], value[::-1], re.sub("[0-9]", "7", value)))
+        case list() | dict():
+            return type(value)([*(value.items() if isinstance(value, dict) else value)][1:])
+    return draw.choice((0, ""))
+
+
+OF_ARRAYS: tuple[Callable[[Any], Any], ...] = (
+    lambda array: array[:-1] if array.ndim else array[None],
+    lambda array: np.resize(array, (50_000, *array.shape[1:])),
+    lambda array: np.zeros(30_000_000, dtype=np.int8),
+    lambda array: array.astype(str),
+    lambda array: np.array(["\ud800"] * len(np.atleast_1d(array))),
+    lambda array: np.array(["<script>alert(1)</script>"] * len(np.atleast_1d(array))),
+    lambda array: np.full(array.shape, np.nan),
+    lambda array: np.full(array.shape, -(2**40)),
+    lambda array: array[..., None],
+    lambda array: array[::-1],
+    lambda array: np.zeros((0,), dtype=array.dtype),
+)
+
+
+def replace_array(path: Path, change: Callable[[Any], Any], draw: random.Random) -> None:
+    """Change one of the arrays of an ``.npz`` file."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    key = draw.choice(list(arrays))
+    arrays[key] = change(arrays[key])
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    path.write_bytes(content.getvalue())
+
+
+def replace_value(path: Path, value: Any, draw: random.Random) -> None:
+    """Replace a value in a record: JSON, JSON lines, YAML or a database; it may be a function of the one before."""
+    if path.suffix == ".db":
+        replace_cell(path, value, draw)
+    elif path.suffix == ".jsonl":
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        replace_leaf(lines, value, draw)
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    else:
+        content = yaml.safe_load(path.read_text())
+        replace_leaf(content, value, draw)
+        is_yaml = path.suffix == ".yaml"
+        path.write_text(yaml.safe_dump(content, allow_unicode=True) if is_yaml else json.dumps(content))
+
+
+def mutate(path: Path, draw: random.Random) -> str:
+    """Mutate a file that is no hard link; return the name of the mutation."""
+    content = path.read_bytes()
+    if path.suffix in (".json", ".jsonl", ".yaml", ".db") and draw.random() < 0.5:
+        while path.read_bytes() == content:
+            replace_value(path, lambda before: another(before, draw), draw)
+        return "a value"
+    if path.suffix == ".npz" and draw.random() < 0.5:
+        while path.read_bytes() == content:
+            replace_array(path, draw.choice(OF_ARRAYS), draw)
+        return "an array"
+    name, change = draw.choice(list(OF_BYTES.items()))
+    new = change(content, draw) if content else b"x"
+    path.unlink()
+    if new is not None:
+        path.write_bytes(new)
+    return name
+
+
+def kinds(runs: Path, losses: tuple[str, ...], search: str = "small") -> dict[str, list[str]]:
+    """Return the files of a search by kind: their paths without numbers, digests and the names of losses."""
+    found: dict[str, list[str]] = {}
+    for path in sorted([*(runs / search).rglob("*"), *runs.glob("test_openings*/*"), runs / "test_openings.jsonl"]):
+        name = path.relative_to(runs).as_posix()
+        if path.is_file() and not any(fnmatch(path.name, page) or fnmatch(name, page) for page in PAGES):
+            kind = re.sub(r"[0-9a-f]{32,}|\d+", "*", re.sub("|".join(losses), "LOSS", name.removeprefix(f"{search}/")))
+            found.setdefault(kind, []).append(name)
+    return found
+
+
+def drawn_files(runs: Path, losses: tuple[str, ...], draw: random.Random) -> Iterator[tuple[str, str]]:
+    """Yield without end the kind and the path of a file to mutate, each kind in turn."""
+    found = kinds(runs, losses)
+    while True:
+        yield from ((kind, draw.choice(names)) for kind, names in found.items())

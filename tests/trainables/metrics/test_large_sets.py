@@ -1,0 +1,103 @@
+"""Scores of many items: in memory that grows as they do, and with a forecast."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from search.selection.scoring import retrieval_of
+from trainables import forecast
+from trainables.forecast import Forecast
+from trainables.metrics import clustering, evaluate, ranking
+
+
+class Largest(TorchDispatchMode):
+    """The bytes of the largest tensor that an operation returned."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        tensors = [entry for entry in torch.utils._pytree.tree_leaves(found) if isinstance(entry, torch.Tensor)]
+        self.bytes = max([self.bytes, *(entry.numel() * entry.element_size() for entry in tensors)])
+        return found
+
+
+def drawn(items: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(items) % classes
+    return torch.randn(classes, 8, generator=generator)[labels_N] + torch.randn(items, 8, generator=generator), labels_N
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ranking.SEARCH, "torch")  # whose tensors are seen
+    for module, name in ((ranking, "_BLOCK_BYTES"), (ranking, "_BLOCK_RANKS"), (clustering, "_BLOCK_NUMBERS")):
+        monkeypatch.setattr(module, name, getattr(module, name) >> 5)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_no_table_of_all_pairs_is_made() -> None:
+    """Neither of items nor of items and classes: twice as many need twice the memory, not four times."""
+    peaks = []
+    for items in (3000, 6000):
+        embeddings_ND, labels_N = drawn(items, items // 2)
+        with Largest() as largest:
+            evaluate(embeddings_ND, labels_N, "all")
+            keys = list(map(str, range(items)))
+            retrieval_of(embeddings_ND[:1000], labels_N[:1000], keys[:1000], keys)
+        peaks.append(largest.bytes)
+    assert peaks[1] <= 2.2 * peaks[0]
+    assert peaks[1] < 4 * 6000 * 3000
+
+
+BIG = """
+import resource, sys, torch
+from trainables.metrics import evaluate
+items, classes = map(int, sys.argv[1:])
+labels_N = torch.arange(items) % classes
+embeddings_ND = torch.randn(classes, 16)[labels_N] + torch.randn(items, 16) / 2
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+evaluate(embeddings_ND, labels_N, ["map_at_r", "nmi", "dists_ratio"])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_classes_are_scored_in_a_gigabyte() -> None:
+    done = subprocess.run([sys.executable, "-c", BIG, "200000", "100000"], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 1000
+    assert "Neighbours of 200,000 queries: " in done.stderr
+
+
+# Forecasts.
+
+
+def test_a_forecast_comes_late_and_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
+    clock = iter([0.0, *range(1, 1001)]).__next__
+    progress = Forecast("Counting", 1000, clock)
+    for _ in range(1000):
+        progress.add(1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Counting: 2.0 % after 20 s, about 16 min left.",
+        "Counting: 4.0 % after 40 s, about 16 min left.",
+        "Counting: 8.0 % after 80 s, about 15 min left.",
+        "Counting: 16.0 % after 3 min, about 14 min left.",
+        "Counting: 32.0 % after 5 min, about 11 min left.",
+        "Counting: 64.0 % after 11 min, about 6 min left.",
+    ]
+
+
+def test_metrics_forecast_their_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(forecast, "FIRST_S", 0.0)
+    monkeypatch.setattr(ranking, "_BLOCK_QUERIES", 20)
+    monkeypatch.setattr(ranking, "_BLOCK_RANKS", 2000)
+    evaluate(*drawn(100, 10), ["map", "recall_at_1", "nmi"])
+    told = {record.getMessage().split(":")[0] for record in caplog.records}
+    assert told == {
+        "Whole rankings of 100 queries", "Neighbours of 100 queries",
+        "k-means of 100 images in 10 clusters, at most",
+    }  # fmt: skip
