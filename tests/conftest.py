@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kinds import Finished, finished
 from support.refusals import NOWHERE
 from support.services import SECRET, TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
@@ -126,6 +127,12 @@ def on_nodes(nodes: Nodes) -> Iterator[None]:
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of sixteen classes of ten small images, not to be changed."""
     return draw_folder(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
+    """Return a function that gives a finished search of a kind, not to be changed; it is run once."""
+    return functools.cache(lambda kind: finished(kind, tmp_path_factory.mktemp("kind")))
 
 
 @pytest.fixture(scope="session")

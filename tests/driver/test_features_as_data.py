@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 import yaml
 from mlflow import MlflowClient
 from support.commands import holdout_here, plain
-from support.finished_search import finish
+from support.kinds import FEATURES, Finished, on_features
 from support.refusals import refused
 from support.small_search import small_search
 from torch.nn.functional import normalize
@@ -28,48 +29,23 @@ from trainables.losses import LOSSES
 from trainables.spec import TrialSpec
 from trainables.training.train import Training
 
-CLASSES, EACH, FEATURES = 16, 10, 12
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5}
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Embeddings whose classes differ in the first half of the features only."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(CLASSES, FEATURES)) * (np.arange(FEATURES) < FEATURES // 2)
-    embeddings = np.repeat(centres, EACH, axis=0) + rng.normal(size=(CLASSES * EACH, FEATURES)) * 0.8
-    path = tmp_path_factory.mktemp("features") / "mine.npz"
-    labels = np.repeat([f"class-{number:02d}" for number in range(CLASSES)], EACH)
-    np.savez(path, embeddings=embeddings, labels=labels, ids=[f"text {row}" for row in range(len(labels))])
-    return path
-
-
-def search_on(file: Path, **changes: Any) -> dict[str, Any]:
-    content = small_search(
-        file.parent,
-        dataset={"name": "features", "file": str(file)},
-        model={"embedding_dim": 8},
-        training=TRAINING,
-        losses=["contrastive"],
-        space={"model": {"head": ["linear", "residual"]}},
-        search={"trials": 3},
-    )
-    return {**content, **changes}
+def file(kinds: Callable[[str], Finished]) -> Path:
+    return Path(kinds("features").content["dataset"]["file"])
 
 
 @pytest.fixture(scope="module")
-def runs(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search that is done; not to be changed."""
-    runs = tmp_path_factory.mktemp("runs")
-    return finish(runs, search_on(file))
+def runs(kinds: Callable[[str], Finished]) -> Path:
+    return kinds("features").runs
 
 
-def test_the_resolved_file_names_the_features_and_goes_on(runs: Path, file: Path) -> None:
+def test_the_resolved_file_names_the_features(runs: Path, file: Path) -> None:
     stored = yaml.safe_load((runs / "small/search.yaml").read_text())
     assert stored["model"]["backbone"] == f"features:{FEATURES}"
     assert stored["dataset"]["file"] == str(file)
-    said = holdout_here("verify", "small", "--runs", runs)
-    assert said.returncode == 0
 
 
 def test_the_untrained_row_is_the_features_themselves(runs: Path, file: Path) -> None:
@@ -120,7 +96,7 @@ def test_a_file_of_embeddings_is_indexed_and_queried(runs: Path, file: Path, tmp
     holdout_here("embed", model, file, "--to", tmp_path / "embedded.parquet")
     holdout_here("index", model, file, tmp_path / "queries.npz", "--to", tmp_path / "both")
     found = holdout.ImageIndex.load(tmp_path / "both", holdout.load(model))
-    assert len(found) == CLASSES * EACH + 2
+    assert len(found) == 162
     assert found.paths[-1].endswith("queries.npz: row 1")
 
 
@@ -139,12 +115,6 @@ def test_what_is_no_feature_is_a_sentence(runs: Path, tmp_path: Path) -> None:
         "embed", runs / "small/models/contrastive", tmp_path / "photo.jpg", "--to", tmp_path / "x.npz", code=2
     )
     assert "the suffix sets the format" in plain(said.stderr)
-
-
-def test_the_report_shows_names_instead_of_pictures(runs: Path) -> None:
-    holdout_here("report", "small", "--runs", runs)
-    text = (runs / "small/report.html").read_text()
-    assert "without pictures of the items" in text
 
 
 def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +172,7 @@ def test_settings_of_images_are_refused(
     changes: dict[str, Any], sentence: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("row.yaml").write_text(yaml.safe_dump(search_on(file, **{"space": {}, **changes})))
+    Path("row.yaml").write_text(yaml.safe_dump(on_features(tmp_path, **{"space": {}, **changes})))
     refused(tmp_path, ["run", "row.yaml"], sentence)
 
 
@@ -227,7 +197,7 @@ def test_images_are_refused_by_a_network_of_features(image_folder: Path, tmp_pat
 
 
 def test_a_linear_head_learns_as_a_plain_loop_of_torch(file: Path, tmp_path: Path) -> None:
-    content = search_on(file, space={}, training={**TRAINING, "clip_grad": None})
+    content = on_features(tmp_path, space={}, training={**TRAINING, "clip_grad": None})
     plan = make_plan(parse_config(content), tmp_path / "runs")
     config = plan.config
     spec = TrialSpec(

@@ -5,111 +5,50 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
+from support.kinds import QUALITY, WEIGHT, Finished, trade
 from support.refusals import laid_over, refused
 
-import holdout
 from search.config.search_config import validate_config
 from search.driver.stages import FailedLosses
 from search.stages import Stage
 from search.trials import epochs_of
 from trainables.inference.model_files import LOSS, read_tensors
-from trainables.spec import derived_seed
-
-OWN = "test_goal_search:Trade"
-QUALITY, WEIGHT = "test_goal_search:quality", "test_goal_search:weight"
 
 
-class Trade(holdout.Trainable):
-    """A training whose quality grows with its weight, up to noise of its seed."""
-
-    space = {"weight": holdout.Float(0.0, 1.0, default=0.9)}  # noqa: RUF012
-
-    def setup(self, params: Any, train: Any, *, seed: int, device: Any) -> None:
-        self.weight = float(params["weight"])
-        self.quality = self.weight**0.5 + 0.02 * derived_seed(seed) / 2**31
-
-    def train_epoch(self) -> dict[str, float]:
-        return {"loss": 1.0}
-
-    def embed(self, items: Any) -> np.ndarray:
-        return np.array([[self.quality, self.weight, *item["vector"]] for item in items])
-
-    def save(self, folder: Path) -> None:
-        (folder / "weight.json").write_text(json.dumps([self.weight, self.quality]))
-
-    def load(self, folder: Path) -> None:
-        self.weight, self.quality = json.loads((folder / "weight.json").read_text())
-
-
-def quality(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
-    return float(embeddings_ND[0, 0])
-
-
-def weight(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
-    return float(embeddings_ND[0, 1])
-
-
-def trade(name: str, search: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "trainable": OWN,
-        "dataset": {"name": "support.own_trainings:ManyRecords"},
-        "training": {"epochs": 1},
-        "search": {"trials": 8, "pruner": "none", **search},
-        "split": {"ratio": 0.6},
-        "selection": {"finalists": 4, "seeds": 2},
-        "final": {"seeds": 2},
-        **changes,
-    }
-
-
-SEARCHES = {
-    "several": trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),
-    "bound": trade("bound", {"objective": QUALITY, "constraints": {WEIGHT: "< 0.5"}}),
-}
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    runs = tmp_path_factory.mktemp("runs")
-    for content in SEARCHES.values():
-        for search in run_here(runs, [content]):
-            search.close()
-    return runs
-
-
-def result(runs: Path, name: str) -> dict[str, Any]:
-    (row,) = json.loads((runs / name / "summary.json").read_text())["losses"].values()
+def result(search: Finished) -> dict[str, Any]:
+    (row,) = search.summary["losses"].values()
     return row  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_it_is_verified_and_shown(runs: Path, name: str) -> None:
-    holdout_here("verify", name, "--runs", runs, "--trust-code")
-    compared = plain(holdout_here("compare", name, "--runs", runs, "--trust-code").stdout)
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ("several objectives", "chosen of the Pareto front of quality, weight (lower)"),
+        ("constraints", "only configurations with weight < 0.5 are chosen"),
+    ],
+)
+def test_it_is_shown(kinds: Callable[[str], Finished], kind: str, rule: str) -> None:
+    search = kinds(kind)
+    compared = plain(holdout_here("compare", search.name, "--runs", search.runs, "--trust-code").stdout)
     assert "Pareto front on the validation classes" in compared
-    holdout_here("report", name, "--runs", runs, "--trust-code")
-    page = (runs / name / "report.html").read_text()
-    assert "Objectives and constraints" in page
-    rule = json.loads((runs / name / "selection.json").read_text())["rule"]
-    assert ("chosen of the Pareto front of quality, weight (lower)" in rule) == (name == "several")
-    assert ("only configurations with weight < 0.5 are chosen" in rule) == (name == "bound")
+    holdout_here("report", search.name, "--runs", search.runs, "--trust-code")
+    assert "Objectives and constraints" in (search.folder / "report.html").read_text()
+    assert rule in json.loads((search.folder / "selection.json").read_text())["rule"]
 
 
-def test_the_front_is_what_no_trial_beats(runs: Path) -> None:
+def test_the_front_is_what_no_trial_beats(kinds: Callable[[str], Finished]) -> None:
     # The quality grows with the weight almost without noise: nearly every trial is on the front.
-    front = result(runs, "several")["front"]
+    search = kinds("several objectives")
+    front = result(search)["front"]
     assert len(front) >= 4
     by_weight = sorted(front, key=lambda entry: entry["searched"]["weight"])
     assert by_weight == sorted(front, key=lambda entry: entry["searched"]["quality"])
     (chosen,) = (entry for entry in front if entry["chosen"])
     assert chosen["confirmed"]["weight"] == chosen["searched"]["weight"]
-    selected = json.loads((runs / "several/selection.json").read_text())
+    selected = json.loads((search.folder / "selection.json").read_text())
     (choice,) = selected["chosen"].values()
     assert choice["params"]["weight"] == pytest.approx(chosen["confirmed"]["weight"])  # float32
     assert choice["measured"] == chosen["confirmed"]
@@ -117,8 +56,8 @@ def test_the_front_is_what_no_trial_beats(runs: Path) -> None:
     assert "on the Pareto front" in next(iter(selected["reasons"].values()))
 
 
-def test_the_choice_meets_the_constraint_that_the_default_does_not(runs: Path) -> None:
-    row = result(runs, "bound")
+def test_the_choice_meets_the_constraint_that_the_default_does_not(kinds: Callable[[str], Finished]) -> None:
+    row = result(kinds("constraints"))
     assert row["default"]["params"]["weight"] == 0.9
     assert row["confirmed"]["params"]["weight"] < 0.5
     (entry,) = row["front"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.trial import FrozenTrial, TrialState
-from support.commands import holdout, holdout_here, kill_when, stored, summary, write_search
+from support.commands import stored, summary
 from support.finished_search import run_here
 from support.small_search import GLYPHS
 
@@ -285,13 +285,6 @@ def test_several_objectives_are_compared_by_both_halves(runs: Path) -> None:
             assert entry["measured"][metric] == pytest.approx(statistics.fmean(best))
 
 
-@pytest.mark.parametrize("name", ["halves", "split", "folds", "several", "own"])
-def test_it_is_verified(runs: Path, name: str) -> None:
-    trial = f"{losses_of(name)[0]}@confirm:1"
-    lines = holdout_here("verify", name, "--runs", runs, "--retrain", trial, "--trust-code").stdout.splitlines()
-    assert all(line.startswith(("ok  ", "–", "-", " ")) for line in lines), lines
-
-
 # Few classes.
 
 
@@ -349,43 +342,3 @@ def test_a_half_that_fills_no_whole_batch_trains_smaller_ones(features: Path, tm
     batches = [[record["batches"] for record in epochs_of(trial)] for trial in stored(tmp_path, "small", "pnp@confirm")]
     assert batches
     assert all(count >= 1 for counts in batches for count in counts)
-
-
-# A kill.
-
-
-def test_a_search_killed_in_its_halves_ends_as_undisturbed(features: Path, tmp_path: Path) -> None:
-    content = search_file(features, "small", losses=["pnp"], resources={"engine": "local"}, final={"seeds": 1})
-    content["training"] = {**TRAINING, "epochs": 12}
-    del content["stages"]
-
-    def half_way() -> bool:
-        trials = stored(tmp_path / "killed", "small", "pnp@confirm")
-        return any(trial.state == TrialState.RUNNING and len(trial.intermediate_values) > 1 for trial in trials)
-
-    file = write_search(tmp_path / "small.yaml", content)
-    kill_when(half_way, "run", file, "--runs", tmp_path / "killed")
-    assert not (tmp_path / "killed/small/selection.json").exists()
-    holdout("run", file, "--runs", tmp_path / "killed")
-    for search in run_here(tmp_path / "undisturbed", [content]):
-        search.close()
-    found = [told(tmp_path / runs) for runs in ("killed", "undisturbed")]
-    assert found[0] == found[1]
-
-
-def told(runs: Path) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
-    """Return the selection, the summary and the confirmations of a search, without times and identifiers."""
-    selection, shown = selection_of(runs, "small"), summary(runs, "small")
-    trials = [
-        (
-            trial.params,
-            trial.user_attrs["half"],
-            trial.user_attrs["seed"],
-            [(record["metrics"], record.get("classes")) for record in epochs_of(trial)],
-        )
-        for trial in stored(runs, "small", "pnp@confirm")
-    ]
-    for key in ("id", "digest", "studies", "baselines"):  # the last bits of a whitening differ between processes
-        selection.pop(key, None)
-    del shown["time"], shown["losses"]["pnp"]["anytime"]  # they depend on which of two trials reports first
-    return selection, shown, trials

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,63 +10,23 @@ import numpy as np
 import pytest
 import yaml
 from mlflow import MlflowClient
-from support.commands import holdout, holdout_here, kill_when, write_search
-from support.finished_search import finish
+from support.commands import holdout_here, summary, write_search
+from support.kinds import Finished, example
 from support.refusals import refused
 
 import holdout as library
 from examples.texts import Languages
 from search.config.search_config import parse_config
 
-ROOT = Path(__file__).parents[2]
-SMALL: dict[str, Any] = {
-    "selection": {"finalists": 1, "seeds": 1},
-    "final": {"seeds": 2},
-    "metrics": {"test": ["recall_at_1", "map_at_r"]},
-}
-
-
-def example(name: str, **changes: Any) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
-    return {**content, **SMALL, **changes}
-
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Embeddings of 16 classes that differ in some directions only."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(16, 12)) * (np.arange(12) < 6)
-    path = tmp_path_factory.mktemp("embeddings") / "mine.npz"
-    labels = np.repeat([f"class-{number:02d}" for number in range(16)], 10)
-    np.savez(path, embeddings=np.repeat(centres, 10, axis=0) + rng.normal(size=(160, 12)) * 0.8, labels=labels)
-    return path
-
-
-@pytest.fixture(scope="module")
-def runs(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The searches of the examples, finished; not to be changed."""
-    runs = tmp_path_factory.mktemp("runs")
-    features = {"name": "features", "file": str(file)}
-    return finish(
-        runs,
-        example("texts", training={"epochs": 2}, search={"trials": 3}, split={"ratio": 0.6}),
-        example("function_training", dataset=features, training={"epochs": 3}, search={"trials": 3}),
-        example("discriminant", dataset=features, search={"trials": 3}),
-    )
-
-
-@pytest.mark.parametrize("name", ["texts", "function_training", "discriminant"])
-def test_an_example_is_tested_and_verified(runs: Path, name: str) -> None:
-    summary = json.loads((runs / name / "summary.json").read_text())
-    (row,) = summary["losses"].values()
-    assert row["trials"]["complete"] + row["trials"]["pruned"] == 3
-    assert 0 < row["default"]["test"]["map_at_r"]["mean"] <= 1
-    said = holdout_here("verify", name, "--runs", runs, "--trust-code")
-    assert "its metrics, from the results of each image" in said.stdout
+def runs(kinds: Callable[[str], Finished]) -> Path:
+    """The runs folder of the texts example."""
+    return kinds("own class").runs
 
 
 def test_the_class_is_the_row_of_every_table(runs: Path) -> None:
-    assert list(json.loads((runs / "discriminant/summary.json").read_text())["losses"]) == ["discriminant"]
+    assert list(summary(runs, "texts")["losses"]) == ["languages"]
     assert library.open("texts", runs=runs).losses == ("languages",)
     stored = yaml.safe_load((runs / "texts/search.yaml").read_text())
     assert stored["losses"] == [{"name": "languages", "part": "examples.texts:LanguageTraining"}]
@@ -77,10 +38,10 @@ def test_trial_0_trains_the_declared_defaults(runs: Path) -> None:
     assert table.iloc[0][["params_lr", "params_temperature", "params_dimensions"]].tolist() == [0.01, 0.1, 16]
 
 
-def test_the_score_is_that_of_the_kept_embeddings(runs: Path) -> None:
-    (opening,) = (runs / "texts/test").iterdir()
-    record = json.loads((runs / "texts/test.json").read_text())["openings"][0]
-    for model in record["scores"]:
+def test_the_score_is_that_of_the_kept_embeddings(kinds: Callable[[str], Finished]) -> None:
+    search = kinds("own class")
+    opening = search.folder / "test" / search.opening["id"]
+    for model in search.opening["scores"]:
         with (
             np.load(opening / model["per_image"]) as scored,
             np.load(opening / "embeddings" / model["per_image"]) as kept,
@@ -100,16 +61,6 @@ def test_verify_finds_changed_embeddings(runs: Path, tmp_path: Path) -> None:
     np.savez_compressed(changed, embeddings=embeddings[::-1])
     said = holdout_here("verify", "texts", "--runs", tmp_path / "runs", "--trust-code", code=1)
     assert f"embeddings/{changed.name}" in said.stderr
-
-
-@pytest.mark.parametrize(
-    "trial", ["texts languages:1", "function_training contrast:1", "discriminant discriminant@final:0"]
-)
-def test_a_trial_is_trained_again(runs: Path, trial: str) -> None:
-    name, number = trial.split()
-    assert "retrained, bit for bit the same" in holdout_here(
-        "verify", name, "--runs", runs, "--trust-code", "--retrain", number
-    ).stdout.replace("\n", " ")
 
 
 def test_the_exported_model_is_what_the_training_saved(runs: Path, tmp_path: Path) -> None:
@@ -143,9 +94,10 @@ def test_the_exported_model_embeds_as_the_test_did(runs: Path, tmp_path: Path) -
     assert len(library.ImageIndex.load(tmp_path / "index", best)) == len(texts)
 
 
-def test_a_training_without_predictor_says_so(runs: Path) -> None:
+def test_a_training_without_predictor_says_so(kinds: Callable[[str], Finished]) -> None:
+    search = library.open("discriminant", runs=kinds("own class without epochs").runs)
     with pytest.raises(library.InvalidInput, match="has no predictor, which loads a model without training items"):
-        library.open("discriminant", runs=runs).best_model("discriminant", trust_code=True)
+        search.best_model("discriminant", trust_code=True)
 
 
 def test_the_command_line_gives_a_model_files_of_embeddings_only(runs: Path, tmp_path: Path) -> None:
@@ -165,17 +117,6 @@ def test_the_report_and_mlflow_show_it(runs: Path) -> None:
     assert experiment is not None
     logged = [run.data.metrics for run in client.search_runs([experiment.experiment_id])]
     assert any("train/loss" in metrics and "validation/map_at_r" in metrics for metrics in logged)
-
-
-@pytest.mark.slow
-def test_a_killed_search_goes_on(tmp_path: Path) -> None:
-    content = example("texts", training={"epochs": 3}, search={"trials": 2}, stages=["search"])
-    path = write_search(tmp_path / "texts.yaml", {**content, "resources": {"engine": "in_process"}})
-    runs = tmp_path / "runs"
-    kill_when(lambda: any(runs.glob("texts/trials/languages/*/attempt-1/last.pt")), "run", path, "--runs", runs)
-    holdout("run", path, "--runs", runs)
-    holdout_here("verify", "texts", "--runs", runs)
-    assert list(runs.glob("texts/trials/languages/*/attempt-2"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 import yaml
 from PIL import Image
@@ -101,23 +100,6 @@ def test_one_class_fewer(images: Path, runs: Path) -> None:
     fewer = copied(images, "fewer", lambda number: None if number in (0, 15) else f"{number:02d}")
     said = run(fewer, runs, "fewer")
     assert f"this test set: {ONCE}, 2 configurations scored; 7 of 7 of these classes were opened before ({ONCE}" in said
-
-
-def test_one_image_fewer_of_each_class(images: Path, runs: Path) -> None:
-    run(images, runs)
-    fewer = copied(images, "fewer", lambda number: f"{number:02d}")
-    for folder in fewer.iterdir():
-        (folder / "03.png").unlink()
-    assert "8 of 8 of these classes were opened before" in run(fewer, runs, "fewer", **BATCH)
-
-
-BATCH = {"training": {"epochs": 1, "batch_size": 12, "images_per_class": 3, "image_size": 16}}
-
-
-def test_another_data_set_class(images: Path, runs: Path) -> None:
-    run(images, runs)
-    dataset = {"name": "support.own_parts:Renamed", "root": str(images)}
-    assert "8 of 8 of these classes were opened before" in run(images, runs, "own", dataset=dataset)
 
 
 def test_training_on_an_opened_test_set(images: Path, runs: Path, tmp_path: Path) -> None:
@@ -363,18 +345,6 @@ def test_test_images_among_the_training_images(images: Path, runs: Path, scored:
     summary = json.loads((runs / "small" / "summary.json").read_text())
     assert (summary["test_overlap"], summary["test_opened"]) == (4, 1)
     assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
-
-
-def test_one_pixel_of_every_image_is_told(images: Path, runs: Path, tmp_path: Path) -> None:
-    run(images, runs)
-    changed = copied(images, "changed", lambda number: f"{number:02d}")
-    for path in changed.rglob("*.png"):
-        pixels = np.array(Image.open(path))
-        pixels[5, 5, 0] ^= 1
-        Image.fromarray(pixels).save(path)
-    said = run(changed, tmp_path / "elsewhere", "changed")
-    assert "images are similar to images of a test set opened before (1 opening by 1 search" in said
-    assert "of these classes were opened before" not in said
 
 
 def test_metrics_are_those_that_were_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 import holdout
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import EpochRecord, TrialSpec
+from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.training.config import TrainingConfig
 from trainables.training.cross_validation import begin
 
@@ -272,3 +272,33 @@ class NotAtItsEnd(Scales):
     def setup(self, params: Mapping[str, Any], train: holdout.Items, *, seed: int, device: torch.device) -> None:
         super().setup(params, train, seed=seed, device=device)
         assert params["lr"] < 1.0
+
+
+class Trade(holdout.Trainable):
+    """A training whose quality grows with its weight, up to noise of its seed."""
+
+    space = {"weight": holdout.Float(0.0, 1.0, default=0.9)}  # noqa: RUF012
+
+    def setup(self, params: Any, train: Any, *, seed: int, device: Any) -> None:
+        self.weight = float(params["weight"])
+        self.quality = self.weight**0.5 + 0.02 * derived_seed(seed) / 2**31
+
+    def train_epoch(self) -> dict[str, float]:
+        return {"loss": 1.0}
+
+    def embed(self, items: Any) -> Any:
+        return np.array([[self.quality, self.weight, *item["vector"]] for item in items])
+
+    def save(self, folder: Path) -> None:
+        (folder / "weight.json").write_text(json.dumps([self.weight, self.quality]))
+
+    def load(self, folder: Path) -> None:
+        self.weight, self.quality = json.loads((folder / "weight.json").read_text())
+
+
+def quality(embeddings_ND: Tensor, labels_N: Tensor) -> float:
+    return float(embeddings_ND[0, 0])
+
+
+def weight(embeddings_ND: Tensor, labels_N: Tensor) -> float:
+    return float(embeddings_ND[0, 1])

@@ -12,67 +12,24 @@ from typing import Any
 import numpy as np
 import pytest
 from support.commands import holdout_here, plain
-from support.finished_search import finish
-from support.small_search import draw_folder, small_search
+from support.kinds import OF_QUERIES, Finished, by_group, write_manifest
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder
 from search.report.pairs import class_scores
 from search.selection.retrieval_file import FOLDER, RetrievalFile
 
-METRICS = ["recall_at_1", "map_at_r", "r_precision", "nmi"]
-DISTRACTORS = "class-15"
-"""A test class that is in the gallery only."""
-
-
-def rows_of(root: Path) -> list[dict[str, str]]:
-    """Return the manifest's rows: classes 0 and 1 share a group, the last eight classes are query and gallery."""
-    rows = []
-    for folder in sorted(root.iterdir()):
-        for at, path in enumerate(sorted(folder.iterdir())):
-            number = int(folder.name[-2:])
-            part = "train" if number < 8 else "gallery" if folder.name == DISTRACTORS or at % 3 else "query"
-            group = "shop" if number < 2 and at == 0 else str(path)
-            name = str(path.relative_to(root))
-            rows.append({"path": name, "class": folder.name, "group": group, "part": part, "camera": str(at % 2)})
-    return rows
-
-
-def write(file: Path, rows: list[dict[str, str]]) -> Path:
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, [*rows[0]])
-        writer.writeheader()
-        writer.writerows(rows)
-    return file
+KIND = "groups, queries and a gallery"
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = draw_folder(tmp_path_factory.mktemp("photographs") / "images", images=7)
-    return write(root.parent / "x.csv", [{**row, "path": f"images/{row['path']}"} for row in rows_of(root)])
-
-
-def content(manifest: Path, **changes: Any) -> dict[str, Any]:
-    return small_search(
-        manifest.parent,
-        **{
-            "dataset": {"name": "manifest", "file": str(manifest), "ignore_same_camera": True},
-            "losses": ["pnp"],
-            "training": {"epochs": 1, "batch_size": 12, "images_per_class": 3, "image_size": 16},
-            "search": {"trials": 1},
-            "metrics": {"validation": ["recall_at_1", "map_at_r"], "test": METRICS},
-            "selection": {"finalists": 1, "seeds": 1},
-            "final": {"seeds": 2},
-            **changes,
-        },
-    )
+def runs(kinds: Callable[[str], Finished]) -> Path:
+    return kinds(KIND).runs
 
 
 @pytest.fixture(scope="module")
-def runs(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a finished search."""
-    runs = tmp_path_factory.mktemp("finished") / "runs"
-    return finish(runs, content(manifest))
+def manifest(kinds: Callable[[str], Finished]) -> Path:
+    return Path(kinds(KIND).content["dataset"]["file"])
 
 
 def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> None:
@@ -81,7 +38,7 @@ def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> N
     (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
     folder = runs / "small" / "test" / opening["id"]
     for model in opening["scores"]:
-        assert list(model["metrics"]) == METRICS
+        assert list(model["metrics"]) == OF_QUERIES
         retrieval = RetrievalFile.read(folder / FOLDER / model["per_image"])
         with np.load(folder / model["per_image"]) as stored:
             kept = {name: stored[name] for name in stored.files}
@@ -104,7 +61,7 @@ def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> N
             average = sum(sum(hits[: at + 1]) / (at + 1) for at in range(relevant) if hits[at]) / relevant
             assert kept["map_at_r"][query] == pytest.approx(average)
         assert retrieval.same_B.sum() == same
-        for name in METRICS[:-1]:
+        for name in OF_QUERIES[:-1]:
             assert np.flatnonzero(~np.isnan(kept[name])).tolist() == queries
             assert model["metrics"][name] == pytest.approx(np.nanmean(kept[name]))
 
@@ -127,11 +84,6 @@ def test_tables_and_the_report_say_so(runs: Path, tmp_path: Path) -> None:
     assert "Best queries" in page
 
 
-def test_it_is_recomputed(runs: Path) -> None:
-    lines = holdout_here("verify", "small", "--runs", runs).stdout.splitlines()
-    assert all(line.startswith("ok  ") for line in lines), lines
-
-
 def refusal(runs: Path) -> str:
     return str(holdout_here("verify", "small", "--runs", runs, code=1).stderr)
 
@@ -152,7 +104,7 @@ def test_another_part_camera_or_group_is_found(
     before = manifest.read_text()
     rows = [*csv.DictReader(before.splitlines())]
     change(rows)
-    write(manifest, rows)
+    write_manifest(manifest, rows)
     try:
         assert said in refusal(runs)
     finally:
@@ -174,10 +126,8 @@ def test_scores_of_other_queries_are_found(runs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("metrics", "said"), [
     ({"test": ["recall_at_40"]}, "k = 40 needs a gallery of 40 images and that of the 8 test classes has 35"),
 ])  # fmt: skip
-def test_metrics_that_cannot_be_computed_are_refused(
-    manifest: Path, tmp_path: Path, metrics: dict[str, Any], said: str
-) -> None:
+def test_metrics_that_cannot_be_computed_are_refused(tmp_path: Path, metrics: dict[str, Any], said: str) -> None:
     file = tmp_path / "small.json"
-    file.write_text(json.dumps(content(manifest, metrics=metrics)))
+    file.write_text(json.dumps(by_group(tmp_path, metrics=metrics)))
     assert said in plain(holdout_here("run", file, "--runs", tmp_path / "runs", code=2).stderr)
     assert not (tmp_path / "runs").exists()

@@ -4,45 +4,30 @@ Shapes: N test images.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.commands import holdout_here
-from support.finished_search import finish
-from support.small_search import small_search
-from support.trees import make_vehicleid
+from support.kinds import OF_LISTS, Finished
 
 from search.plan.runs import RunFolder
 from search.report.pairs import class_scores
 from search.selection.retrieval_file import FOLDER, RetrievalFile
 
 LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}
-METRICS = ["recall_at_1", "map_at_r", "recall_at_1-small", "map_at_r-small", "recall_at_2-medium", "nmi-medium",
-           "dists_intra-large", "recall_at_1-large"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve test vehicles: four in the small list, eight in the medium list, all in the large list."""
-    return make_vehicleid(tmp_path_factory.mktemp("vehicles"), classes_per_half=12, images_per_class=4)
+def root(kinds: Callable[[str], Finished]) -> Path:
+    return Path(kinds("test lists").content["dataset"]["root"])
 
 
 @pytest.fixture(scope="module")
-def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(kinds: Callable[[str], Finished]) -> Path:
     """The runs folder of a finished search; every test restores it."""
-    runs = tmp_path_factory.mktemp("finished") / "runs"
-    content = small_search(
-        root,
-        dataset={"name": "vehicleid", "root": str(root), "subset": True},
-        losses=["pnp"],
-        training={"epochs": 1, "batch_size": 12, "images_per_class": 3, "image_size": 16},
-        search={"trials": 1},
-        metrics={"validation": ["recall_at_1"], "test": METRICS},
-        selection={"finalists": 1, "seeds": 1},
-        final={"seeds": 2},
-    )
-    return finish(runs, content)
+    return kinds("test lists").runs
 
 
 def vehicles_of(root: Path, name: str) -> set[str]:
@@ -56,11 +41,11 @@ def test_one_training_is_scored_on_three_lists(runs: Path, root: Path) -> None:
     test = json.loads((runs / "small" / "split.json").read_text())["test"]
     folder = runs / "small" / "test" / opening["id"]
     for model in opening["scores"]:
-        assert list(model["metrics"]) == METRICS
+        assert list(model["metrics"]) == OF_LISTS
         neighbours = RetrievalFile.read(folder / FOLDER / model["per_image"]).neighbours_QK
         with np.load(folder / model["per_image"]) as content:
             names = [test[label] for label in content["labels"]]
-            kept = {name: content[name] for name in METRICS if name in content.files}
+            kept = {name: content[name] for name in OF_LISTS if name in content.files}
         for subset in LISTS:
             within = [name in vehicles_of(root, subset) for name in names]
             assert sum(within) == {"small": 16, "medium": 32, "large": 48}[subset]
@@ -70,7 +55,7 @@ def test_one_training_is_scored_on_three_lists(runs: Path, root: Path) -> None:
                 if within[query] and in_list:
                     hits.append((query, names[in_list[0]] == names[query]))
             assert len(hits) > 0.8 * sum(within), "eight neighbours are kept"
-            if (name := f"recall_at_1-{subset}") in METRICS:
+            if (name := f"recall_at_1-{subset}") in OF_LISTS:
                 assert all(kept[name][query] == hit for query, hit in hits)
                 assert np.isnan(kept[name]).tolist() == [not inside for inside in within]
                 assert model["metrics"][name] == pytest.approx(np.nanmean(kept[name]))
@@ -87,17 +72,6 @@ def test_a_subset_is_compared_on_its_classes(runs: Path) -> None:
     assert counts == {"map_at_r": [[4] * 12] * 2, "map_at_r-small": [[4] * 4] * 2}
     for entry in class_scores(folder, "map_at_r-small"):
         assert np.isfinite(entry.sums_C).all()
-
-
-def test_the_result_has_them(runs: Path) -> None:
-    test = json.loads((runs / "small" / "summary.json").read_text())["losses"]["pnp"]["test"]
-    assert set(test) == set(METRICS)
-    assert 0 <= test["recall_at_1-small"]["mean"] <= 1
-
-
-def test_it_is_recomputed(runs: Path) -> None:
-    lines = holdout_here("verify", "small", "--runs", runs).stdout.splitlines()
-    assert all(line.startswith("ok  ") for line in lines), lines
 
 
 @pytest.mark.parametrize("name", ["recall_at_1-small", "nmi-medium", "dists_intra-large"])

@@ -1,0 +1,62 @@
+"""Every kind of search ends with its test, is verified, and ends the same after dying again and again."""
+
+import json
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import FrozenTrial
+from support.commands import holdout_here, stored
+from support.finished_search import run_here
+from support.kinds import KINDS, Finished
+
+from search.stages import Stage
+from search.trials import epochs_of
+
+STEPS = (3, 5, 8)
+"""Numbers of epochs after which a driver dies, in turn: within trials and between the stages."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_ends_with_its_test_and_is_verified(kinds: Callable[[str], Finished], kind: str) -> None:
+    search = kinds(kind)
+    losses = search.summary["losses"]
+    assert all(row["default"]["test"] for row in losses.values())
+    arguments = ("--runs", search.runs, "--retrain", f"{next(iter(losses))}@confirm:1", "--trust-code")
+    lines = holdout_here("verify", search.name, *arguments).stdout.splitlines()
+    assert all(line.startswith(("ok  ", "–", "-", " ")) for line in lines), lines
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_dying_again_and_again_it_ends_as_undisturbed(
+    kinds: Callable[[str], Finished], kind: str, tmp_path: Path
+) -> None:
+    undisturbed = kinds(kind)
+    for epochs in cycle(STEPS):
+        (search,) = run_here(tmp_path, [undisturbed.content], epochs=epochs)
+        search.close()
+        if search.is_done(Stage.TEST):
+            break
+    assert len(search.sessions) > 1
+    assert told(Finished(undisturbed.content, tmp_path)) == told(undisturbed)
+
+
+def told(search: Finished) -> tuple[dict[str, Any], dict[str, Any], dict[str, list[Any]]]:
+    """Return the selection, the summary and all trials of a search, without times and identifiers."""
+    selection, shown = json.loads((search.folder / "selection.json").read_text()), search.summary
+    for key in ("id", "digest", "studies", "baselines"):
+        selection.pop(key, None)
+    del shown["time"]
+    for row in shown["losses"].values():
+        del row["anytime"]  # it depends on which of two trials reports first
+    studies = [f"{loss}{stage}" for loss in shown["losses"] for stage in ("", "@confirm", "@final")]
+    trials = {study: [of_trial(trial) for trial in stored(search.runs, search.name, study)] for study in studies}
+    return selection, shown, trials
+
+
+def of_trial(trial: FrozenTrial) -> tuple[Any, ...]:
+    """Return what a trial was and what it recorded."""
+    given = [trial.user_attrs.get(key) for key in ("seed", "half", "fold")]
+    return trial.state, trial.params, given, [(record["metrics"], record.get("classes")) for record in epochs_of(trial)]
