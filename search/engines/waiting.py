@@ -70,7 +70,8 @@ class Placement:
         self._say_after *= 2
         nodes = self._nodes()
         fits, may_fit = (any(trials_on(node, self._wanted) for node in group) for group in (nodes, self._may_come))
-        sentence = f"No trial has a machine for {waited / 60:.0f} minutes: {self._asked}, {_there(nodes)}"
+        asked = f"one asks for {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
+        sentence = f"No trial has a machine for {waited / 60:.0f} minutes: {asked}, {_there(nodes)}"
         if waited >= END_S and not (fits or may_fit):
             raise Failure(
                 f"{sentence}, and no other can come. Add one (`ray start`), or ask for less (resources); run the same "
@@ -82,10 +83,6 @@ class Placement:
             logger.warning("%s; the search waits for the cluster to grow (see `ray status`).", sentence)
         else:
             logger.warning("%s; add a machine (`ray start`). Without one the search ends soon.", sentence)
-
-    @property
-    def _asked(self) -> str:
-        return f"one asks for {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
 
 
 def _there(nodes: Sequence[Node]) -> str:
