@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from search.plan.runs import RunFolder, stored_config
+from search.plan.runs import RunFolder, stored_config, trials_in
 from search.secrets import without_password
 from search.trust import CHECKPOINTS
 from trainables.errors import InvalidInput
@@ -32,7 +32,7 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
     if not isinstance(address, str):
         return None
     try:
-        trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
+        trials = as_path(trials_in(address, folder.name))
         inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
     except Exception as error:  # each storage library has its own error types
         raise InvalidInput(
