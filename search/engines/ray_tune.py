@@ -189,7 +189,7 @@ class _StudyScheduler(FIFOScheduler):
             self._watch(trial.trial_id)
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
-                assignments.ended[trial_id] = str(silence)
+                assignments.ended[trial_id] = silence
                 if assignments.trials[trial_id] is None:
                     logger.warning("While it waited for a trial, %s.", silence)
                 ray.kill(placed[trial_id])  # also one that is stopped: its node ends the process seconds later
