@@ -47,6 +47,11 @@ def printable(text: str) -> str:
     )
 
 
+def shortened(text: str, most: int = 80) -> str:
+    """Return ``text``, with an ellipsis in place of its end if it has more than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}…"
+
+
 def listed(names: Sequence[str], separator: str = ", ", shown: int = 20) -> str:
     """Join the first ``shown`` names and count the rest, escaping unprintable characters.
 

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import InvalidInput
@@ -36,7 +35,7 @@ class Range(ABC):
 
     default: Value = None
     source: str = ""
-    when: Mapping[str, tuple[Value, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     paper_grid: tuple[Value, ...] = ()
 
     @property

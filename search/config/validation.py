@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from trainables.errors import InvalidInput, raise_if_any, suggestion
+from trainables.errors import InvalidInput, raise_if_any, shortened, suggestion
 from trainables.secrets import without_password
 
 Built = TypeVar("Built")
@@ -294,8 +294,7 @@ def _unusable(value: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    text = without_password(repr(value))
-    return text if len(text) <= 80 else f"{text[:77]}…"
+    return shortened(without_password(repr(value)))
 
 
 # Known keys, and suggestions for unknown ones.

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from trainables.errors import InvalidInput, raise_if_any
+from trainables.errors import InvalidInput, raise_if_any, shortened
 
 MOST_CHARACTERS = 1_000_000
 MOST_VALUES = 10_000
@@ -53,13 +53,13 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
         path, equals, text = setting.partition("=")
         keys = path.split(".")
         if not equals or not all(keys) or len(keys) > MOST_DEPTH:
-            mistakes.append(f"--set needs key.path=value, such as search.trials=20; it is {_short(repr(setting))}.")
+            mistakes.append(f"--set needs key.path=value, such as search.trials=20; it is {shortened(repr(setting))}.")
             continue
         try:
             _check_key(path)
             changed = with_value(changed, keys, _load(text))
         except InvalidInput as error:
-            mistakes += [f"--set {_short(setting)} {sentence}" for sentence in error.sentences]
+            mistakes += [f"--set {shortened(setting)} {sentence}" for sentence in error.sentences]
     raise_if_any(mistakes)
     return changed
 
@@ -69,10 +69,6 @@ def with_value(content: dict[str, Any], keys: Sequence[str], value: Any) -> dict
     key, *rest = keys
     inner = content.get(key)
     return {**content, key: with_value(inner if isinstance(inner, dict) else {}, rest, value) if rest else value}
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def parse_yaml(text: str, origin: str) -> Any:

@@ -10,6 +10,7 @@ from rich.filesize import decimal
 
 from search.plan.disk_usage import cache_usage, free_bytes, size_of
 from search.plan.plan import Plan
+from search.plan.runs import trials_in
 from search.plan.work import model_bytes, planned_budgets, slots_here
 from search.stages import Stage
 from trainables.data.store.build import expected_size
@@ -48,7 +49,7 @@ def disk_needs(plans: Sequence[Plan]) -> Needs:
     for plan in plans:
         config, folder = plan.config, plan.folder
         checkpoints, models, trials, may_end_early = _checkpoints(plan)
-        place = as_path(f"{plan.checkpoint_storage}/{config.name}/trials")
+        place = as_path(trials_in(plan.checkpoint_storage, config.name))
         there = size_of(place) if isinstance(place, Path) else 0
         what = POSSIBLE if may_end_early or there else CHECKPOINTS
         needs[what, plan.checkpoint_storage] += max(0, checkpoints - there)

@@ -9,7 +9,7 @@ from search.config.sections import ResourcesSection
 from search.engines.capacity import too_tight
 from search.plan.plan import trial_directory
 from search.plan.search import OpenedSearch
-from search.stages import Stage
+from search.stages import Stage, search_of
 from search.study import RunningTrial, TrialListener
 from search.tracking import Tracker
 from trainables.files import as_path
@@ -61,7 +61,9 @@ class CheckpointCleanup(TrialListener):
         self._left: list[tuple[RunningTrial, FrozenTrial]] = []
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Clean up after the trial. If the storage is unreachable, retry after the next trial."""
+        """Clean up after a trial of this search. If the storage is unreachable, retry after the next trial."""
+        if search_of(running.study.name) != self._search.name:
+            return
         self._left.append((running, trial))
         try:
             while self._left:

@@ -6,7 +6,6 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
-from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
@@ -48,8 +47,8 @@ from search.plan.search import OpenedSearch, copy_trials, open_search
 from search.report.formats import noise_text
 from search.report.summary import write_summary
 from search.selection import Family, validate_untrained
-from search.stages import Stage, search_of
-from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue
+from search.stages import Stage
+from search.study import QueuedStage, TrialListener, TrialQueue
 from search.tracking import Projection, Tracker, import_mlflow
 from trainables.storage import full_disk_errors
 
@@ -190,18 +189,7 @@ def _tracked(projections: Mapping[str, Projection], console: Console) -> Iterato
 
 
 def _listeners(searches: Sequence[OpenedSearch], tracker: Tracker, engine: Engine) -> list[TrialListener]:
-    cleanups = {search.name: CheckpointCleanup(search) for search in searches}
-    return [_OfEachSearch(cleanups), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources)]
-
-
-class _OfEachSearch(TrialListener):
-    """Listener that passes the end of a trial to the listener of its search."""
-
-    def __init__(self, listeners: Mapping[str, TrialListener]) -> None:
-        self._listeners = listeners
-
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        self._listeners[search_of(running.study.name)].on_end(running, trial)
+    return [*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources)]
 
 
 def _score_on_workers(engine: Engine, tasks: Sequence[AnyScoring]) -> list[Any]:

@@ -4,7 +4,6 @@ import hashlib
 import logging
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from sqlalchemy.engine import Connection
 from search.driver.progress_view import StoreProgress
 from search.engines.base import Engine
 from search.plan.plan import Plan
+from search.plan.runs import this_process
 from search.private_parts import TESTED, untested
 from search.secrets import expand
 from search.study import RunningTrial, TrialListener
@@ -77,8 +77,7 @@ def only_driver_of(searches: Sequence[str], storage: str, poll_s: float = POLL_S
     Raises:
         InvalidInput: another process has locked one of them.
     """
-    name = f"process {os.getpid()} on {socket.gethostname()}"
-    arguments = {"application_name": name[:63], "options": _KEEPALIVE, "connect_timeout": 10}
+    arguments = {"application_name": this_process()[:63], "options": _KEEPALIVE, "connect_timeout": 10}
     engine = sqlalchemy.create_engine(storage, connect_args=arguments, poolclass=sqlalchemy.pool.NullPool)
     connection = _take(engine, searches)
     done = threading.Event()

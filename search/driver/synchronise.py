@@ -14,7 +14,7 @@ from search.config.search_config import settled_entries
 from search.driver.stages import Outcome
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
-from search.report.compared import Comparison, Pair
+from search.report.compared import Comparison
 from search.report.comparison_tables import as_csv, baselines_told, text_tables
 from search.report.formats import (
     NO_DIFFERENCE,
@@ -329,7 +329,7 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
     (summary,) = comparison.searches
     entry = summary.losses[loss]
     pairs = {
-        _pair_tag(pair): (
+        ".".join(("holdout", "pair", pair.first.loss, pair.first.role, pair.second.loss, pair.second.role)): (
             f"{pair.difference:+.4f} {interval(pair.ci95)}, p {p_value(pair.p_corrected)} (corrected): "
             f"{verdict(pair) or NO_DIFFERENCE}"
         )
@@ -360,10 +360,6 @@ def _sentences(entry: LossSummary) -> Iterator[str]:
         yield f"Trial {entry.tuned.number}: {parameters(entry.tuned.params)}."
     for finding in entry.diagnostics:
         yield f"{finding.sentence}."
-
-
-def _pair_tag(pair: Pair) -> str:
-    return ".".join(("holdout", "pair", pair.first.loss, pair.first.role, pair.second.loss, pair.second.role))
 
 
 def _metrics(comparison: Comparison, entry: LossSummary) -> dict[str, float]:

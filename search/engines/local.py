@@ -111,7 +111,7 @@ class Local(Engine):
                             held.add(process)
                 if silences.is_due:
                     for name, silence in silences.too_long().items():
-                        self._processes[int(name)].kill(str(silence))
+                        self._processes[int(name)].kill(silence)
         except BaseException:
             self._end(list(self._processes.values()))
             raise

@@ -5,7 +5,7 @@ import socket
 import stat
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from search.config.tables import AUTO, engine_name, ray_mistakes
@@ -14,7 +14,7 @@ from search.engines.ray_session import NoRay, import_ray, ray_session, token_pat
 from search.engines.waiting import Silences
 from search.extra import missing_packages
 from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput, counted
+from trainables.errors import InvalidInput, counted, raise_if_any
 from trainables.files import as_path
 from trainables.storage import AnyPath, DiskFull, ask, in_time
 
@@ -87,9 +87,15 @@ class RayEngine(Engine):
 
     def prepare(self, images: Sequence[StoreSpec], shared: Sequence[str]) -> None:
         """Decode the images on every node but this one, and check that all share the folders of the checkpoints."""
-        from search.engines.ray_nodes import make_nodes_ready
+        from search.engines.ray_tune import on_other_nodes
 
-        make_nodes_ready(images, shared)
+        with ExitStack() as stack:
+            probe_files = {folder: stack.enter_context(probe_file(folder)) for folder in shared}
+            answers = on_other_nodes(_ready, images, probe_files)
+        raise_if_any(sorted({sentence for answer in answers if isinstance(answer, tuple) for sentence in answer}))
+        for answer in answers:
+            if isinstance(answer, DiskFull):
+                raise answer
 
     def run(self, queue: Queue, concurrent: int) -> None:
         """Train everything in ``queue`` on Ray Tune's actors, which are reused."""

@@ -8,6 +8,7 @@ scheduler stopped). Here the study decides and Tune carries out.
 import logging
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def run_queue(
     check_private_parts("ray")
     assignments = _Assignments(
         queue,
-        Share(concurrent, drivers_on_cluster),
+        Share(concurrent, partial(ray_private.live_jobs, NAMESPACE)),
         silences,
         Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here),
         worker,
@@ -188,7 +189,7 @@ class _StudyScheduler(FIFOScheduler):
             self._watch(trial.trial_id)
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
-                assignments.ended[trial_id] = str(silence)
+                assignments.ended[trial_id] = silence
                 if assignments.trials[trial_id] is None:
                     logger.warning("While it waited for a trial, %s.", silence)
                 ray.kill(placed[trial_id])  # also one that is stopped: its node ends the process seconds later
@@ -264,11 +265,6 @@ def _is_own(error: Exception | None, node: str | None) -> bool:
     if isinstance(error, ActorUnavailableError):
         return False
     return any(entry["NodeID"] == node and entry["Alive"] for entry in ray.nodes())
-
-
-def drivers_on_cluster() -> int:
-    """Return the number of drivers of searches on the connected cluster, this one included."""
-    return ray_private.live_jobs(NAMESPACE)
 
 
 def _alive_nodes() -> list[Node]:

@@ -70,7 +70,8 @@ class Placement:
         self._say_after *= 2
         nodes = self._nodes()
         fits, may_fit = (any(trials_on(node, self._wanted) for node in group) for group in (nodes, self._may_come))
-        sentence = f"No trial has a machine for {waited / 60:.0f} minutes: {self._asked}, {_there(nodes)}"
+        asked = f"one asks for {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
+        sentence = f"No trial has a machine for {waited / 60:.0f} minutes: {asked}, {_there(nodes)}"
         if waited >= END_S and not (fits or may_fit):
             raise Failure(
                 f"{sentence}, and no other can come. Add one (`ray start`), or ask for less (resources); run the same "
@@ -82,10 +83,6 @@ class Placement:
             logger.warning("%s; the search waits for the cluster to grow (see `ray status`).", sentence)
         else:
             logger.warning("%s; add a machine (`ray start`). Without one the search ends soon.", sentence)
-
-    @property
-    def _asked(self) -> str:
-        return f"one asks for {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
 
 
 def _there(nodes: Sequence[Node]) -> str:
@@ -159,24 +156,6 @@ class _Worker:
     spoke: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Silence:
-    """A worker that was silent for ``seconds``, longer than ``allowed``.
-
-    ``slowest`` is the time of its slowest epoch, None before its first one ended.
-    """
-
-    seconds: float
-    allowed: float
-    slowest: float | None
-
-    def __str__(self) -> str:
-        quiet = f"no report from its worker for {self.seconds / 60:.1f} minutes, treated as dead"
-        if self.slowest is None:
-            return f"{quiet}, before its first epoch ended"
-        return f"{quiet}; its slowest epoch took {self.slowest:.1f} s"
-
-
 class Silences:
     """The silence of each worker, by the name of its assignment.
 
@@ -215,18 +194,18 @@ class Silences:
         """True if the last look was :data:`SILENCE_POLL_S` ago."""
         return self._now() - self._looked >= SILENCE_POLL_S
 
-    def too_long(self) -> dict[str, Silence]:
-        """Return the workers that were silent for too long. Called often."""
+    def too_long(self) -> dict[str, str]:
+        """Return a sentence for each worker that was silent for too long. Called often."""
         now = self._now()
         self._awake += min(now - self._looked, AWAKE_S)
         self._looked = now
-        found = {}
-        for name, worker in self._workers.items():
-            seconds = self._awake - worker.since
-            if seconds > (allowed := self._allowed(worker)):
-                slowest = worker.slowest if worker.spoke else None
-                found[name] = Silence(seconds=seconds, allowed=allowed, slowest=slowest)
-        return found
+        silent = ((name, worker, self._awake - worker.since) for name, worker in self._workers.items())
+        return {
+            name: f"no report from its worker for {seconds / 60:.1f} minutes, treated as dead"
+            + (f"; its slowest epoch took {worker.slowest:.1f} s" if worker.spoke else ", before its first epoch ended")
+            for name, worker, seconds in silent
+            if seconds > self._allowed(worker)
+        }
 
     def _allowed(self, worker: _Worker) -> float:
         if worker.spoke:

@@ -145,12 +145,5 @@ def successor(folder: RunFolder) -> RunFolder:
     """
     found = re.fullmatch(r"(.+)-(\d+)", folder.name) if folder.predecessor.exists() else None
     base, first = (found[1], int(found[2]) + 1) if found else (folder.name, 2)
-    return next(other for other in _numbered(folder, base, first) if _may_follow(folder, other))
-
-
-def _numbered(folder: RunFolder, base: str, first: int) -> Iterator[RunFolder]:
-    return (RunFolder(folder.runs, f"{base}-{number}") for number in count(first))
-
-
-def _may_follow(folder: RunFolder, other: RunFolder) -> bool:
-    return other.predecessor_name() == folder.name or not other.path.exists()
+    numbered = (RunFolder(folder.runs, f"{base}-{number}") for number in count(first))
+    return next(other for other in numbered if other.predecessor_name() == folder.name or not other.path.exists())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from search.plan.runs import RunFolder, stored_config
+from search.plan.runs import RunFolder, stored_config, trials_in
 from search.trust import CHECKPOINTS
 from trainables.errors import InvalidInput
 from trainables.files import DAMAGED, as_path, read_whole, write_json, write_text
@@ -31,7 +31,7 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
     if not isinstance(address, str):
         return None
     try:
-        trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
+        trials = as_path(trials_in(address, folder.name))
         inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
     except Exception as error:  # each storage library has its own error types
         raise InvalidInput(

@@ -11,7 +11,7 @@ from search.config.search_config import SearchConfig
 from search.config.tables import SAMPLERS
 from search.difference import FEW_CLASSES, Basis, confirms_on_halves, shown_points
 from search.plan.disk_usage import default_cache
-from search.plan.runs import RunFolder
+from search.plan.runs import RunFolder, trials_in
 from search.stages import Stage, short_study_name
 from search.study import Budget
 from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of
@@ -232,7 +232,7 @@ def _fitting_batch(
 
 def trial_directory(plan: Plan, loss: str, stage: Stage, number: int) -> str:
     """Return the folder or URL of a trial's checkpoints and log."""
-    return f"{plan.checkpoint_storage}/{plan.config.name}/trials/{short_study_name(loss, stage)}/{number:04d}"
+    return f"{trials_in(plan.checkpoint_storage, plan.config.name)}/{short_study_name(loss, stage)}/{number:04d}"
 
 
 def best_checkpoint(trial: FrozenTrial, directory: str) -> str:

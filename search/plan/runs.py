@@ -170,7 +170,7 @@ class RunFolder:
         try:
             with folder_if_needed(self.path), self._lock as lock:
                 try:
-                    self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+                    self._holder.write_text(f"{this_process()}\n")
                     yield
                 finally:
                     self._holder.unlink(missing_ok=True)
@@ -181,6 +181,11 @@ class RunFolder:
                 f"The search {self.name} is being run by {self.driver()}; wait for it, or end it and repeat the "
                 "command."
             ) from None
+
+
+def this_process() -> str:
+    """Return a description of this process for those who wait for it."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 @contextmanager
@@ -299,6 +304,11 @@ def trusted_config(folder: RunFolder, addresses: Collection[str] = ADDRESSES) ->
     check_addresses(folder.path, content, addresses)
     check_code(folder.path, own_code(content))
     return parse_stored(content, folder.config)
+
+
+def trials_in(storage: str, search: str) -> str:
+    """Return the folder or URL of the trials of ``search`` in a ``storage`` of checkpoints."""
+    return f"{storage.rstrip('/')}/{search}/trials"
 
 
 @dataclass(frozen=True)

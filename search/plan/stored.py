@@ -13,7 +13,14 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Engine
 
 from search.config.tables import PRUNERS
-from search.plan.runs import RunFolder, existing_run, refuse_odd_files, refuse_renamed, stored_config
+from search.plan.runs import (
+    RunFolder,
+    existing_run,
+    refuse_odd_files,
+    refuse_renamed,
+    stored_config,
+    trials_in,
+)
 from search.secrets import expand, sqlite_file
 from search.stages import Stage, short_study_name, study_name
 from search.study import Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
@@ -108,10 +115,10 @@ class StoredSearch:
         if address:
             check_address(self.folder.path, CHECKPOINTS, address)
         shared = address or str(self.folder.runs.resolve())
-        return f"{shared.rstrip('/')}/{self.name}/trials/{study}/{number:04d}"
+        return f"{trials_in(shared, self.name)}/{study}/{number:04d}"
 
-    def trials_of(self, study: str) -> list[FrozenTrial]:
-        """Return the trials of the study ``study``, such as ``mpa`` or ``mpa@confirm``.
+    def study_of(self, study: str) -> tuple[str, Stage]:
+        """Return the loss and the stage of the study ``study``, such as ``mpa`` or ``mpa@confirm``.
 
         Raises:
             InvalidInput: the search has no such loss or stage.
@@ -122,7 +129,11 @@ class StoredSearch:
                 f"{self.name} has no loss {study!r}{suggestion(study, known)}; it has {', '.join(self.losses)}, and "
                 f"their later trainings as in {self.losses[0]}@confirm and {self.losses[0]}@final."
             )
-        return self.trials(*known[study])
+        return known[study]
+
+    def trials_of(self, study: str) -> list[FrozenTrial]:
+        """Return the trials of the study ``study``; raise as :meth:`study_of`."""
+        return self.trials(*self.study_of(study))
 
     def trial_of(self, study: str, number: int) -> FrozenTrial:
         """Return trial ``number`` of the study ``study``.

@@ -46,6 +46,8 @@ class Sampler(ABC):
     """The reason why the sampler cannot be combined with a pruner."""
     one_metric: ClassVar[bool] = False
     """True if it compares trials by one metric, and knows neither further objectives nor constraints."""
+    has_model: ClassVar[bool] = False
+    """True if it uses a model after some startup trials."""
     models_complete: ClassVar[bool] = False
     """True if Optuna's model ignores all but complete trials."""
 
@@ -86,7 +88,7 @@ class Sampler(ABC):
     @property
     def waits_for(self) -> int | None:
         """The number of finished trials that the model needs; None for a sampler without a model."""
-        return None
+        return self.startup_trials if self.has_model else None
 
     def trials_before_model(self, slots: int) -> int:
         """Return how many trials start before the model is used, with ``slots`` trials running at once.

@@ -24,6 +24,7 @@ class Tpe(Sampler):
     """
 
     summary = "tree-structured Parzen estimator over all hyperparameters together, after points of a Sobol sequence"
+    has_model = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. Running trials count as bad ones, so that concurrent trials differ."""
@@ -40,11 +41,6 @@ class Tpe(Sampler):
                 constant_liar=True,
                 n_startup_trials=self.startup_trials,
             )
-
-    @property
-    def waits_for(self) -> int:
-        """The startup trials."""
-        return self.startup_trials
 
 
 class Random(Sampler):
@@ -76,17 +72,13 @@ class GaussianProcess(Sampler):
     """Gaussian process with the logarithm of the expected improvement."""
 
     summary = "Gaussian process with expected improvement: for few, expensive trials"
+    has_model = True
     without_pruning = "models complete trials alone, and a pruner leaves few of them"
     models_complete = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler."""
         return GPSampler(seed=self.seed_of(number), n_startup_trials=self.startup_trials)
-
-    @property
-    def waits_for(self) -> int:
-        """The startup trials."""
-        return self.startup_trials
 
     def problems(self) -> list[str]:
         """Return a sentence for each conditional parameter: Optuna would draw it at random."""

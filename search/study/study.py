@@ -261,13 +261,8 @@ class SeenStudy(Study):
         if self._as_worst:
             changes = {"state": TrialState.COMPLETE, "values": list(map(min, zip(*(t.values for t in complete))))}
         worst = {name: max(trial.constraints[name] for trial in complete) for name in complete[0].constraints}
+        constraints = create_trial(value=0.0, constraints=worst).system_attrs  # as Optuna stores them
         return {
-            number: changed(trial, **changes, system_attrs=trial.system_attrs | _constraints(worst))
+            number: changed(trial, **changes, system_attrs=trial.system_attrs | constraints)
             for number, trial in self._bad.items()
         }
-
-
-def _constraints(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the system attributes with constraints, as Optuna stores them."""
-    probe = create_trial(value=0.0, constraints=dict(values))
-    return probe.system_attrs

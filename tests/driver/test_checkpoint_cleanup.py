@@ -64,7 +64,9 @@ def add(search: OpenedSearch, value: float, *, early: bool = False) -> int:
 def end(cleanup: CheckpointCleanup, search: OpenedSearch, number: int, stage: Stage = Stage.SEARCH) -> None:
     """Report the end of a trial to the clean-up; a trial of a later stage is not in its study."""
     trial = search.study(LOSS, stage).trial(number) if stage is Stage.SEARCH else create_trial(value=0.5)
-    running: Any = SimpleNamespace(stage=stage, spec=SimpleNamespace(directory=directory(search, number, stage)))
+    study, spec = SimpleNamespace(name=f"{search.name}/{LOSS}"), SimpleNamespace()
+    spec.directory = directory(search, number, stage)
+    running: Any = SimpleNamespace(stage=stage, study=study, spec=spec)
     cleanup.on_end(cast(RunningTrial, running), trial)
 
 

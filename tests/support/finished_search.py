@@ -58,8 +58,8 @@ def run_here(
         remember(search.plan.folder.path, search.config.model_dump(mode="json"))
         search.begin_session(time.time(), SLOTS)
     validate_baselines(without_baselines(searches), lambda specs: [*map(validate_untrained, specs)])
-    cleanup = CheckpointCleanup(searches[0])
-    if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), [cleanup]), epochs):
+    cleanups = [*map(CheckpointCleanup, searches)]
+    if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), cleanups), epochs):
         return searches
     if Stage.TEST in stages:
         score_all = lambda tasks: [score(task) for task in tasks]  # noqa: E731

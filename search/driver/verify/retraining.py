@@ -11,7 +11,6 @@ from search.driver.verify.comparison import Check, check, differing
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan, training_of
 from search.plan.stored import StoredSearch
-from search.stages import Stage, short_study_name
 from search.trials import epochs_of
 from trainables.errors import InvalidInput
 from trainables.spec import EMBED_MS, EpochRecord, TrialSpec
@@ -62,8 +61,7 @@ def check_retrained(search: StoredSearch, study: str, trial: FrozenTrial) -> Ite
 
 def _training(search: StoredSearch, study: str, trial: FrozenTrial) -> tuple[Plan, TrialSpec]:
     plan = plan_from_rules(search.folder)
-    named = {short_study_name(loss, stage): (loss, stage) for loss in search.losses for stage in Stage}
-    return plan, training_of(plan, *named[study], trial)
+    return plan, training_of(plan, *search.study_of(study), trial)
 
 
 def _on_gpu(records: Sequence[EpochRecord]) -> bool:

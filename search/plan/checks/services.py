@@ -13,7 +13,7 @@ from search.config.search_config import SearchConfig
 from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
 from search.secrets import expand, health_page, sqlite_file
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, shortened
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
 from trainables.secrets import without_password
@@ -62,9 +62,8 @@ def _check_store(address: str) -> None:
     except InvalidInput:
         raise
     except Exception as error:  # each storage library has its own error types
-        shown = address if len(address) <= 80 else f"{address[:77]}…"
         raise InvalidInput(
-            f"checkpoints.storage_path: {shown} cannot be read ({type(error).__name__}: "
+            f"checkpoints.storage_path: {shortened(address)} cannot be read ({type(error).__name__}: "
             f"{getattr(error, 'strerror', None) or error}); install its library, make sure that this machine has "
             "access, or correct the address."
         ) from error

@@ -5,16 +5,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import cache, wraps
+from functools import cache
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import optuna
 import sqlalchemy
 from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import NullPool
 
@@ -255,29 +255,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-
-
-def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Retry while the database is temporarily unreachable, then raise a Failure; invalid rows are an InvalidInput."""
-
-    @retry
-    @wraps(read)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with reading(database_in_words(args[0])):
-            return read(*args, **kwargs)
-
-    @wraps(read)
-    def answered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        try:
-            return call(*args, **kwargs)
-        except sqlalchemy.exc.DBAPIError as error:
-            reason = without_password(str(error.orig).strip()).splitlines()[0]
-            name = database_in_words(args[0])
-            raise Failure(f"{name} does not answer ({reason}); start it and try again.") from error
-
-    return answered
 
 
 def engine_arguments(url: str) -> dict[str, Any]:
@@ -298,36 +276,45 @@ def read_storage(url: str) -> Engine:
     return sqlalchemy.create_engine(url, **arguments)
 
 
-@_as_stored
+def _stored(storage: Engine, name: str, read: Callable[[Connection, tables.StudyRow], Result]) -> Result | None:
+    """Return what ``read`` returns of the study ``name``, as its database can be reached again; None without the study.
+
+    Raises:
+        Failure: the database does not answer.
+        InvalidInput: its rows are invalid.
+    """
+
+    @retry
+    def found(storage: Engine) -> Result | None:
+        with reading(database_in_words(storage)), storage.connect() as connection:
+            study = tables.read_study(connection, name)
+            return read(connection, study) if study else None
+
+    try:
+        return found(storage)
+    except sqlalchemy.exc.DBAPIError as error:
+        reason = without_password(str(error.orig).strip()).splitlines()[0]
+        raise Failure(f"{database_in_words(storage)} does not answer ({reason}); start it and try again.") from error
+
+
 def stored_trials(storage: Engine, name: str) -> list[FrozenTrial]:
     """Return the trials of the study ``name``; empty if it does not exist."""
-    with storage.connect() as connection:
-        study = tables.read_study(connection, name)
-        return tables.read_trials(connection, study.row_id) if study else []
+    return _stored(storage, name, lambda connection, study: tables.read_trials(connection, study.row_id)) or []
 
 
-@_as_stored
 def stored_reports(storage: Engine, name: str) -> list[tuple[int, int, float]]:
     """Return (number, step, value) for all intermediate values of the study ``name``, in the order of the reports."""
-    with storage.connect() as connection:
-        study = tables.read_study(connection, name)
-        return tables.read_reports(connection, study.row_id) if study else []
+    return _stored(storage, name, lambda connection, study: tables.read_reports(connection, study.row_id)) or []
 
 
-@_as_stored
 def stored_tally(storage: Engine, name: str) -> Tally:
     """Return the counts of the study ``name``, computed by the database; all 0 if it does not exist."""
-    with storage.connect() as connection:
-        study = tables.read_study(connection, name)
-        return tables.count_trials(connection, study.row_id) if study else Tally()
+    return _stored(storage, name, lambda connection, study: tables.count_trials(connection, study.row_id)) or Tally()
 
 
-@_as_stored
 def stored_attributes(storage: Engine, name: str) -> dict[str, Any]:
     """Return the user attributes of the study ``name``; empty if it does not exist."""
-    with storage.connect() as connection:
-        study = tables.read_study(connection, name)
-        return study.user_attrs if study else {}
+    return _stored(storage, name, lambda connection, study: study.user_attrs) or {}
 
 
 class StorageCopy(DriverStorage):

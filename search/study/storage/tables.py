@@ -143,14 +143,9 @@ def _of_study(table: Table, study: int) -> Select[Any]:
     return select(trial_id, *columns).join(TRIALS).where(TRIALS.c.study_id == study).order_by(row_id)
 
 
-@functools.lru_cache(maxsize=4096)  # thousands of trials share a few distributions
-def _distribution(text: str) -> BaseDistribution:
-    return json_to_distribution(text)
-
-
-@functools.lru_cache(maxsize=4096)
-def _distribution_text(distribution: BaseDistribution) -> str:
-    return distribution_to_json(distribution)
+_distribution = functools.lru_cache(maxsize=4096)(json_to_distribution)
+_distribution_text = functools.lru_cache(maxsize=4096)(distribution_to_json)
+"""Thousands of trials share a few distributions."""
 
 
 def _local(utc: datetime | None) -> datetime | None:
