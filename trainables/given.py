@@ -20,9 +20,9 @@ def numbers(given: object, name: str) -> Tensor:
         InvalidInput: ``given`` holds something else; the sentence begins with ``name``.
     """
     if isinstance(given, Tensor):
-        found = given.detach()
-        if not found.is_complex():
-            return found if found.layout is torch.strided else found.to_dense()
+        given = _dense(given)
+        if not given.is_complex():
+            return given
     array = _array(given, name)
     if array.dtype.kind == "O":  # a column of arrays, or a table with columns of several types
         try:
@@ -43,9 +43,11 @@ def classes(given: object, name: str) -> Tensor:
     Raises:
         InvalidInput: an entry is missing (NaN, None), or is no text, number, date or other hashable object.
     """
-    if isinstance(given, Tensor) and not given.is_floating_point() and not given.is_complex():
-        return given.long()
-    array = _array(given.detach().double() if isinstance(given, Tensor) else given, name)
+    if isinstance(given, Tensor):
+        given = _dense(given)
+        if not given.is_floating_point() and not given.is_complex():
+            return given.long()
+    array = _array(given.double() if isinstance(given, Tensor) and not given.is_complex() else given, name)
     if array.dtype.kind in "biu" and array.dtype != np.uint64:
         return torch.from_numpy(array.astype(np.int64))
     entries = array.ravel().tolist()
@@ -71,6 +73,10 @@ def mask(given: object, name: str) -> Tensor:
     if not ((found == 0) | (found == 1)).all():
         raise InvalidInput(f"{name} must be true or false for each item, not the positions of items.")
     return found.bool()
+
+
+def _dense(given: Tensor) -> Tensor:
+    return given.detach() if given.layout is torch.strided else given.detach().to_dense()
 
 
 def _array(given: object, name: str) -> NDArray[np.generic]:

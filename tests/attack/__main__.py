@@ -1,4 +1,4 @@
-"""``python -m attack``: hostile input and mutations drawn from a seed; ends with 1 if any did harm.
+"""``python -m attack``: hostile and odd input, and mutations drawn from a seed; ends with 1 if any did harm.
 
 Every input runs in a process of its own. ``log.jsonl`` in the folder has a line for each, with what it did.
 """
@@ -8,6 +8,7 @@ import importlib
 import itertools
 import json
 import pkgutil
+import random
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from attack.inputs import attacks
+from attack import inputs, own
 from attack.mutations import as_json, mutations
 from attack.observed import observe
 from attack.world import World, free_of_threads
@@ -67,8 +68,10 @@ def import_everything() -> None:
 def attack(world: World, seed: int, count: int, folder: Path, console: Console) -> bool:
     """Run ``count`` attacks and print a table of them; return True if one did harm."""
     counts: dict[str, Counter[str]] = {}
+    draw = random.Random(seed)
     with (folder / "log.jsonl").open("w") as log:
-        for number, entry in enumerate(itertools.islice(attacks(world, seed), count)):
+        for number, kind in enumerate(itertools.islice(itertools.cycle((*inputs.KINDS, *own.KINDS)), count)):
+            entry = kind(world, draw)
             place = folder / "inputs" / f"{number:04d}"
             place.mkdir(parents=True)
             entry.prepare(place)

@@ -7,7 +7,7 @@ import random
 import shutil
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,29 +130,6 @@ def strings(world: World) -> list[str]:
     ]
 
 
-def attacks(world: World, seed: int) -> Iterator[Attack]:
-    """Yield attacks without end, one of each kind in turn."""
-    draw = random.Random(seed)
-    kinds = (
-        _key,
-        _key,
-        _record,
-        _record,
-        _file,
-        _mlflow,
-        _model,
-        _weights,
-        _index,
-        _image,
-        _arrays,
-        _search_file,
-        _jobs,
-    )
-    while True:
-        for kind in kinds:
-            yield kind(world, draw)
-
-
 def _value(world: World, draw: random.Random) -> Any:
     return draw.choice(strings(world)) if draw.random() < 0.75 else draw.choice(OTHERS)
 
@@ -161,7 +138,8 @@ def _read(draw: random.Random) -> tuple[str, Action]:
     return draw.choice(list(READ_SEARCH.items()))
 
 
-def _copy_runs(world: World, folder: Path) -> Path:
+def run_copy(world: World, folder: Path) -> Path:
+    """Copy the runs into ``folder``; return the folder of the search."""
     shutil.copytree(world.runs, folder / "runs")
     return folder / "runs" / "small"
 
@@ -171,7 +149,7 @@ def _key(world: World, draw: random.Random) -> Attack:
     key, value, (name, action) = draw.choice(SENSITIVE), draw.choice(strings(world)), _read(draw)
 
     def prepare(folder: Path) -> None:
-        path = _copy_runs(world, folder) / "search.yaml"
+        path = run_copy(world, folder) / "search.yaml"
         content = yaml.safe_load(path.read_text())
         section, _, inner = key.rpartition(".")
         if key == "losses.0":
@@ -190,7 +168,7 @@ def _mlflow(world: World, draw: random.Random) -> Attack:
     value, inner, words = _value(world, draw), draw.random(), draw.choice((["sync", "small"], ["register", "small"]))
 
     def prepare(folder: Path) -> None:
-        replace_cell(_copy_runs(world, folder).parent / "mlflow.db", value, random.Random(inner))
+        replace_cell(run_copy(world, folder).parent / "mlflow.db", value, random.Random(inner))
 
     action = command(*words, "--runs", "runs")
     return Attack(kind="MLflow's database", name=f"{value!r:.60}: {words[0]}", prepare=prepare, action=action)
@@ -201,7 +179,7 @@ def _record(world: World, draw: random.Random) -> Attack:
     file, value, (name, action), inner = draw.choice(RECORDS), _value(world, draw), _read(draw), draw.random()
 
     def prepare(folder: Path) -> None:
-        replace_value(_copy_runs(world, folder) / file, value, random.Random(inner))
+        replace_value(run_copy(world, folder) / file, value, random.Random(inner))
 
     return Attack(kind="a record", name=f"{file} = {value!r:.60}: {name}", prepare=prepare, action=action)
 
@@ -227,7 +205,7 @@ def _file(world: World, draw: random.Random) -> Attack:
     (what, change), (name, action), inner = draw.choice(list(FILES.items())), _read(draw), draw.random()
 
     def prepare(folder: Path) -> None:
-        search = _copy_runs(world, folder)
+        search = run_copy(world, folder)
         files = [path for path in sorted(search.rglob("*")) if path.is_file()]
         first = [path for path in files if path.parent == search]
         path = random.Random(inner).choice([*files, *first * 3])
@@ -249,7 +227,7 @@ def _arrays(world: World, draw: random.Random) -> Attack:
 
     def prepare(folder: Path) -> None:
         own = random.Random(inner)
-        path = own.choice(sorted(_copy_runs(world, folder).glob(pattern)))
+        path = own.choice(sorted(run_copy(world, folder).glob(pattern)))
         if own.random() < 0.3:
             path.write_bytes(bits(path.read_bytes(), own))
             return
@@ -391,3 +369,7 @@ def _jobs(world: World, draw: random.Random) -> Attack:
     action = command(*words, "--address", f"http://127.0.0.1:{world.dashboard_port}/{written}")
     name = f"job, {value!r:.60}: {words[0]}"
     return Attack(kind="a job", name=name, prepare=lambda folder: None, action=action, may_contact=world.dashboard_port)
+
+
+KINDS = (_key, _key, _record, _record, _file, _mlflow, _model, _weights, _index, _image, _arrays, _search_file, _jobs)
+"""The generators of attacks by a stranger; each draws one."""

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from attack.world import World
 from search.driver.synchronise import LOCAL_SERVER
 
-LIMIT_S = 30
+LIMIT_S = 60
 MOST_MB = 1000
 """The memory that a command may take in addition to that of this process."""
 WRITES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "shutil.rmtree", "os.chmod", "os.link")
@@ -71,6 +71,8 @@ def observe(action: Callable[[], object], folder: Path, world: World, *, may_con
         world.restore_victim()
     if secret := next((word for word in (world.secret_word, world.variable) if word in text), None):
         problems["told"] = f"it printed {secret}"
+    elif named := next((path for path in _written(folder) if world.variable.encode() in path.read_bytes()), None):
+        problems["told"] = f"{named.relative_to(folder)} holds {world.variable}"
     unprintable = sorted({letter for letter in text if category(letter) in ("Cc", "Cf", "Cs") and letter not in "\n\t"})
     if unprintable and not problems:
         problems["told"] = f"it printed {unprintable!r}"
@@ -81,6 +83,13 @@ def observe(action: Callable[[], object], folder: Path, world: World, *, may_con
     if (more := used - own) > MOST_MB:
         problems["memory"] = f"{more:,.0f} MB more"
     return Observed(code=code, said=text, problems=problems, seconds=seconds)
+
+
+def _written(folder: Path) -> Iterator[Path]:
+    """Yield the files of a command, except what this module writes."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.name not in (".said", ".events"):
+            yield path
 
 
 def _wait(child: int, start: float) -> tuple[int | None, float]:

@@ -35,13 +35,16 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
             f"Embeddings must be N rows of D numbers, not of shape {tuple(embeddings_ND.shape)}:"
             " give at least one image."
         )
-    elif bad := without_direction(embeddings_ND):
-        mistakes.append(f"{bad}, so they have no direction to compare: the training diverged, or remove these items.")
-    if labels_N.shape != embeddings_ND.shape[:1]:
-        mistakes.append(
-            f"Labels must be one per embedding; they have shape {tuple(labels_N.shape)} and the embeddings"
-            f" {tuple(embeddings_ND.shape)}: give {len(embeddings_ND)}."
-        )
+    else:
+        if bad := without_direction(embeddings_ND):
+            mistakes.append(
+                f"{bad}, so they have no direction to compare: the training diverged, or remove these items."
+            )
+        if labels_N.shape != embeddings_ND.shape[:1]:
+            mistakes.append(
+                f"Labels must be one per embedding; they have shape {tuple(labels_N.shape)} and the embeddings"
+                f" {tuple(embeddings_ND.shape)}: give {len(embeddings_ND)}."
+            )
     raise_if_any(mistakes)
     return embeddings_ND.detach(), labels_N.to(embeddings_ND.device)
 

@@ -1,0 +1,278 @@
+"""Input of a user's own, drawn: vectors, arrays, folders, lists, and code with odd values, names and actions."""
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attack.inputs import READ_SEARCH, Action, Attack, command, run_copy
+from attack.world import World
+
+HARM = 70
+"""The exit code of an action that found a wrong value."""
+NAMES = (
+    "a?b#c%20d", "it's", '"q"', "<img src=x onerror=alert(1)>", "\N{LATIN SMALL LETTER U WITH DIAERESIS}", "a b", "-rf",
+    "${HOME}", "a\nb", "~", "*", "[x]", "x;y&z", "%s{0}", "x" * 200,
+)  # fmt: skip
+"""Names of folders and files."""
+
+
+def refusing(action: Callable[[], bool]) -> Action:
+    """Return an action that ends with 2 if ``action`` refuses the input, and with :data:`HARM` if it returns True."""
+
+    def run() -> int:
+        from trainables.errors import InvalidInput
+
+        try:
+            return HARM * action()
+        except InvalidInput as refused:
+            sys.stdout.write(" ".join(refused.sentences))
+            return 2
+
+    return run
+
+
+def scores(world: World, draw: random.Random) -> Attack:
+    """Vectors with ties, in another order and of another length: no score changes."""
+    seed, exponent = draw.randrange(2**32), draw.choice((-700, -300, -150, -40, 0, 40, 150, 300, 700))
+    names = ["map", "map_at_r", "r_precision", "recall_at_1", "recall_at_4", "precision_at_4", "ndcg_at_4", "map_at_2"]
+
+    def differ() -> bool:
+        import holdout
+
+        drawn = np.random.default_rng(seed)
+        vectors, labels = drawn.integers(-1, 3, (60, 3)) + 0.0, drawn.integers(0, drawn.integers(1, 20), 60)
+        order = drawn.permutation(60)
+        vectors[~vectors.any(1), 0] = 1  # zero has no direction
+        before = holdout.evaluate(vectors, labels, names)
+        after = holdout.evaluate(vectors[order] * 2.0**exponent, labels[order], names)
+        sys.stdout.write(f"{before} {after}")
+        return any(abs(before[name] - after[name]) > 1e-9 for name in names)
+
+    return Attack(kind="scores", name=f"ties × 2^{exponent}", prepare=lambda folder: None, action=refusing(differ))
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda array: array.tolist(),
+    "tuples": lambda array: tuple(map(tuple, array.tolist())) if array.ndim > 1 else tuple(array.tolist()),
+    "objects": lambda array: array.astype(object),
+    "texts": lambda array: array.astype(str),
+    "bytes": lambda array: array.astype("S"),
+    "reversed twice": lambda array: array[::-1][::-1],
+    "every second": lambda array: np.repeat(array, 2, axis=0)[::2],
+    "columns": np.asfortranarray,
+    "big endian": lambda array: array.astype(array.dtype.newbyteorder(">")),
+    "read-only": lambda array: np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape),
+    "masked": np.ma.masked_array,
+    "one masked": lambda array: np.ma.masked_array(array, mask=np.arange(array.size).reshape(array.shape) == 3),
+    "memory": memoryview,
+    "half": lambda array: array.astype(np.float16 if array.dtype.kind == "f" else np.int8),
+    "long": lambda array: array.astype(np.longdouble),
+    "complex": lambda array: array + 1j,
+    "generator": lambda array: (row for row in array),
+    "iterator of rows": iter,
+    "nothing": lambda array: None,
+    "missing": lambda array: np.where(np.arange(array.size).reshape(array.shape) == 3, None, array),
+    "one less": lambda array: array[:-1],
+    "structured": lambda array: np.rec.fromarrays(array.T),
+    "scalar": lambda array: array.flat[0],
+    "tensor": lambda array: _torch().tensor(array),
+    "tensor with a gradient": lambda array: _torch().tensor(array + 0.0, requires_grad=True),
+    "sparse": lambda array: _torch().tensor(array).to_sparse(),
+    "filtered series": lambda array: _pandas(np.repeat(array, 2, axis=0)).iloc[::2],
+    "categories": lambda array: _pandas(array).astype("category"),
+    "pandas with NA": lambda array: _pandas(array).astype("Float64").where(_pandas(array) > 0),
+    "dates": lambda array: array.astype("datetime64[s]"),
+}
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
+
+
+def _pandas(array: Any) -> Any:
+    import pandas
+
+    return pandas.Series(array) if array.ndim == 1 else pandas.DataFrame(array)
+
+
+def arrays(world: World, draw: random.Random) -> Attack:
+    """Vectors and classes in any form that numpy takes: the values of arrays, or a sentence."""
+    (of_vectors, vectors_as), (of_labels, labels_as) = draw.choices(list(FORMS.items()), k=2)
+
+    def differ() -> bool:
+        import holdout
+
+        vectors, labels = np.arange(1.0, 37.0).reshape(12, 3) ** 2 % 7 + 0.5, np.arange(12) % 4
+        expected = holdout.evaluate(vectors, labels)
+        try:
+            given = vectors_as(vectors), labels_as(labels)
+        except (TypeError, ValueError):  # the library has no such array
+            return False
+        return abs(holdout.evaluate(*given)["map_at_r"] - expected["map_at_r"]) > 1e-9
+
+    name = f"vectors as {of_vectors}, classes as {of_labels}"
+    return Attack(kind="arrays of a user", name=name, prepare=lambda folder: None, action=refusing(differ))
+
+
+SYSTEMS = ("@eaDir", ".git", "__MACOSX", "$RECYCLE.BIN", ".Trash-1000", ".thumbnails", "#recycle", ".ipynb_checkpoints")
+FILES = ("Thumbs.db", "x.jfif", "x.gif", "x.txt", "x", ".hidden.png", "._x.png", "x.PNG", "empty.png", *NAMES[:8])
+
+
+def folders(world: World, draw: random.Random) -> Attack:
+    """A folder of images with those of systems, odd names and other files: no thumbnail is an image."""
+    system, place, inner = draw.choice(SYSTEMS), draw.choice(("", "class-00", "class-01/deep")), draw.random()
+
+    def prepare(folder: Path) -> None:
+        own, root = random.Random(inner), folder / "images"
+        shutil.copytree(world.images, root)
+        some = sorted(root.glob("*/*.png"))
+        (root / place / system).mkdir(parents=True)
+        shutil.copy(some[0], root / place / system / "thumbnail.png")
+        for name in own.sample(FILES, 4):
+            shutil.copy(own.choice(some), root / "class-02" / name)
+        (root / "class-02" / "empty.png").write_bytes(b"")
+        odd = root / own.choice(("Class-03", "class-03 ", "03", *NAMES[:8]))
+        odd.mkdir()
+        for number in range(own.choice((0, 1, 5, 5))):
+            shutil.copy(some[number], odd)
+
+    def takes_them() -> bool:
+        from trainables.data.sets.folders import Folder
+
+        return any(system in key for keys in Folder(root="images").classes().values() for key in keys)
+
+    def look() -> int:
+        return refusing(takes_them)() or command("init", "images", "-o", "s.yaml")() or 0  # type: ignore[return-value]
+
+    return Attack(kind="a folder", name=f"{place}/{system}", prepare=prepare, action=look)
+
+
+PATHS = (
+    "../images/class-00/00.png", "/etc/passwd", "images\\class-00\\00.png", '"images/a, b.png"', "", " ", "%20",
+    "https://h/x.png", "./images/class-00/00.png", "images/../images/class-00/01.png", "images/class-00/00.png\r",
+    "C:\\x.png", "a\tb", '"', "/dev/zero", "x" * 5000, "\ufeffimages/class-00/00.png", "=cmd()", "\x1b[31m", "images", *NAMES,
+)  # fmt: skip
+
+
+def lists(world: World, draw: random.Random) -> Attack:
+    """A list of images with odd paths and classes."""
+    odd, inner = draw.sample(PATHS, draw.choice((1, 1, 3))), draw.random()
+    header = draw.choice((*["path,class"] * 5, "\ufeffpath,class", "class,path", "path;class", "path,class,path", ""))
+
+    def prepare(folder: Path) -> None:
+        shutil.copytree(world.images, folder / "images")
+        rows = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.glob("images/*/*.png"))]
+        rows += [f"{path},{random.Random(inner).choice(PATHS)}" for path in odd]
+        random.Random(inner).shuffle(rows)
+        (folder / "list.csv").write_text("\n".join([header, *rows]), errors="surrogatepass")
+
+    init = command("init", "list.csv", "-o", "s.yaml")
+    return Attack(kind="a list", name=f"{header!r}, {odd!r:.60}", prepare=prepare, action=init)
+
+
+def places(world: World, draw: random.Random) -> Attack:
+    """A search in a folder of any name."""
+    place, (name, action) = draw.choice(NAMES), draw.choice(list(READ_SEARCH.items()))
+
+    def prepare(folder: Path) -> None:
+        (folder / place).mkdir()
+        run_copy(world, folder / place)
+
+    def there() -> object:
+        os.chdir(place)
+        return action()
+
+    return Attack(kind="a place", name=f"{place!r:.40}: {name}", prepare=prepare, action=there)
+
+
+# Code. It raises, acts on the process, and reports; the search survives it, and the secret stays in the environment.
+
+SECRET = "os.environ['ATTACK_SECRET']"
+ACTIONS = (
+    "pass", "sys.exit()", "sys.exit('no')", "os.chdir('/')", "torch.set_default_dtype(torch.float64)", "random.seed(0)",
+    "locale.setlocale(locale.LC_ALL, 'C')", "warnings.simplefilter('error')", "np.seterr(all='raise')",
+    "signal.signal(signal.SIGINT, signal.SIG_IGN)", "torch.manual_seed(0)", "torch.set_grad_enabled(False)",
+    "argparse.ArgumentParser().parse_args(['--x'])", "sys.stdout = sys.stderr = io.StringIO()", "1 / 0",
+    "raise MemoryError", "raise ExceptionGroup('x', [ValueError('y')])", "raise Exception(object())",
+    f"raise ValueError({SECRET})", f"raise KeyError({{'url': f'postgresql://u:{{{SECRET}}}@h/x'}})",
+    "raise StopIteration", f"warnings.warn({SECRET})", f"logging.getLogger('lab').error('with %s', {SECRET})",
+    f"open('/none/' + {SECRET})",
+    f"exec('try:\\n raise ValueError({SECRET})\\nexcept ValueError as e:\\n raise RuntimeError(repr(e)) from e')",
+)  # fmt: skip
+VALUES = (
+    "1.0", "float('nan')", "float('inf')", "-float('inf')", "1e308 * 10", "None", "'1'", "True", "np.float32(1)",
+    "torch.tensor(1.0)", "10**400", "1j", "[1]", "np.array([1, 2])", SECRET,
+)  # fmt: skip
+REPORTED = (
+    "loss", "Recall@1", "a/../b", "a//b", "..", "", " ", "x" * 300, "<img src=x>", "a:b", "%s", "a\nb", "a\0b",
+    "map_at_r", "\N{LATIN SMALL LETTER E WITH ACUTE}", "\ud7ff", "mlflow.x",
+)  # fmt: skip
+LAB = """
+import argparse, io, locale, logging, os, random, signal, sys, warnings
+import numpy as np, torch, holdout
+
+def metric(embeddings, labels):
+    return {value}
+
+@holdout.trainable(lr=holdout.Float(0.001, 0.1, log=True, default=0.01))
+def train(params, train, report):
+    scale = torch.ones(np.asarray(train.items).shape[1])
+    for epoch in range(report.epochs):
+        if params["lr"] != 0.01 or {always}:
+            {action}
+        report(lambda items: torch.tensor(np.asarray(items)) * scale, **{{{name!r}: {reported}}})
+"""
+SEARCH = """
+name: lab
+trainable: lab:train
+dataset: {name: features, file: f.npz}
+training: {epochs: 1}
+search: {trials: 2, pruner: none}
+selection: {finalists: 1, seeds: 1}
+final: {seeds: 1}
+metrics: {test: [map_at_r, "lab:metric"]}
+resources: {engine: in_process}
+"""
+
+
+def code(world: World, draw: random.Random) -> Attack:
+    """A training and a metric of a user, run in a folder of any name, and what reads the search afterwards."""
+    place, action, name = draw.choice(NAMES), draw.choice(ACTIONS), draw.choice(REPORTED)
+    value, reported, always = draw.choice(VALUES), draw.choice(VALUES), draw.random() < 0.2
+    read = draw.choice([words for words in READ_SEARCH if words.split()[0] not in ("live", "export", "test")])
+
+    def prepare(folder: Path) -> None:
+        (folder / place).mkdir()
+        written = LAB.format(value=value, action=action, name=name, reported=reported, always=always)
+        (folder / place / "lab.py").write_text(written)
+        (folder / place / "lab.yaml").write_text(SEARCH)
+        drawn = np.random.default_rng(0)
+        vectors = np.repeat(drawn.normal(size=(12, 4)), 5, axis=0) + drawn.normal(size=(60, 4))
+        labels = np.array([f"c{row // 5:02d}" for row in range(60)])
+        np.savez(folder / place / "f.npz", embeddings=vectors.astype("f4"), labels=labels)
+
+    def run_and_read() -> int:
+        os.chdir(place)
+        words = [word.replace("small", "lab") for word in read.split()]
+        return max(_code(command("run", "lab.yaml", "--runs", "runs")), _code(command(*words, "--runs", "runs")))
+
+    name = f"{action:.40}, {name!r:.20} = {reported:.20}, {value:.20} in {place!r:.20}: {read}"
+    return Attack(kind="code", name=name, prepare=prepare, action=run_and_read)
+
+
+def _code(action: Action) -> int:
+    try:
+        return int(action() or 0)  # type: ignore[call-overload, no-any-return]
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else HARM
+
+
+KINDS = (scores, arrays, folders, lists, places, code, code)
