@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from trainables.errors import Failure
+from trainables.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -23,12 +24,6 @@ AnyPath: TypeAlias = "Path | UPath"
 
 Kind = TypeVar("Kind", bound=BaseException)
 Answer = TypeVar("Answer")
-
-ANSWER_S = 120.0
-"""Time limit for one request to an object store, in seconds, plus the transfer at :data:`BYTES_A_SECOND`."""
-
-BYTES_A_SECOND = 1e6
-"""Lowest transfer rate that counts as working."""
 
 OUTAGES = frozenset(
     {
@@ -169,7 +164,7 @@ def _forget_connections(protocol: str) -> None:
 # Time limits
 
 
-def ask(place: AnyPath, question: Callable[[], Answer], size: float = 0) -> Answer:
+def ask(place: AnyPath, question: Callable[[], Answer], size: float = 0, limits: Limits = LIMITS) -> Answer:
     """Return ``question()``, which accesses ``place`` and transfers ``size`` bytes.
 
     Requests to an object store have a time limit: client libraries may retry or wait forever. Local paths have none,
@@ -179,12 +174,12 @@ def ask(place: AnyPath, question: Callable[[], Answer], size: float = 0) -> Answ
         StorageFailure: ``place`` failed, or did not answer in time.
     """
     with storage_errors(place):
-        return question() if isinstance(place, Path) else in_time(question, size)
+        return question() if isinstance(place, Path) else in_time(question, size, limits)
 
 
-def in_time(question: Callable[[], Answer], size: float = 0) -> Answer:
+def in_time(question: Callable[[], Answer], size: float = 0, limits: Limits = LIMITS) -> Answer:
     """Return ``question()``, which transfers ``size`` bytes, within the time limit of an object store."""
-    return within(ANSWER_S + size / BYTES_A_SECOND, question)
+    return within(limits.store_s + size / limits.bytes_a_second, question)
 
 
 def within(seconds: float, question: Callable[[], Answer]) -> Answer:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from search.config.sections import ResourcesSection
 from search.config.tables import ENGINES, engine_name
-from search.engines.waiting import FLOOR_S
 from trainables.data.store.spec import StoreSpec
+from trainables.limits import Limits
 from trainables.spec import TrialSpec
 from trainables.training.attempt import Worker
 
@@ -64,7 +64,7 @@ class Engine(ABC):
     Attributes:
         title: what the engine starts, for sentences: "Ray".
         worker: the class that every worker process makes an object of.
-        floor_s: seconds that a worker may be silent, however short its epochs are.
+        limits: how long is waited for a machine and for a silent worker.
         checks: checks of this machine for ``holdout doctor``.
         trains_here: True if trials run in the driver's process, so that no other thread may import libraries then.
         images_first: True if the images have to be decoded before the session opens, instead of meanwhile.
@@ -72,7 +72,7 @@ class Engine(ABC):
 
     title: ClassVar[str]
     worker: ClassVar[type[Any]] = Worker
-    floor_s: ClassVar[float] = FLOOR_S
+    limits: ClassVar[Limits] = Limits()
     checks: ClassVar[tuple[Callable[[], Iterator[CheckResult]], ...]] = ()
     trains_here: ClassVar[bool] = False
     images_first: bool = False

@@ -70,7 +70,7 @@ class Local(Engine):
 
     def run(self, queue: Queue, concurrent: int) -> None:
         """Train everything in ``queue``, at most ``concurrent`` trials at once."""
-        silences = Silences(floor_s=self.floor_s)
+        silences = Silences(limits=self.limits)
         trials: dict[_Process, Running] = {}
         held: set[_Process] = set()  # workers that have still to drop a trial that ended
         try:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from search.config.tables import AUTO, engine_name, ray_mistakes
 from search.engines.base import CheckResult, Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
-from search.engines.waiting import Silences
 from search.extra import missing_packages
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput, counted, raise_if_any
@@ -101,7 +100,7 @@ class RayEngine(Engine):
         """Train everything in ``queue`` on Ray Tune's actors, which are reused."""
         from search.engines.ray_tune import run_queue
 
-        run_queue(queue, self.worker, Silences(floor_s=self.floor_s), resources=self.resources, concurrent=concurrent)
+        run_queue(queue, self.worker, self.limits, resources=self.resources, concurrent=concurrent)
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
         """Return ``function`` of each argument in order, computed by Ray tasks."""

@@ -27,6 +27,7 @@ from search.engines.ray_session import NAMESPACE
 from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
 from search.private_parts import check_private_parts
 from trainables.errors import Failure, InvalidInput
+from trainables.limits import Limits
 from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
@@ -48,16 +49,14 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
     return at_once(resources, max_concurrent, _alive_nodes(), growth(BOOTSTRAP))
 
 
-def run_queue(
-    queue: Queue, worker: type[Any], silences: Silences, *, resources: ResourcesSection, concurrent: int
-) -> None:
+def run_queue(queue: Queue, worker: type[Any], limits: Limits, *, resources: ResourcesSection, concurrent: int) -> None:
     """Train everything in the queue with workers of the class ``worker``, at most ``concurrent`` trials at once."""
     check_private_parts("ray")
     assignments = _Assignments(
         queue,
         Share(concurrent, partial(ray_private.live_jobs, NAMESPACE)),
-        silences,
-        Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here),
+        Silences(limits=limits),
+        Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here, limits),
         worker,
     )
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study reports failures, with their reasons

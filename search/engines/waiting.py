@@ -8,14 +8,9 @@ from dataclasses import dataclass
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node, trials_on, wanted
 from trainables.errors import Failure
+from trainables.limits import LIMITS, Limits
 
 logger = logging.getLogger(__name__)
-
-SAY_S = 300.0
-"""Time until the first warning that no trial has a machine; the next comes after twice as long, and so on."""
-
-END_S = 2400.0
-"""Time until the search ends if no machine fits: the fourth warning. A machine that reboots is back by then."""
 
 RAY_DIED = (
     "Ray has died on this machine (its raylet, which may have been killed for memory), and nothing is computed without "
@@ -31,6 +26,7 @@ class Placement:
         nodes: returns the machines of the cluster.
         may_come: machines that an autoscaler may add.
         is_here: returns True while Ray runs on this machine, through which the driver starts all workers.
+        limits: how long a trial waits for a machine.
         now: the clock, in seconds.
     """
 
@@ -40,25 +36,27 @@ class Placement:
         nodes: Callable[[], Sequence[Node]],
         may_come: Sequence[Node],
         is_here: Callable[[], bool],
+        limits: Limits = LIMITS,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wanted = wanted(resources)
         self._nodes = nodes
         self._may_come = may_come
         self._is_here = is_here
+        self._limits = limits
         self._now = now
         self._since: float | None = None
-        self._say_after = SAY_S
+        self._say_after = limits.machine_said_s
 
     def poll(self, *, placed: int, waiting: int) -> None:
         """Note the number of workers with a machine and of those waiting for one. Called often.
 
         Raises:
-            Failure: Ray has died on this machine, or no worker has had a machine for :data:`END_S` and none that fits
-                is there or may come.
+            Failure: Ray has died on this machine, or no worker has had a machine for long and none that fits is there
+                or may come.
         """
         if placed or not waiting:
-            self._since, self._say_after = None, SAY_S
+            self._since, self._say_after = None, self._limits.machine_said_s
             return
         if not self._is_here():
             raise Failure(RAY_DIED)
@@ -72,7 +70,7 @@ class Placement:
         fits, may_fit = (any(trials_on(node, self._wanted) for node in group) for group in (nodes, self._may_come))
         asked = f"one asks for {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
         sentence = f"No trial has a machine for {waited / 60:.0f} minutes: {asked}, {_there(nodes)}"
-        if waited >= END_S and not (fits or may_fit):
+        if waited >= self._limits.machine_s and not (fits or may_fit):
             raise Failure(
                 f"{sentence}, and no other can come. Add one (`ray start`), or ask for less (resources); run the same "
                 "command again to resume."
@@ -137,12 +135,6 @@ class Share:
 # Silent workers: the limit is a multiple of a worker's own slowest epoch.
 
 SILENT_EPOCHS = 10
-FIRST_EPOCH_S = 7200.0
-"""Limit before the first epoch ends: the worker imports, loads weights and may decode all images on a new machine."""
-
-FLOOR_S = 600.0
-"""Least limit after the first epoch: a network file system may be away for minutes, which delays a checkpoint."""
-
 SILENCE_POLL_S = 1.0
 AWAKE_S = 10.0
 """Most time between two looks that counts; the rest was the driver's (a slow database, a laptop that slept)."""
@@ -160,12 +152,12 @@ class Silences:
     """The silence of each worker, by the name of its assignment.
 
     After its first epoch a worker may be silent for :data:`SILENT_EPOCHS` times its slowest epoch, checkpoint included,
-    and for ``floor_s`` at least. Before, it may for :data:`FIRST_EPOCH_S`, and for :data:`SILENT_EPOCHS` times the
-    slowest epoch of any worker of the same study.
+    and for ``limits.silence_s`` at least. Before, it may for ``limits.first_epoch_s``, and for :data:`SILENT_EPOCHS`
+    times the slowest epoch of any worker of the same study.
     """
 
-    def __init__(self, *, floor_s: float = FLOOR_S, now: Callable[[], float] = time.monotonic) -> None:
-        self._floor_s = floor_s
+    def __init__(self, *, limits: Limits = LIMITS, now: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
         self._now = now
         self._looked = now()
         self._awake = 0.0  # seconds in which the driver listened
@@ -209,8 +201,8 @@ class Silences:
 
     def _allowed(self, worker: _Worker) -> float:
         if worker.spoke:
-            return max(self._floor_s, SILENT_EPOCHS * worker.slowest)
-        return max(FIRST_EPOCH_S, SILENT_EPOCHS * self._slowest.get(worker.study, 0.0))
+            return max(self._limits.silence_s, SILENT_EPOCHS * worker.slowest)
+        return max(self._limits.first_epoch_s, SILENT_EPOCHS * self._slowest.get(worker.study, 0.0))
 
 
 CALLS_SAY_S = 600.0
@@ -220,7 +212,7 @@ CALLS_SAY_S = 600.0
 class Patience:
     """The wait for ``calls`` calls on workers: warnings, and an error after ``minutes`` without any return."""
 
-    def __init__(self, calls: int, minutes: float = FIRST_EPOCH_S / 60) -> None:
+    def __init__(self, calls: int, minutes: float = Limits.first_epoch_s / 60) -> None:
         self._calls = calls
         self._minutes = minutes
         self.answered()

@@ -90,7 +90,6 @@ PRINTED: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
     (MPA, "4.2", "mpa-*", ALL, {"network": "bninception", "pretrained on": "imagenet", "dimensions": 512}),
     (MPA, "4.2", "mpa-*", ALL, {"pooling": "gem", "crop": 224, "resized to": 256, "optimiser": "adamw"}),
     (MPA, "4.2", "mpa-*", ALL, {"learning rate": 1e-4, "learning rate of the proxies": 1e-2, "sampling": "random"}),
-    (MPA, "4.2", "mpa-*", ALL, {"rate in epoch 20": 1e-4, "rate in epoch 21": 5e-5, "rate in epoch 41": 2.5e-5}),
     (MPA, "4.2", "mpa-cub200", ALL, {"batch": 180, "epochs": 60}),
     (MPA, "4.2", "mpa-cars196", ALL, {"batch": 64, "epochs": 60}),
     (MPA, "4.2", "mpa-sop", ALL, {"batch": 32, "epochs": 100}),
@@ -125,12 +124,6 @@ PRINTED: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
     (THESIS, "3.2, 3.4", "thesis-*-googlenet", ALL, {"network": "googlenet", "batch": 180}),
     (THESIS, "3.4", "thesis-*", PAIRS, {"sampling": "balanced", "images of a class": 5}),
     (THESIS, "3.4", "thesis-*", PROXIES, {"sampling": "random"}),
-    (THESIS, "Table 3", "thesis-cub200-resnet50", ALL, {"rate in epoch 5": 1e-4, "rate in epoch 6": 1e-5}),
-    (THESIS, "Table 3", "thesis-cub200-[bg]*", ALL, {"rate in epoch 10": 1e-4, "rate in epoch 11": 1e-5}),
-    (THESIS, "Table 3", "thesis-cars196-resnet50", ALL, {"rate in epoch 10": 1e-4, "rate in epoch 11": 1e-5}),
-    (THESIS, "Table 3", "thesis-cars196-[bg]*", ALL, {"rate in epoch 20": 1e-4, "rate in epoch 21": 1e-5}),
-    (THESIS, "Table 3", "thesis-sop-resnet50", ALL, {"rate in epoch 10": 6e-4, "rate in epoch 21": 3.75e-5}),
-    (THESIS, "Table 3", "thesis-sop-[bg]*", ALL, {"rate in epoch 20": 6e-4, "rate in epoch 41": 3.75e-5}),
     (THESIS, "Table 4", "thesis-*", ("contrastive", "lifted_structure"), {"margin": 0.5}),
     (THESIS, "Table 4", "thesis-*", ("triplet",), {"margin": 0.1}),
     (THESIS, "Table 4", "thesis-*", ("npair",), {"l2": 0.02}),
@@ -261,12 +254,3 @@ def test_all_ten_losses_are_searched_on_fixed_validation_classes(trees: Trees) -
                 values = [len(space.parameters[name].grid or ()) for name in space.searched]
                 assert all(values), "a range without steps"
                 assert 1 + sum(count - 1 for count in values) <= config.search.trials
-
-
-def test_what_follows_of_the_schedule_hardly_trains(trees: Trees) -> None:
-    """The hyperparameter search ends after 30 of Table 3's 100 epochs."""
-    whole = next(runs(recipe_on(trees, "thesis-cub200-bninception"), ("proxy_anchor",)))
-    (short, _) = varied_on(trees, "hyperparameter-search-cub200")
-    assert (short.training.epochs, short.training.schedule) == (30, whole.training.schedule)
-    rates = [whole.rate(epoch) for epoch in range(1, 101)]
-    assert sum(rates[30:]) / sum(rates) == pytest.approx(0.001, rel=0.01)

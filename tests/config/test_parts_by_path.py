@@ -36,9 +36,6 @@ class MPA(CircleLoss):
 class Spaceless(Contrastive):
     pass
 
-class Misnamed(CircleLoss):
-    name = "a/b"
-
 class NoLoss:
     pass
 
@@ -126,12 +123,6 @@ def test_own_losses_stand_beside_the_built_in_ones(search_file: SearchFile, lab:
     assert read_plan(content, tmp_path / "runs").config == plan.config
 
 
-def test_a_stored_search_is_read_without_its_loss(search_file: SearchFile) -> None:
-    config = parse_config(search_file(losses=[{"name": "circle", "part": "not_installed_anywhere:CircleLoss"}]))
-    assert config.loss("circle").path == "not_installed_anywhere:CircleLoss"
-    assert "not_installed_anywhere" not in sys.modules
-
-
 def test_a_whole_search_of_one_s_own(search_file: SearchFile, lab: str, tmp_path: Path) -> None:
     content = search_file(
         dataset={"name": f"{lab}.parts:Dots"},
@@ -149,23 +140,16 @@ def test_a_whole_search_of_one_s_own(search_file: SearchFile, lab: str, tmp_path
 
 LOSSES: list[tuple[list[Any], str]] = [
     (["LAB.parts:Circle"], "The loss 'LAB.parts:Circle' does not exist: LAB.parts has no Circle"),
-    (["LAB.part:CircleLoss"], "does not exist: no module LAB.part is found"),
     (["LAB.broken:CircleLoss"], "LAB.broken raises RuntimeError: half written"),
     (["LAB.needy:CircleLoss"], "needs the module not_installed_anywhere"),
     (["LAB.parts:NoLoss"], "must be a class that derives from holdout.parts.Loss"),
     (["LAB.parts:Spaceless"], "must declare its search space in a class attribute space"),
     (["LAB.parts:MPA"], "losses: LAB.parts:MPA would be called mpa, which is the name of a built-in loss"),
-    (["LAB.parts:Misnamed"], "losses: LAB.parts:Misnamed would be called 'a/b', which cannot name a folder"),
     ([{"name": "mpa", "part": "LAB.parts:CircleLoss"}], "would be called mpa, which is the name of a built-in loss"),
     ([{"name": "training", "part": "LAB.parts:CircleLoss"}], "which is the name of a section of space"),
-    ([{"name": "untrained", "part": "LAB.parts:CircleLoss"}], "which is the name of a network without training"),
-    ([{"name": "a b", "part": "LAB.parts:CircleLoss"}], "would be called 'a b', which cannot name a folder"),
     ([{"name": "circle", "part": "LAB.parts:Circle"}], "LAB.parts has no Circle"),
     ([{"name": "circle"}], "losses: a loss of your own has the keys name and part"),
-    ([{"name": "circle", "part": "mpa"}], "losses: a loss of your own has the keys name and part"),
-    ([["mpa"]], "losses: ['mpa'] is not a loss"),
     (["LAB.parts:CircleLoss", "LAB.parts:CircleLoss"], "losses: circle_loss is given more than once"),
-    (["LAB:parts:CircleLoss"], "is not an import path"),
 ]
 
 
@@ -181,23 +165,16 @@ def test_a_wrong_loss_is_one_sentence_beside_the_other_mistakes(
 
 OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("metrics", {"validation": ["LAB.parts:hubnes"]}, "LAB.parts has no hubnes (did you mean hubness?)"),
-    ("metrics", {"test": ["LAB.parts:NoLoss"]}, "must be a function of embeddings [N, D] and labels [N]"),
     ("metrics", {"validation": ["map", "LAB.parts:map"]}, "has the name of 'map'"),
-    ("search", {"objective": "LAB.broken:hubness"}, "LAB.broken raises RuntimeError: half written"),
     ("training", {"sampler": "LAB.parts:hubness", "batch_size": 20}, "must be a class that derives from"),
     ("training", {"sampler": "LAB.parts:Odd", "batch_size": 20}, "training: An odd batch is needed: give 21."),
     ("model", {"backbone": "LAB.parts:NoLoss"}, "with an attribute features"),
-    ("dataset", {"name": "LAB.parts:Circles"}, "LAB.parts has no Circles"),
-    ("dataset", {"name": "LAB.parts:NoLoss"}, "must be a class that derives from holdout.parts.Dataset"),
     ("dataset", {"name": "LAB.parts:Undecorated"}, "must be a dataclass"),
-    ("dataset", {"name": "LAB.parts:Dots", "counts": 3}, "no such option (did you mean count?)"),
     ("dataset", {"name": "LAB.parts:Dots", "count": 13}, "raises RuntimeError: thirteen"),
     ("dataset", {"name": "LAB.parts:Dots", "count": 14}, "raises RuntimeError: fourteen"),
     ("ship", ["not_installed_anywhere"], "ship: no package not_installed_anywhere is found here"),
     ("ship", ["trainables"], "ship: trainables is one of Holdout's packages"),
     ("ship", ["LAB.parts"], "ship: LAB.parts is a part of the package LAB; ship that"),
-    ("ship", ["../LAB"], "is not a package's name"),
-    ("ship", ["sys"], "ship: no package sys is found here"),
 ]
 
 

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import filter as matching
 from pathlib import Path
 
 import pytest
 import torch
 from support.small_training import drawn_images, small_spec
-from support.trees import Trees, recipe_on, varied_on
+from support.trees import Trees, recipe_on
 
-from search.config.recipes import campaigns, recipes
-from search.config.yaml_file import read_yaml
+from search.config.recipes import recipes
 from trainables.data.store.spec import StoreSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.train import Training
@@ -94,25 +92,3 @@ def test_the_backbone_learns_by_the_printed_schedule(
     rates = backbone_rates(config.training_of(config.loss_names[0]), images, tmp_path)
     assert sum(rates) == pytest.approx(sum(RATES[recipe]))
     assert rates == pytest.approx(RATES[recipe])
-
-
-OF_THESIS = [name for name in campaigns() if str(read_yaml(campaigns()[name]).get("recipe", "")).startswith("thesis")]
-
-
-def test_every_data_set_of_the_thesis_has_its_benchmark() -> None:
-    assert set(matching(OF_THESIS, "loss-benchmark-*")) == {
-        f"loss-benchmark-{name}" for name in ("cub200", "cars196", "sop")
-    }
-
-
-@pytest.mark.parametrize("campaign", OF_THESIS)
-def test_so_it_does_in_every_search_of_a_campaign(
-    campaign: str, trees: Trees, images: StoreSpec, tmp_path: Path
-) -> None:
-    found = {
-        (f"{config.dataset.name}-{config.model.backbone}", config.training_of(config.loss_names[0]))
-        for config in varied_on(trees, campaign)
-    }
-    for number, (name, settings) in enumerate(found):
-        printed = sum(steps(*THESIS[name], settings.epochs))
-        assert sum(backbone_rates(settings, images, tmp_path / str(number))) == pytest.approx(printed), name

@@ -174,15 +174,6 @@ def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: 
     assert kept(second) == {other}
 
 
-def test_a_model_removed_by_hand_is_no_error(session: Callable[..., OpenedSearch]) -> None:
-    search = session(1)
-    cleanup = CheckpointCleanup(search)
-    gone = train(cleanup, search, 0.1)
-    as_path(f"{directory(search, gone)}/attempt-1/best.safetensors").unlink()
-    better = train(cleanup, search, 0.2)
-    assert kept(search) == {better}
-
-
 def test_an_unreachable_storage_is_cleaned_up_later(
     opened: Callable[..., OpenedSearch], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

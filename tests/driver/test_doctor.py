@@ -12,12 +12,10 @@ from support.services import needs_ray, ray_nodes
 from support.small_search import draw_folder, small_search
 
 from search.config.search_config import SearchConfig, parse_config
-from search.config.sections import ResourcesSection
 from search.driver import doctor
 from search.driver.doctor import CheckResult, examine
 from search.engines.capacity import mps_daemon
 from search.engines.ray_engine import check_ray
-from trainables.spec import DeviceMemory
 
 MACHINE_CHECKS = tuple(check for check in doctor.MACHINE_CHECKS if check is not check_ray)
 """Without the start of Ray, which takes ten seconds and has a test."""
@@ -159,11 +157,3 @@ def test_mps_is_looked_for(tmp_path: Path) -> None:
     said, fix = mps_daemon(environment, tmp_path / "pipes")
     assert said.endswith("elsewhere, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25")
     assert not fix
-
-
-def test_a_share_of_a_gpu_is_judged_by_what_a_step_took() -> None:
-    memory = DeviceMemory(peak=5_400_000_000, total=24_000_000_000)
-    fits, packed = (doctor._share(ResourcesSection(gpus_per_trial=share), memory) for share in (0.25, 0.1))
-    assert (fits.state, fits.found) == ("ok", "a trial takes 6.0 GB of 24.0 GB, so 4 fit on a GPU")
-    assert packed.state == "failed"
-    assert packed.fix.endswith("set it to 0.25.")

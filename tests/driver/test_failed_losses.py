@@ -80,16 +80,3 @@ def test_in_python_as_well(file: Path, tmp_path: Path) -> None:
     search = holdout.run(file, changed, runs=tmp_path / "runs", quiet=True, allow_failed=True)
     assert search.summary.losses["pnp"].test
     assert search.summary.losses["raises"].test is None
-
-
-def test_without_any_other_loss_nothing_is_proposed_to_continue_with(file: Path, tmp_path: Path) -> None:
-    settings = ("--set", f"losses=['{__name__}:Raises']", "--set", "search.trials=1")
-    said = plain(holdout_here("run", file, "--runs", tmp_path / "runs", *settings, code=1).stderr)
-    assert said.endswith("Correct the cause and search under a new name.")
-
-
-def test_a_search_that_chooses_nothing_fails_as_well(file: Path, tmp_path: Path) -> None:
-    command = ("run", file, "--runs", tmp_path / "runs", "--set", "stages=[search]")
-    for _ in range(2):  # the second has nothing left to do
-        assert "Every trial of small/raises failed" in plain(holdout_here(*command, code=1).stderr)
-    holdout_here(*command, "--allow-failed")

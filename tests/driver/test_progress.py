@@ -7,14 +7,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
-from zlib import crc32
 
 import pytest
 from rich.console import Console
 from support.driving import record, train
 
 from search.driver.progress import Progress
-from search.driver.progress_view import NOTHING, SlotLine, StudyLine, phase, sparkline, time_left, view
+from search.driver.progress_view import NOTHING, SlotLine, StudyLine, sparkline, time_left, view
 from search.driver.stages import confirm_stage, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
@@ -82,20 +81,6 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
     ]
     assert not report(queue, jobs[2], 2, 0.24)
     assert [line.split()[1] for line in shown(progress)[5:]] == ["0", "1"]
-
-
-def test_a_slot_shows_the_rungs_of_its_trial_s_own_bracket(opened: Opened) -> None:
-    """Hyperband has three brackets of 4, 3 and 3 in ten trials: compared after 2 and 4 epochs, after 4, and never."""
-    training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-    search = opened(losses=["pnp"], training=training, search={"trials": 16, "pruner": "hyperband"})
-    progress = progress_of(search, [Stage.SEARCH])
-    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
-    jobs = [job for _ in range(16) if (job := queue.next_trial())]
-    brackets = [crc32(f"{job.study.name}_{job.number}".encode()) % 10 for job in jobs]
-    expected = ["at 2" if bracket < 4 else "at 4" if bracket < 7 else NOTHING for bracket in brackets]
-    assert len(set(expected[1:])) == 3
-    lines = [line for line in shown(progress) if line.startswith("pnp") and "0/8" in line]
-    assert [line.split("0/8")[1].split(maxsplit=1)[1] for line in lines] == [NOTHING, *expected[1:]]
 
 
 @pytest.mark.parametrize(
@@ -218,14 +203,6 @@ def test_while_the_test_is_to_come_something_is_left() -> None:
     assert time_left(0) == "nothing left"
 
 
-def test_what_takes_long_is_said_without_a_terminal() -> None:
-    console = Console(file=io.StringIO())
-    with phase(console, "Drawing the report …", silent_s=0.01):
-        time.sleep(0.2)
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue() == "Drawing the report …\n"
-
-
 def made(studies: int, slots: int, width: int, height: int) -> list[str]:
     values = [0.1, 0.2, 0.15]
     rows = [StudyLine(name=f"mylab.losses:Loss{n}", ended=3, of=1000, running=9, pruned=1, failed=0, best=0.1234)
@@ -251,29 +228,6 @@ def test_it_fits_the_terminal_and_counts_what_is_not_shown(studies: int, slots: 
         studies,  # a terminal of ten lines may have none left for the slots
     )
     assert "26:03:04" in lines[1]
-
-
-def test_studies_that_run_are_seen_where_not_all_are() -> None:
-    rows = [
-        StudyLine(name=f"loss{n}", ended=3, of=9, running=n == 27, pruned=0, failed=0, best=None) for n in range(30)
-    ]
-    rendered = view("Searching", 1, KNOWN_LATER, rows, [], slots=0, width=80, height=12)
-    lines = lines_of(rendered, 80, 12)
-    assert lines[3].split()[0] == "loss27"
-    assert lines[-1] == f"… and {30 - (len(lines) - 4)} more"
-
-
-def test_a_phase_is_shown_only_on_a_terminal() -> None:
-    for console, expected in ((terminal(), True), (Console(file=io.StringIO()), False)):
-        with phase(console, "Reading the search …"):
-            pass
-        assert isinstance(console.file, io.StringIO)
-        assert ("Reading the search …" in console.file.getvalue()) is expected
-
-
-def test_a_wide_terminal_has_the_curve_and_a_narrow_one_whole_numbers() -> None:
-    assert "▁█▄" in made(1, 1, 80, 24)[-1]
-    assert made(1, 1, 40, 24)[-1].split()[2:] == ["3/80", "0.2345"]
 
 
 @pytest.mark.parametrize(

@@ -199,17 +199,6 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
     assert survived > 5
 
 
-def test_a_removal_killed_before_the_last_folder_is_finished(runs: Path) -> None:
-    (runs / "birds").mkdir()
-    (runs / "birds" / ".driver.lock").touch()
-    (runs / "notes").mkdir()
-    (runs / "notes" / "mine.txt").touch()
-    plan_removal(runs, "birds").carry_out()
-    assert not (runs / "birds").exists()
-    with pytest.raises(InvalidInput, match="There is no search or campaign 'notes'"):
-        plan_removal(runs, "notes")
-
-
 def test_links_are_not_followed(make: Make, runs: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

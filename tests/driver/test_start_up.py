@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,11 +13,8 @@ from support.small_search import draw_folder, small_search
 
 from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection
-from search.driver import start_up
-from search.driver.progress_view import StoreProgress
 from search.driver.start_up import Phases, get_ready
 from search.engines.base import Engine
-from search.engines.ray_engine import RayEngine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.study.trial_queue import TrialQueue
@@ -117,37 +113,3 @@ def test_images_that_cannot_be_read_end_ray(
     with pytest.raises(InvalidInput, match="1 of 80 images cannot be read"), ExitStack() as stack:
         get_ready([plan], engine, console, Phases(console, time.time()), stack)
     assert order == ["Ray is there", "Ray is gone"]
-
-
-def test_the_first_epoch_is_said_once() -> None:
-    console = spoken()
-    phases = Phases(console, time.time() - 60)
-    phases.begin("Starting 2 workers …")
-    anything: Any = SimpleNamespace()
-    phases.on_epoch(anything, anything, anything)
-    phases.on_epoch(anything, anything, anything)
-    begun, first = said(console)
-    assert begun == "Starting 2 workers …"
-    assert first == "First epoch after 0.0 s, 60.0 s from the start."
-
-
-def test_images_that_stand_still_are_said(caplog: pytest.LogCaptureFixture) -> None:
-    images = StoreProgress(spoken())
-
-    def decode() -> None:
-        for done in range(10):
-            time.sleep(0.1)
-            images(done, 10)
-
-    start_up._Background(decode, [images], stall_s=0.3).wait()
-    assert not caplog.messages
-    start_up._Background(lambda: time.sleep(1), [images], stall_s=0.3).wait()
-    assert all("No image was decoded for 0 minutes. See whether the disk" in message for message in caplog.messages)
-    assert len(caplog.messages) >= 2
-
-
-def test_on_a_cluster_images_are_decoded_before_ray_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert not RayEngine(ResourcesSection()).images_first
-    monkeypatch.setenv("RAY_ADDRESS", "auto")
-    assert RayEngine(ResourcesSection()).images_first

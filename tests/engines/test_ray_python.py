@@ -1,6 +1,5 @@
 """A Python whose path a shell would take apart: Ray's workers would never start from it, and this is found first."""
 
-import re
 import shlex
 import subprocess
 import sys
@@ -14,9 +13,7 @@ from support.commands import plain, write_search
 from support.refusals import NOWHERE
 
 from search.config.tables import engine_name, ray_mistakes
-from search.engines.ray_engine import RayEngine, check_ray
-from search.plan.make_plan import read_plan
-from trainables.errors import InvalidInput
+from search.engines.ray_engine import check_ray
 
 SPACED = "/home/me/my project/.venv/bin/python"
 
@@ -64,24 +61,6 @@ def test_a_folder_that_passes_has_room_for_sockets(name: str) -> None:
         assert not ray_mistakes("/bin/python")
     fits = len(f"{folder}/ray/session_2026-11-26_16-00-00_123456_1234567/sockets/plasma_store".encode()) <= 107
     assert found == [] if fits else f"sockets below {folder}, because" in found[0]
-
-
-@pytest.mark.usefixtures("spaced")
-def test_only_a_search_on_ray_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    refusal = f"Ray cannot start workers with {re.escape(SPACED)}, because this path contains ' '"
-    with pytest.raises(InvalidInput, match=refusal):
-        read_plan(search_file(resources={"engine": "ray"}), tmp_path / "runs")
-    read_plan(search_file(resources={"engine": "local"}), tmp_path / "runs")
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.usefixtures("spaced")
-def test_an_engine_on_ray_does_not_start() -> None:
-    from search.config.sections import ResourcesSection
-    from search.engines import NoEngine
-
-    with pytest.raises(NoEngine, match="this path contains ' '"), RayEngine(ResourcesSection()).session():
-        pass
 
 
 @pytest.mark.parametrize(("address", "state"), [(NOWHERE, "failed"), ("", "warning")])

@@ -6,8 +6,9 @@ import pytest
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node
-from search.engines.waiting import AWAKE_S, END_S, FIRST_EPOCH_S, FLOOR_S, SAY_S, SILENCE_POLL_S, Placement, Silences
+from search.engines.waiting import AWAKE_S, SILENCE_POLL_S, Placement, Silences
 from trainables.errors import Failure
+from trainables.limits import LIMITS
 
 
 class Clock:
@@ -60,13 +61,13 @@ def test_epochs_of_a_second_still_have_ten_minutes() -> None:
     driver.silences.watch("1", "mpa")
     driver.wait(1)
     driver.silences.heard("1", [1.0])
-    assert driver.until_dead("1") == pytest.approx(FLOOR_S, abs=2)
+    assert driver.until_dead("1") == pytest.approx(LIMITS.silence_s, abs=2)
 
 
 def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
     driver = Driver()
     driver.silences.watch("1", "mpa")
-    assert driver.until_dead("1") == pytest.approx(FIRST_EPOCH_S, abs=2)
+    assert driver.until_dead("1") == pytest.approx(LIMITS.first_epoch_s, abs=2)
     assert "before its first epoch ended" in str(driver.silences.too_long()["1"])
     driver.silences.forget("1")
     for name, study in (("2", "mpa"), ("3", "triplet")):
@@ -79,7 +80,7 @@ def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
     assert driver.until_dead("4") == pytest.approx(10 * 1000, abs=2)
     driver.silences.forget("4")
     driver.silences.watch("5", "triplet")  # of which no epoch is known
-    assert driver.until_dead("5") == pytest.approx(FIRST_EPOCH_S, abs=2)
+    assert driver.until_dead("5") == pytest.approx(LIMITS.first_epoch_s, abs=2)
 
 
 def test_a_resumed_attempt_keeps_earlier_epoch_times() -> None:
@@ -98,7 +99,7 @@ def test_pauses_of_the_driver_do_not_count() -> None:
     driver.silences.heard("1", [10.0])
     driver.clock.now += 86_400
     assert not driver.silences.too_long()
-    assert driver.until_dead("1") == pytest.approx(FLOOR_S - AWAKE_S, abs=2)
+    assert driver.until_dead("1") == pytest.approx(LIMITS.silence_s - AWAKE_S, abs=2)
 
 
 def test_workers_that_report_or_finish_are_alive() -> None:
@@ -109,8 +110,8 @@ def test_workers_that_report_or_finish_are_alive() -> None:
     driver.silences.heard("done", [1.0])  # an answer that came late
     for _ in range(50):
         driver.silences.watch("talks", "mpa")  # asked for at every look
-        assert not driver.wait(FLOOR_S - 10)
-        driver.silences.heard("talks", [FLOOR_S - 10])
+        assert not driver.wait(LIMITS.silence_s - 10)
+        driver.silences.heard("talks", [LIMITS.silence_s - 10])
 
 
 class Cluster:
@@ -136,9 +137,9 @@ LARGE: Node = {"CPU": 8, "GPU": 1}
 def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(SMALL, SMALL, {"CPU": 4})
     with caplog.at_level(logging.WARNING):
-        cluster.wait(SAY_S)
+        cluster.wait(LIMITS.machine_said_s)
         assert not caplog.messages
-        cluster.wait(END_S - SAY_S)
+        cluster.wait(LIMITS.machine_s - LIMITS.machine_said_s)
     assert [message.partition(":")[0] for message in caplog.messages] == [
         f"No trial has a machine for {minutes} minutes" for minutes in (5, 10, 20)
     ]
@@ -163,7 +164,7 @@ def test_machines_that_may_come_are_waited_for(
 ) -> None:
     cluster = Cluster(*nodes, may_come=may_come)
     with caplog.at_level(logging.WARNING):
-        cluster.wait(10 * END_S)
+        cluster.wait(10 * LIMITS.machine_s)
     assert all(sentence in message for message in caplog.messages)
     assert 5 <= len(caplog.messages) <= 8  # after 5, 10, 20, … minutes
 
@@ -182,10 +183,10 @@ def test_without_local_ray_the_search_ends_when_idle() -> None:
 def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(SMALL)
     for _ in range(5):
-        cluster.wait(END_S - 10)
+        cluster.wait(LIMITS.machine_s - 10)
         cluster.wait(1, placed=1)
         cluster.wait(1, waiting=0)
     assert "the cluster has 1 (1 with 8 CPUs and 0 GPUs)" in caplog.text
     cluster.nodes.clear()
     with pytest.raises(Failure, match="the cluster has no machine, and no other can come"):
-        cluster.wait(END_S + 2)
+        cluster.wait(LIMITS.machine_s + 2)

@@ -18,6 +18,7 @@ from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.study.trial_queue import TrialQueue
 from trainables.errors import Failure
+from trainables.limits import Limits
 
 pytestmark = [pytest.mark.cluster, needs_ray]
 
@@ -60,14 +61,14 @@ def test_a_trial_for_which_no_machine_comes_ends_the_search(
     opened: Callable[..., OpenedSearch], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
-    from search.engines import waiting as placement
     from search.engines.ray_engine import RayEngine
 
-    monkeypatch.setattr(placement, "SAY_S", 2.0)
-    monkeypatch.setattr(placement, "END_S", 8.0)
+    class Impatient(RayEngine):
+        limits = Limits(machine_said_s=2.0, machine_s=8.0)
+
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     queue = TrialQueue(only(search_stage(opened(search={"trials": 2}, losses=["mpa"]))))
-    engine = RayEngine(ResourcesSection(gpus_per_trial=1))
+    engine = Impatient(ResourcesSection(gpus_per_trial=1))
     with (
         engine.session(),
         pytest.raises(Failure, match=r"one asks for 1 CPUs and 1 GPUs, the cluster has 1 .* no other can come"),

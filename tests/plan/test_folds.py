@@ -1,6 +1,5 @@
 """A search under cross-validation, without a cluster: trials' values, pruning and the test."""
 
-import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 
 from search.driver.stages import confirm_stage, final_stage, freeze, recorded_outcome, search_stage
 from search.driver.synchronise import make_projection, synchronise
-from search.plan.search import OpenedSearch, open_search
+from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.queued import QueuedStage, RunningTrial
@@ -108,30 +107,6 @@ def test_pruning_is_over_folds(opened: Opened) -> None:
     assert "pruned after fold 2: its map_at_r 0.6000 ranked" in trials[4].user_attrs["outcome"]
 
 
-@pytest.mark.parametrize("death", [1, 3, 5, 11])
-def test_a_driver_s_death_after_any_epoch_changes_nothing(opened: Opened, death: int) -> None:
-    """A resumed attempt reports all earlier epochs at once."""
-    search = opened(**FOLDED, search={"trials": 1})
-    queue = TrialQueue(only(search_stage(search)))
-    job = queue.next_trial()
-    assert job is not None
-    rows = [row for news in told(job) for row in news["records"]]
-    for row in rows[:death]:
-        queue.on_trial_result(job, {"records": [row], "finished": False})
-
-    again = open_search(search.plan)
-    queue = TrialQueue(only(search_stage(again)))
-    job = queue.next_trial()
-    assert job is not None
-    queue.on_trial_result(job, {"records": rows[: death + 1], "finished": death + 1 == len(rows)})
-    if death + 1 < len(rows):
-        queue.on_trial_result(job, {"records": rows[death + 1 :], "finished": True})
-    (trial,) = again.study("pnp", Stage.SEARCH).trials()
-    assert trial.state == TrialState.COMPLETE
-    assert trial.value == pytest.approx(statistics.fmean(map(max, OF_FOLDS)))
-    assert epochs_of(trial) == rows
-
-
 @pytest.mark.parametrize("train_on", ["train", "all"])
 def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_on: str) -> None:
     """Every fold's model is trained for the test; or one on all classes, for the folds' median best epoch."""
@@ -160,17 +135,6 @@ def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_o
     assert len(seeds) == len({job.spec.directory for job in jobs}) == len(jobs)
     final_stage(search, selection)
     assert len(search.study("pnp", Stage.TEST).trials()) == len(jobs), "asked for again: nothing is doubled"
-
-
-def test_halves_confirm_what_folds_have_searched(opened: Opened) -> None:
-    search = opened(**FOLDED, search={"trials": 1})
-    drive(search, search_stage(search))
-    (*jobs,) = iter(TrialQueue(only(confirm_stage(search))).next_trial, None)
-    split = search.plan.split
-    halves = [(job.spec.train_classes, job.spec.validation_classes) for job in jobs]
-    assert halves == [split.half(1), split.half(2)] * 2
-    assert all(job.spec.folds == () and job.spec.by_class for job in jobs)
-    assert {*split.halves[0], *split.halves[1]} == {*split.train}
 
 
 def test_mlflow_shows_every_fold(opened: Opened) -> None:

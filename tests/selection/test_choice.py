@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +9,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from search.difference import CLASS_POINTS, Basis, Difference, shown_points
-from search.goal import Goal
-from search.selection.choice import Confirmation, choose, recommend, rule_in_words
+from search.selection.choice import Confirmation, choose, recommend
 
 BASIS = Basis(
     objective="map_at_r", validation="on the 4 validation classes", confirmation="on both halves", better_by=1.0
@@ -97,12 +95,6 @@ def test_a_metric_without_values_by_class_is_compared_by_its_mean() -> None:
     )
 
 
-def test_the_rule_is_told() -> None:
-    goal = Goal.of({"objective": "map_at_r", "objectives": None, "constraints": {}})
-    assert "better in the search and by more than 1 standard error over classes" in rule_in_words(BASIS, goal)
-    assert "by more than 2 standard errors over classes" in rule_in_words(replace(BASIS, better_by=2.0), goal)
-
-
 classes = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=40)
 
 
@@ -127,19 +119,6 @@ def test_the_choice_is_never_below_the_default_and_does_not_depend_on_the_order(
     assert candidates[number].mean >= candidates[0].mean
     order.shuffle(candidates)  # type: ignore[attr-defined]
     assert chosen(*candidates)[0] == number
-
-
-def test_a_fixed_shift_of_all_classes_is_beyond_any_noise() -> None:
-    generator = np.random.default_rng(0)
-    base = generator.uniform(0.2, 0.6, 30)
-    assert chosen(confirmed(0, base), confirmed(1, base + 0.01, searched=0.6))[0] == 1
-    noisy = base + generator.normal(0, 0.06, 30)
-    difference = Difference.by_class(confirmed(1, noisy).classes, confirmed(0, base).classes)
-    assert difference is not None
-    assert difference.error is not None
-    assert (chosen(confirmed(0, base), confirmed(1, noisy, searched=0.6))[0] == 1) == (
-        difference.mean > difference.error
-    )
 
 
 # The recommendation.

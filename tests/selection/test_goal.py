@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from search.difference import Basis
-from search.goal import Constraint, Goal, Objective, bound_text, dominates
+from search.goal import Constraint, Goal, Objective, bound_text
 from search.selection.choice import Confirmation, choose, unmet_sentence
 from trainables.errors import InvalidInput
 
@@ -56,13 +56,6 @@ def test_what_meets_the_constraints_comes_first(points: list[tuple[int, int]], m
     assert all(entries[place]["embed_ms"] <= most for place in bounded.front(entries))
 
 
-@given(POINTS)
-def test_one_objective_is_ranked_by_its_value(points: list[tuple[int, int]]) -> None:
-    entries = [measured(*point) for point in points]
-    values = [entries[place]["map_at_r"] for place in goal(objectives=TWO[:1]).ranked(entries)]
-    assert values == sorted(values, reverse=True)
-
-
 def test_the_ideal_is_in_units_of_the_front() -> None:
     # From the front's best values, 0.5 and 1 ms, in units of 0.4 and 100 ms: distances 1, 1 and (1/4)² + (1/5)².
     entries = [measured(0.5, 101.0), measured(0.1, 1.0), measured(0.4, 21.0)]
@@ -88,10 +81,6 @@ def test_bounds_are_kept_as_they_are_written(text: str, met: tuple[float, ...], 
 def test_other_bounds_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="it must be <, <=, > or >= and a number"):
         bound_text(text)
-
-
-def test_equal_points_do_not_dominate_each_other() -> None:
-    assert not dominates((1.0, 2.0), (1.0, 2.0))
 
 
 BASIS = Basis(objective="map_at_r", validation="in the search", confirmation="on halves", better_by=1.0)

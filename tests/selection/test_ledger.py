@@ -82,14 +82,6 @@ def test_an_equal_name_is_not_the_same_search(ledger: Ledger) -> None:
     assert ledger.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
 
 
-def test_other_names_for_the_same_images_are_recognised(ledger: Ledger) -> None:
-    first = opened(ledger, images("ab", "cd"), names="as they were")
-    again = opened(ledger, images("ab", "cd"), names="renamed", search="two")
-    told = "2 of 2 of these classes were opened before (1 opening by 1 search, 2 configurations scored)"
-    assert (ledger.before(first), ledger.before(again)) == (None, told)
-    assert ledger.sentence(again) == "this test set: 2 openings by 2 searches, 4 configurations scored"
-
-
 def test_another_runs_folder_is_recognised_and_a_lost_ledger_too(tmp_path: Path) -> None:
     opened(ledger_in(tmp_path / "runs"), images("ab", "cd"))
     elsewhere = ledger_in(tmp_path / "elsewhere")
@@ -97,16 +89,6 @@ def test_another_runs_folder_is_recognised_and_a_lost_ledger_too(tmp_path: Path)
     assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
     (tmp_path / "elsewhere" / "test_openings.jsonl").unlink()
     assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
-
-
-def test_one_class_fewer_is_told(ledger: Ledger) -> None:
-    opened(ledger, images("ab", "cd", "ef"))
-    fewer = opened(ledger, images("ab", "cd"), names="fewer", search="two")
-    told = "2 of 2 of these classes were opened before (1 opening by 1 search, 2 configurations scored)"
-    assert ledger.before(fewer) == told
-    assert ledger.sentence(fewer) == f"this test set: 1 opening by 1 search, 2 configurations scored; {told}"
-    more = opened(ledger, images("ab", "cd", "ef", "gh"), names="more", search="three")
-    assert str(ledger.before(more)).startswith("3 of 4 of these classes were opened before (2 openings by 2 searches")
 
 
 def test_a_class_that_lost_and_gained_images_is_told(ledger: Ledger) -> None:
@@ -122,16 +104,6 @@ def test_what_was_opened_later_or_is_other_images_is_not_told(ledger: Ledger) ->
     assert ledger.before(first) is None
     assert ledger.before(other) is None
     assert ledger.sentence(first) == "this test set: 1 opening by 1 search, 2 configurations scored"
-
-
-def test_training_on_what_was_opened_is_told(ledger: Ledger) -> None:
-    opened(ledger, images("ab", "cd"))
-    openings = ledger.openings()
-    assert ledger.opened_among(images("cx", "y", "z"), openings) == (
-        "1 of 3 classes (1 opening by 1 search, 2 configurations scored)"
-    )
-    assert ledger.opened_among(images("x", "y"), openings) is None
-    assert ledger.opened_among(images("cx", "y", "z"), []) is None
 
 
 def test_an_attempt_goes_on_with_the_images_that_it_found(ledger: Ledger) -> None:

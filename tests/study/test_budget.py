@@ -27,16 +27,27 @@ def falling(job: RunningTrial, epoch: int) -> float:
     return 1.0 - job.number / 100
 
 
+def budget(kind: str, epochs: int) -> dict[str, float]:
+    """Return a budget of as many epochs, which take a second each."""
+    return {"epochs": epochs} if kind == "epochs" else {"hours": epochs / 3600}
+
+
+each_kind = pytest.mark.parametrize("kind", ["epochs", "hours"])
+
+
+@each_kind
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_loss_trains_its_budget_and_less_than_one_training_more(opened: Opened, slots: int) -> None:
+def test_a_loss_trains_its_budget_and_less_than_one_training_more(opened: Opened, slots: int, kind: str) -> None:
     search = opened(
         losses=["pnp"],
         training={"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-        search={"trials": 40, "epochs": 21},
+        search={"trials": 40, **budget(kind, 21)},
     )
     train_side_by_side(TrialQueue(only(search_stage(search))), slots, falling)
     trials = search.study("pnp", Stage.SEARCH).trials()
-    assert 21 <= sum(len(trial.intermediate_values) for trial in trials) < 21 + 4
+    # The time of trials that start before the first epoch ends is not predicted.
+    more = 4 * slots if kind == "hours" else 4
+    assert 21 <= sum(len(trial.intermediate_values) for trial in trials) < 21 + more
     assert len(trials) > 21 / 4, "what pruning left over was not spent"
     assert search.is_done(Stage.SEARCH)
 
@@ -61,86 +72,30 @@ def test_running_trials_count_whole_until_they_end(opened: Opened) -> None:
     assert queue.done
 
 
-def test_a_budget_outlives_the_driver_and_is_known(opened: Opened) -> None:
-    search = opened(losses=["pnp"], search={"trials": 9, "epochs": 6, "pruner": "none"})
-    queue = TrialQueue(only(search_stage(search)))
-    job = queue.next_trial()
-    assert job is not None
-    train(queue, job, falling)
-    assert not search.is_done(Stage.SEARCH)
-    (row,) = status_of(StoredSearch(search.plan.folder)).studies
-    assert (row.epochs, row.epoch_budget, row.planned, row.ended_early) == (3, 6, 9, None)
-    again = open_search(search.plan)
-    assert [job.number for job in drive(again, falling)] == [1]
-    assert again.is_done(Stage.SEARCH)
-    assert drive(again, falling) == []
-    reason = "6 epochs are trained, and its budget is 6"
-    assert write_summary(again).losses["pnp"].ended_early == reason
-    (row,) = status_of(StoredSearch(search.plan.folder)).studies
-    assert (row.epochs, row.planned, row.ended_early) == (6, 2, reason)
-
-
-def test_the_time_left_knows_the_budget(opened: Opened) -> None:
+@each_kind
+def test_a_budget_outlives_the_driver_and_is_known(opened: Opened, kind: str) -> None:
     """Three of six epochs are left, one second each, for any number of trials."""
-    search = opened(losses=["pnp"], search={"trials": 1000, "epochs": 6, "pruner": "none"})
+    search = opened(losses=["pnp"], search={"trials": 9, "pruner": "none", **budget(kind, 6)})
     progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=1, started=0)
     queue = TrialQueue(only(search_stage(search)), listeners=[progress])
     job = queue.next_trial()
     assert job is not None
     train(queue, job, falling)
-    assert progress.seconds_left() == 3
-
-
-HOUR = 3600
-
-
-@pytest.mark.parametrize("slots", [1, 3])
-def test_a_loss_trains_its_hours_and_less_than_one_training_more(opened: Opened, slots: int) -> None:
-    """Every epoch takes a second."""
-    search = opened(
-        losses=["pnp"],
-        training={"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16},
-        search={"trials": 40, "hours": 21 / HOUR},
-    )
-    train_side_by_side(TrialQueue(only(search_stage(search))), slots, falling)
-    trials = search.study("pnp", Stage.SEARCH).trials()
-    seconds = sum(
-        record["end"] - record["start"]
-        for trial in trials
-        for key, record in trial.user_attrs.items()
-        if key.startswith("epoch:")
-    )
-    assert 21 <= seconds < 21 + 4 * slots, "trials that start before the first epoch ends are not predicted"
-    assert search.is_done(Stage.SEARCH)
-    assert (write_summary(search).losses["pnp"].ended_early or "").endswith(
-        "hours are trained, and its budget is 0.00583333"
-    )
-
-
-def test_hours_outlive_the_driver(opened: Opened) -> None:
-    search = opened(losses=["pnp"], search={"trials": 9, "hours": 6 / HOUR, "pruner": "none"})
-    queue = TrialQueue(only(search_stage(search)))
-    job = queue.next_trial()
-    assert job is not None
-    train(queue, job, falling)
+    assert progress.seconds_left() == pytest.approx(3)
     assert not search.is_done(Stage.SEARCH)
+    (row,) = status_of(StoredSearch(search.plan.folder)).studies
+    assert (row.epochs, row.planned, row.ended_early) == (3, 9, None)
+    assert row.epoch_budget == (6 if kind == "epochs" else None)
     again = open_search(search.plan)
     assert [job.number for job in drive(again, falling)] == [1]
     assert again.is_done(Stage.SEARCH)
     assert drive(again, falling) == []
-    progress = Progress(Console(quiet=True), [again], [Stage.SEARCH], concurrent=1, started=0)
-    assert progress.seconds_left() == 0
-
-
-def test_the_time_left_knows_the_hours(opened: Opened) -> None:
-    """Three of six seconds are left, for any number of trials."""
-    search = opened(losses=["pnp"], search={"trials": 40, "hours": 6 / HOUR, "pruner": "none"})
-    queue = TrialQueue(only(search_stage(search)))
-    job = queue.next_trial()
-    assert job is not None
-    train(queue, job, falling)
-    progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=1, started=0)
-    assert progress.seconds_left() == pytest.approx(3)
+    assert Progress(Console(quiet=True), [again], [Stage.SEARCH], concurrent=1, started=0).seconds_left() == 0
+    reason = write_summary(again).losses["pnp"].ended_early
+    assert reason
+    assert reason.endswith(f"are trained, and its budget is {6 if kind == 'epochs' else '0.00166667'}")
+    (row,) = status_of(StoredSearch(search.plan.folder)).studies
+    assert (row.epochs, row.planned, row.ended_early) == (6, 2, reason)
 
 
 def test_losses_share_a_budget_equally(opened: Opened) -> None:

@@ -171,6 +171,16 @@ def test_sqlite_writes_a_log_while_the_driver_runs_and_leaves_one_file(tmp_path:
     tmp_path.chmod(0o700)
 
 
+def test_a_reader_that_is_still_there_does_not_keep_the_log(tmp_path: Path) -> None:
+    """Found by `make soak`: an open connection of a pool kept the log file."""
+    url = f"sqlite:///{tmp_path}/study.db"
+    storage = open_storage(url)
+    with read_storage(url).connect() as connection:
+        connection.exec_driver_sql("SELECT COUNT(*) FROM studies")
+    close_storage(storage)
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
+
+
 def test_who_reads_for_a_moment_as_the_driver_ends_does_not_keep_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,8 +62,7 @@ def proposed_by_optuna(search: OpenedSearch, trials: list[FrozenTrial], goal: di
             for trial in trials[:count]
         )
         study.sampler = sampler.build(count, trials[:count])
-        asked = optuna.Trial(study, study._storage.create_new_trial(study._study_id))
-        found.append(dict(sampler.space.suggest(asked)))
+        found.append(dict(sampler.space.suggest(study.ask())))
     return found
 
 

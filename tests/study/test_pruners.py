@@ -94,67 +94,6 @@ def test_a_pruner_decides_as_optuna_s_whatever_the_order(
         running.remove(trial)
 
 
-def halving(rungs: tuple[int, ...], numbers: list[int]) -> dict[int, int]:
-    """Successive halving in loops: a trial is pruned at a rung if it is not in the top half so far."""
-    ended = {}
-    came: dict[int, list[float]] = {rung: [] for rung in rungs}
-    for number in numbers:
-        for rung in rungs:
-            value = curve(number)[rung - 1]
-            came[rung].append(value)
-            if sorted(came[rung], reverse=True).index(value) >= max(1, len(came[rung]) // 2):
-                ended[number] = rung
-                break
-    return ended
-
-
-def test_halving_is_what_its_plan_says() -> None:
-    assert {number: epoch for number, (epoch, _) in simulate("asha").items()} == halving((2, 4, 8), list(range(60)))
-
-
-def test_hyperband_s_brackets_are_what_its_plan_says() -> None:
-    """A trial is pruned at a rung of its bracket, by halving among the trials of that bracket."""
-    ended = simulate("hyperband", 150)
-    pruner = Hyperband(steps=EPOCHS, study="simulated")
-    rule = optuna.pruners.HyperbandPruner(min_resource=2, max_resource=EPOCHS, reduction_factor=2)
-    study = optuna.create_study(study_name="simulated")
-    rule.prune(study, study.ask() and study.trials[0])  # Optuna creates its brackets at the first call
-    for _ in range(1, 150):
-        study.add_trial(optuna.trial.create_trial(value=0.0))
-    of = [rule._get_bracket_id(study, trial) for trial in study.trials]
-    assert of == [pruner.bracket_of(number) for number in range(150)]
-    assert len(pruner.brackets) == rule._n_brackets == 4
-    for bracket, (rungs, share) in enumerate(pruner.brackets):
-        members = [number for number in range(150) if of[number] == bracket]
-        assert len(members) == pytest.approx(150 * share, rel=0.5)
-        expected = halving(rungs, members)
-        assert {number: ended[number][0] for number in members if number in ended} == expected
-        for number in expected:
-            before = [other for other in members if other <= number]
-            assert (
-                f" of {sum(ended.get(other, (EPOCHS, ''))[0] >= expected[number] for other in before)} "
-                in ended[number][1]
-            )
-
-
-def test_the_median_rule_is_what_its_plan_says() -> None:
-    ended = simulate("median")
-    complete: list[int] = []
-    expected = {}
-    for number in range(60):
-        for epoch in range(2, EPOCHS):
-            median = statistics.median(curve(other)[epoch - 1] for other in complete) if len(complete) >= 4 else 0
-            if curve(number)[epoch - 1] < median:
-                expected[number] = (
-                    epoch,
-                    f"was below {median:.4f}, the median of the {len(complete)} complete trials after this epoch",
-                )
-                break
-        else:
-            complete.append(number)
-    assert ended == expected
-
-
 @pytest.mark.parametrize("name", PRUNERS)
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_short_trainings_are_not_pruned(name: str, epochs: int) -> None:

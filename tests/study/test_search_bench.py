@@ -8,14 +8,13 @@ import pytest
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from benchmarks.search.__main__ import TABLES, interval
+from benchmarks.search.__main__ import TABLES
 from benchmarks.search.replay import Outcome, Replay
 from benchmarks.search.table import Table, read_table
-from benchmarks.search.ways import PRODUCT, RULES, WAYS, NearDefault, Rule, Way
+from benchmarks.search.ways import PRODUCT, RULES, WAYS, Rule, Way
 from search.config.search_config import SearchConfig
 from search.config.tables import SAMPLERS
 from search.study.sampler import Fixed, Sampler
-from search.study.samplers import Qmc, Random, Tpe
 from spaces.losses import declared_space
 from spaces.search_space import SearchSpace
 from spaces.space import Choice, Float, Params
@@ -59,14 +58,6 @@ class InOrder(Sampler):
         return Fixed({"x": number / 4})
 
 
-def test_known_optimum_found() -> None:
-    table = hill([1 - (place - 0.7) ** 2 for place in np.linspace(0, 1, 21)])
-    outcome = Replay(table, Way(sampler=Tpe), trials=40, slots=2, run=0).outcome([Rule()])
-    assert outcome.choices[0].chosen == 14
-    assert table.gain(14) == pytest.approx(49)
-    assert table.best(outcome.tried) == table.best_of_one_seed(outcome.tried) == pytest.approx(49)
-
-
 @pytest.mark.parametrize(("slots", "time"), [(1, 16 + 4), (2, 10), (4, 8)])
 def test_searches_by_hand(slots: int, time: float) -> None:
     # With two slots trials 0 and 1 train until 8; trials 2 and 3 follow until 10, where both are in the lower half of
@@ -75,13 +66,6 @@ def test_searches_by_hand(slots: int, time: float) -> None:
     assert (outcome.time, outcome.epochs) == (time, 20)
     assert outcome.choices[0].chosen == 1
     assert outcome.tried == (0, 1, 2, 3)
-
-
-def test_epochs_of_confirmation() -> None:
-    # The default and the three best of trials 1 to 4: four whole
-    table = hill([0.5, 0.9, 0.6, 0.7, 0.8])
-    found = {on: replayed(table, trials=5, rule=Rule(on=on)).choices[0].epochs for on in ("halves", "split", "search")}
-    assert found == {"halves": 4 * 8, "split": 4 * 2 * 8, "search": 0}
 
 
 @pytest.mark.parametrize(
@@ -161,19 +145,6 @@ def test_best_of_one_seed_by_the_other() -> None:
     table = replace(hill([0.0, 0.0, 0.0]), test=np.array([[0.1, 0.2], [0.5, 0.5], [0.2, 0.9]]))
     assert table.best_of_one_seed([0, 1, 2]) == pytest.approx(100 * (0.3 + 0.1) / 2)
     assert table.best_of_one_seed([0, 2]) == pytest.approx(100 * (0.7 + 0.1) / 2)
-
-
-@pytest.mark.parametrize("sampler", [Random, Qmc, NearDefault])
-def test_replay_repeats_itself(sampler: type[Sampler]) -> None:
-    table = hill([0.1, 0.7, 0.3, 0.9, 0.2])
-    found = [Replay(table, Way(sampler=sampler), trials=8, slots=8, run=3).outcome([Rule()]) for _ in range(2)]
-    assert found[0] == found[1]
-
-
-def test_interval_of_equal_values_is_empty() -> None:
-    assert interval([np.full(4, 2.0), np.full(4, 2.0)], np.random.default_rng(0)) == (2.0, 0.0)
-    mean, half = interval([np.full(4, 1.0), np.full(4, 3.0)], np.random.default_rng(0))
-    assert (mean, half) == (2.0, 1.0)
 
 
 def test_the_default_rule_is_the_search_files() -> None:

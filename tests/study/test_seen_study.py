@@ -47,50 +47,46 @@ def searched(opened: Opened, sampler: str, cause: str, *, dies: bool = False) ->
     return search.study("proxy_anchor", Stage.SEARCH).trials()
 
 
-def proposed_by_hand(
-    search: OpenedSearch, trials: list[FrozenTrial], state: TrialState, value: float | None
-) -> list[object]:
-    """Return the sampler's proposals if failed trials are told with ``state`` and ``value``."""
+def proposed_by_hand(search: OpenedSearch, trials: list[FrozenTrial], state: TrialState) -> list[object]:
+    """Return the sampler's proposals if failed trials are told with ``state``, complete ones with the worst value."""
     sampler = search.plan.budget("proxy_anchor").sampler
     assert sampler is not None
     found: list[object] = []
-    study = optuna.create_study(direction="maximize")
-    for trial in trials:
-        if trial.number:
-            study.sampler = sampler.build(trial.number, trials[: trial.number])
-            asked = optuna.Trial(study, study._storage.create_new_trial(study._study_id))
-            found.append(dict(sampler.space.suggest(asked)))
-            told = study.trials[-1]
-            study = copied(study, told.number)
-        lost = is_lost(trial.number)
-        study.add_trial(
-            create_trial(
-                state=state if lost else TrialState.COMPLETE,
-                value=value if lost else value_of(trial.number),
-                params=trial.params,
-                distributions=trial.distributions,
+    for number in range(1, len(trials)):
+        worst = min(value_of(trial.number) for trial in trials[:number] if not is_lost(trial.number))
+        study = optuna.create_study(direction="maximize")
+        for trial in trials[:number]:
+            lost = is_lost(trial.number)
+            value = (worst if state == TrialState.COMPLETE else None) if lost else value_of(trial.number)
+            study.add_trial(
+                create_trial(
+                    state=state if lost else TrialState.COMPLETE,
+                    value=value,
+                    params=trial.params,
+                    distributions=trial.distributions,
+                )
             )
-        )
+        study.sampler = sampler.build(number, trials[:number])
+        found.append(dict(sampler.space.suggest(study.ask())))
     return found
 
 
-def copied(study: optuna.Study, count: int) -> optuna.Study:
-    """Return a study of the first ``count`` trials."""
-    result = optuna.create_study(direction="maximize")
-    result.add_trials(study.trials[:count])
-    return result
-
-
-@pytest.mark.parametrize("cause", ["DIVERGED", "OUT_OF_MEMORY", "CODE_ERROR"])
-def test_tpe_sees_what_cannot_be_trained_as_pruned_without_a_value(opened: Opened, cause: str) -> None:
-    trials = searched(opened, "tpe", cause)
-    search = opened(search={"trials": TRIALS, "pruner": "none"}, losses=["proxy_anchor"])
-    as_bad, as_unknown = (
-        proposed_by_hand(search, trials, state, None) for state in (TrialState.PRUNED, TrialState.FAIL)
-    )
-    assert as_bad != as_unknown
+@pytest.mark.parametrize(
+    ("sampler", "cause", "told"),
+    [
+        ("tpe", "DIVERGED", TrialState.PRUNED),
+        ("tpe", "OUT_OF_MEMORY", TrialState.PRUNED),
+        ("tpe", "CODE_ERROR", TrialState.FAIL),
+        ("gp", "DIVERGED", TrialState.COMPLETE),
+    ],
+)
+def test_what_cannot_be_trained_is_learnt_as_bad(opened: Opened, sampler: str, cause: str, told: TrialState) -> None:
+    trials = searched(opened, sampler, cause)
+    search = opened(search={"trials": TRIALS, "sampler": sampler, "pruner": "none"}, losses=["proxy_anchor"])
     found = [trial.params for trial in trials[1:]]
-    assert found == (as_unknown if cause == "CODE_ERROR" else as_bad)
+    other = TrialState.PRUNED if told == TrialState.FAIL else TrialState.FAIL
+    assert proposed_by_hand(search, trials, other) != found
+    assert proposed_by_hand(search, trials, told) == found
 
 
 def test_the_study_still_says_what_they_were(opened: Opened) -> None:
@@ -104,31 +100,3 @@ def test_the_study_still_says_what_they_were(opened: Opened) -> None:
 def test_what_is_learnt_survives_the_driver(opened: Opened, sampler: str) -> None:
     lived, died = (searched(opened, sampler, "DIVERGED", dies=dies) for dies in (False, True))
     assert [trial.params for trial in lived] == [trial.params for trial in died]
-
-
-@pytest.mark.parametrize("sampler", ["gp", "cmaes"])
-def test_models_of_complete_trials_see_the_worst_value(opened: Opened, sampler: str) -> None:
-    search = opened(search={"trials": 1, "sampler": sampler, "pruner": "none"}, losses=["proxy_anchor"])
-    queue = TrialQueue(only(search_stage(search)))
-    while job := queue.next_trial():
-        train(queue, job, lambda running, epoch: 0.4)
-    study = search.study("proxy_anchor", Stage.SEARCH)
-    (default,) = study.trials()
-    study.add(
-        [
-            create_trial(
-                state=TrialState.COMPLETE, value=value, params=default.params, distributions=default.distributions
-            )
-            for value in (0.7, 0.2)
-        ]
-        + [
-            create_trial(
-                state=TrialState.FAIL,
-                params=default.params,
-                distributions=default.distributions,
-                user_attrs={"failure": {"cause": "DIVERGED", "reason": "x"}},
-            )
-        ]
-    )
-    assert [trial.value for trial in study._seen.get_trials()] == [0.4, 0.7, 0.2, 0.2]
-    assert [trial.value for trial in study.trials()] == [0.4, 0.7, 0.2, None]

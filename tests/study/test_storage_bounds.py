@@ -8,26 +8,26 @@ import pytest
 import sqlalchemy
 from support.stores import silent_server
 
-from search.study.storage.open import BOUNDS, CONNECT_S, engine_arguments, read_storage
+from search.study.storage.open import engine_arguments, read_storage
+from trainables.limits import Limits
 
 
-def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BOUNDS["postgresql+psycopg"], "connect_timeout", 2)  # the minimum of PostgreSQL's library
+def test_a_server_that_never_answers_is_given_up() -> None:
+    limits = Limits(connect_s=2)  # the minimum of PostgreSQL's library
     begin = time.monotonic()
     with silent_server() as port:
-        engine = read_storage(f"postgresql+psycopg://holdout@127.0.0.1:{port}/studies")
+        engine = read_storage(f"postgresql+psycopg://holdout@127.0.0.1:{port}/studies", limits)
         with pytest.raises(sqlalchemy.exc.OperationalError, match="timeout"):
             engine.connect()
     assert time.monotonic() - begin < 60
 
 
-def test_a_lock_on_a_file_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search.study.storage.open.WAIT_S", 0.2)
+def test_a_lock_on_a_file_is_not_waited_for_without_end(tmp_path: Path) -> None:
     path = tmp_path / "study.db"
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("CREATE TABLE kept (value)")
     holder.execute("BEGIN EXCLUSIVE")
-    engine = read_storage(f"sqlite:///{path}")
+    engine = read_storage(f"sqlite:///{path}", Limits(database_s=0.2))
     with pytest.raises(sqlalchemy.exc.OperationalError, match="locked"), engine.connect() as connection:
         connection.exec_driver_sql("SELECT * FROM kept")
     holder.close()
@@ -38,4 +38,4 @@ def test_a_lock_on_a_file_is_not_waited_for_without_end(tmp_path: Path, monkeypa
 def test_every_server_has_a_bound_to_connect(driver: str) -> None:
     arguments = engine_arguments(f"{driver}://user@host/studies")
     assert arguments["pool_pre_ping"]
-    assert arguments["connect_args"]["connect_timeout"] == CONNECT_S
+    assert arguments["connect_args"]["connect_timeout"] == Limits.connect_s

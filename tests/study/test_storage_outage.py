@@ -10,7 +10,6 @@ from support.driving import only, record
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study import trial_queue
 from search.study.queued import RunningTrial
 from search.study.trial_queue import MAX_STORAGE_FAILURES, PAUSES_S, TrialQueue
 from trainables.errors import Failure
@@ -23,7 +22,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(trial_queue.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -168,37 +168,6 @@ def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
     assert again.study("pnp", Stage.SEARCH).trial(0).params == search.plan.spaces["pnp"].default
 
 
-def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
-    search = opened(search={"trials": 6, "sampler": "random"}, losses=["mpa"])
-    queue = TrialQueue(only(search_stage(search)))
-    for _ in range(3):
-        job = queue.next_trial()
-        assert job is not None
-        train(queue, job, lambda job, epoch: 0.1)
-    again = open_search(search.plan)
-    drive(again)
-    params = [tuple(trial.params.items()) for trial in again.study("mpa", Stage.SEARCH).trials()]
-    assert len(set(params)) == 6
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_the_same_search_proposes_the_same(opened: Opened, sampler: str) -> None:
-    proposals = []
-    for name in ("first", "second"):
-        search = opened(name=name, search={"trials": 8, "sampler": sampler, "pruner": "none"}, losses=["pnp"])
-        drive(search, lambda job, epoch: len(str(job.spec.hyperparameters)) / 1000)
-        proposals.append([trial.params for trial in search.study("pnp", Stage.SEARCH).trials()])
-    assert proposals[0] == proposals[1]
-
-
-def test_conditional_parameters_exist_only_where_they_mean_something(opened: Opened) -> None:
-    search = opened(search={"trials": 12, "sampler": "random", "pruner": "none"}, losses=["pnp"])
-    drive(search)
-    for trial in search.study("pnp", Stage.SEARCH).trials():
-        assert ("alpha" in trial.params) == (trial.params["variant"] == "Dq")
-        assert ("bound" in trial.params) == (trial.params["variant"] == "Ib")
-
-
 def test_stages_follow_each_other_and_wait(opened: Opened) -> None:
     search = opened(search={"trials": 1}, losses=["pnp"])
     order: list[str] = []

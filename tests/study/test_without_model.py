@@ -74,12 +74,6 @@ def test_nothing_is_said_of_samplers_that_learn_nothing(
     assert not is_blind(sampler, 64)
 
 
-def test_nothing_is_said_where_the_default_is_the_only_trial(opened: Callable[..., OpenedSearch]) -> None:
-    sampler = opened(search={"trials": 1}).plan.budget("pnp").sampler
-    assert sampler is not None
-    assert without_model("tpe", sampler, 1) is None
-
-
 def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., OpenedSearch]) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
     (notice,) = set(first_proposals([search], slots=4))  # two for each of its two losses

@@ -11,6 +11,7 @@ from support.driving import record
 from search.engines.local import Local
 from trainables.errors import Failure
 from trainables.forecast import Forecast
+from trainables.limits import Limits
 
 
 class MadeUpWorker:
@@ -55,7 +56,7 @@ class MadeUpLocal(Local):
     """Local processes with made-up trainings, which may be silent for 2 s."""
 
     worker = MadeUpWorker
-    floor_s = 2.0
+    limits = Limits(silence_s=2.0)
 
 
 def fails(_: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.sleeping_trial import SleepingWorker
 from search.engines.ray_engine import RayEngine
-from search.engines.waiting import FLOOR_S
+from trainables.limits import Limits
 
 DIES = "HOLDOUT_TEST_DIES"
 STOPS = "HOLDOUT_TEST_STOPS"
@@ -53,4 +53,4 @@ class SleepingRay(RayEngine):
     """Ray with workers that sleep."""
 
     worker = sleeping()
-    floor_s = float(os.environ.get(FLOOR, FLOOR_S))
+    limits = Limits(silence_s=float(os.environ.get(FLOOR, Limits.silence_s)))

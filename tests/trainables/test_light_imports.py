@@ -111,14 +111,9 @@ def heavy_after(program: str) -> list[str]:
     ).stdout.split()
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_an_import_loads_nothing_heavy(module: str) -> None:
-    assert heavy_after(f"import {module}") == []
-
-
-@pytest.mark.parametrize("program", USES.values(), ids=USES)
-def test_a_use_loads_nothing_heavy(program: str) -> None:
-    assert heavy_after(program) == []
+def test_imports_and_uses_load_nothing_heavy() -> None:
+    imports = [f"import {module}" for module in LIGHT]
+    assert heavy_after("\n".join((*imports, *USES.values()))) == []
 
 
 def test_a_table_loads_what_is_used() -> None:

@@ -20,13 +20,13 @@ import torch
 from support.small_training import drawn_images, small_spec
 from support.stores import ftp_store, silent_server
 
-from trainables import storage
 from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
-from trainables.files import as_path, given_path, write_whole
+from trainables.files import as_path, write_whole
+from trainables.limits import Limits
 from trainables.spec import TrialSpec
-from trainables.storage import DiskFull, StorageFailure, storage_errors
+from trainables.storage import DiskFull, StorageFailure, ask, storage_errors
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.train import Training, failure_of
 
@@ -54,7 +54,7 @@ def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
     """Write to a device that is always full; PyTorch wraps the error."""
     full = tmp_path / "last.pt"
     refused = pytest.raises(DiskFull, match=f"There is no space left for {full}")
-    with refused, storage.storage_errors(full), open("/dev/full", "wb") as file:
+    with refused, storage_errors(full), open("/dev/full", "wb") as file:
         torch.save({"weight": torch.zeros(100_000)}, file)
 
 
@@ -165,27 +165,21 @@ def test_other_errors_are_not_converted(tmp_path: Path) -> None:
         raise ZeroDivisionError  # a storage library may raise anything
 
 
-def test_a_store_that_never_answers_is_given_up(
-    spec: TrialSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_store_that_never_answers_is_given_up() -> None:
     """The server accepts connections and never answers; FTP's own limit of 30 seconds is not waited for."""
-    monkeypatch.setattr(storage, "ANSWER_S", 0.5)
     with silent_server() as port:
-        address = f"ftp://127.0.0.1:{port}/trial"
-        found = failure(replace(spec, directory=address))
-        assert found["cause"] == "LOST"
-        assert found["reason"] == "ftp://127.0.0.1/trial failed (TimeoutError: no answer within 0.5 s)"
-        with pytest.raises(InvalidInput, match="cannot be accessed"):
-            given_path(address)
+        store = as_path(f"ftp://127.0.0.1:{port}/trial")
+        with pytest.raises(
+            StorageFailure, match=r"ftp://127\.0\.0\.1/trial failed .TimeoutError: no answer within 0\.5 s"
+        ):
+            ask(store, store.exists, limits=Limits(store_s=0.5))
 
 
-def test_a_large_file_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "ANSWER_S", 0.1)
-    monkeypatch.setattr(storage, "BYTES_A_SECOND", 1000)
-    store = as_path("memory://large")
-    assert storage.ask(store, lambda: time.sleep(0.5) or "done", size=60_000) == "done"  # type: ignore[func-returns-value]
+def test_a_large_file_has_longer() -> None:
+    store, limits = as_path("memory://large"), Limits(store_s=0.1, bytes_a_second=1000)
+    assert ask(store, lambda: time.sleep(0.5) or "done", 60_000, limits) == "done"  # type: ignore[func-returns-value]
     with pytest.raises(StorageFailure, match=r"no answer within 0\.2 s"):
-        storage.ask(store, threading.Event().wait, size=100)
+        ask(store, threading.Event().wait, 100, limits)
 
 
 TWO_LOSSES = """

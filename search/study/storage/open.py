@@ -25,6 +25,7 @@ from search.study.storage import tables
 from search.study.storage.driver import DriverStorage, database_in_words, retry
 from trainables.errors import Failure
 from trainables.files import reading
+from trainables.limits import LIMITS, Limits
 from trainables.secrets import without_password
 from trainables.storage import DiskFull, causes, existing
 
@@ -230,47 +231,35 @@ def _at_once(url: str) -> Iterator[RDBStorage | None]:
 
 # Read-only access to studies that another process may be writing.
 
-WAIT_S = 60
-"""The wait for a lock or a response of a server, before :func:`retry` tries again."""
-
-CONNECT_S = 10
-
-_LIBPQ = {
-    "connect_timeout": CONNECT_S,
-    "keepalives_idle": WAIT_S // 2,
-    "keepalives_interval": WAIT_S // 6,
-    "keepalives_count": 3,
-    "tcp_user_timeout": WAIT_S * 1000,
-    "options": f"-c lock_timeout={WAIT_S}s -c statement_timeout={5 * WAIT_S}s",
-}
-_MYSQL = {"connect_timeout": CONNECT_S, "read_timeout": 5 * WAIT_S, "write_timeout": WAIT_S}
-BOUNDS: dict[str, dict[str, Any]] = {
-    "postgresql": _LIBPQ,
-    "postgresql+psycopg": _LIBPQ,
-    "postgresql+psycopg2": _LIBPQ,
-    "mysql+pymysql": _MYSQL,
-    "mysql+mysqldb": _MYSQL,
-}
-"""Timeouts by SQLAlchemy driver, as its connection arguments; other drivers keep their defaults."""
-
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 Result = TypeVar("Result")
 
 
-def engine_arguments(url: str) -> dict[str, Any]:
+def engine_arguments(url: str, limits: Limits = LIMITS) -> dict[str, Any]:
     """Return the engine arguments for a database: SQLite waits for locks, and pooled connections are tested.
 
-    Every wait is bounded: unresponsive server, dead host, locked row.
+    Every wait is bounded: unresponsive server, dead host, locked row. Other drivers keep their defaults.
     """
+    wait_s = limits.database_s
     if url.startswith("sqlite"):
-        return {"connect_args": {"timeout": WAIT_S}}
-    return {"pool_pre_ping": True, "connect_args": BOUNDS.get(url.partition(":")[0], {})}
+        return {"connect_args": {"timeout": wait_s}}
+    bounds: dict[str, Any] = {"connect_timeout": limits.connect_s}
+    match url.partition(":")[0]:
+        case "postgresql" | "postgresql+psycopg" | "postgresql+psycopg2":
+            keepalives = {"keepalives_idle": int(wait_s / 2), "keepalives_interval": int(wait_s / 6)}
+            options = f"-c lock_timeout={wait_s:g}s -c statement_timeout={5 * wait_s:g}s"
+            bounds |= {**keepalives, "keepalives_count": 3, "tcp_user_timeout": int(wait_s * 1000), "options": options}
+        case "mysql+pymysql" | "mysql+mysqldb":
+            bounds |= {"read_timeout": int(5 * wait_s), "write_timeout": int(wait_s)}
+        case _:
+            bounds = {}
+    return {"pool_pre_ping": True, "connect_args": bounds}
 
 
-def read_storage(url: str) -> Engine:
+def read_storage(url: str, limits: Limits = LIMITS) -> Engine:
     """Return an engine for reading. SQLite's is closed after each query: an open one keeps its log file in place."""
-    arguments = engine_arguments(url)
+    arguments = engine_arguments(url, limits)
     if url.startswith("sqlite"):
         arguments["poolclass"] = sqlalchemy.NullPool
     return sqlalchemy.create_engine(url, **arguments)

@@ -105,28 +105,13 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
         ),
         "small/proxy_anchor has the trials [0] and was asked for 2",
     ),
-    "a trial still runs": (
-        lambda left: left.in_studies(f"UPDATE trials SET state = 'RUNNING' WHERE trial_id = {ONE}"),
-        "small/proxy_anchor trial 1 is RUNNING",
-    ),
     "an epoch is gone": (
         lambda left: left.in_studies(f"DELETE FROM {ATTRIBUTES}"),
         "small/proxy_anchor trial 1 has the epochs [(None, 1)], not [(None, 1), (None, 2)]",
     ),
-    "a step is gone": (
-        lambda left: left.in_studies(f"DELETE FROM trial_intermediate_values WHERE step = 2 AND trial_id = {ONE}"),
-        "small/proxy_anchor trial 1: steps is",
-    ),
     "a value is another": (
         lambda left: left.in_studies(f"UPDATE trial_values SET value = value + 0.001 WHERE trial_id = {ONE}"),
         "and after its last step",
-    ),
-    "an epoch's loss is another": (
-        lambda left: left.in_studies(
-            f"UPDATE trial_user_attributes SET value_json = json_set(value_json, '$.loss', 7) WHERE trial_id = {ONE}"
-            " AND key = 'epoch:000001'"
-        ),
-        "small/proxy_anchor trial 1: epoch:000001 is",
     ),
     "a seed is another": (
         lambda left: left.in_studies(
@@ -137,21 +122,6 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
     "a run is gone": (
         lambda left: left.in_tracking(f"DELETE FROM tags WHERE key = 'holdout.search' AND run_uuid = {RUN}"),
         "MLflow has 0 runs of small/proxy_anchor trial 1",
-    ),
-    "a run has two of a metric": (
-        lambda left: left.in_tracking(
-            "INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) SELECT key, value, timestamp + 1,"
-            f" run_uuid, step, is_nan FROM metrics WHERE key = 'train/loss' AND step = 1 AND run_uuid = {RUN}"
-        ),
-        "MLflow's run of small/proxy_anchor trial 1 has train/loss",
-    ),
-    "a run is RUNNING": (
-        lambda left: left.in_tracking(f"UPDATE runs SET status = 'RUNNING' WHERE run_uuid = {RUN}"),
-        "is RUNNING, the trial COMPLETE",
-    ),
-    "a run has another parameter": (
-        lambda left: left.in_tracking(f"UPDATE params SET value = '77' WHERE run_uuid = {RUN}"),
-        "MLflow's run of small/proxy_anchor trial 1 has other params",
     ),
     "a run of no trial": (
         lambda left: left.in_tracking(
@@ -169,19 +139,10 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
         "small/test.json has scores of ['another']",
     ),
     "half a JSON file": (lambda left: _half(left.runs / NAME / "summary.json"), "small/summary.json cannot be read"),
-    "half a model": (
-        lambda left: _half(next(left.runs.glob("small/trials/*/*/attempt-1/best.safetensors"))),
-        "best.safetensors cannot be read",
-    ),
-    "half a page of scores": (lambda left: _half(next(left.runs.rglob("*.npz"))), ".npz cannot be read"),
     "half a database": (lambda left: _half(left.folder / "runs" / "other.db", 5000), "other.db cannot be read"),
     "a draft": (
         lambda left: (left.runs / NAME / ".test.json.1234").write_text("{"),
         "small/.test.json.1234 is left over",
-    ),
-    "a state to go on from": (
-        lambda left: (next(left.runs.glob("small/trials/*/*/attempt-1")) / "last.pt").write_bytes(b""),
-        "attempt-1/last.pt is left over",
     ),
 }
 

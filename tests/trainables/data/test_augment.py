@@ -92,16 +92,6 @@ def test_resample_agrees_with_torchvisions_resized_crop(view: StoreView, side: i
         close(row, expected.flip(2) if flip else expected)
 
 
-def test_resample_agrees_with_pillow_to_a_grey_level(view: StoreView) -> None:
-    sizes = view.sizes(ALL)
-    boxes_B4 = torch.cat([torch.zeros_like(sizes), sizes], dim=1)
-    found = seen(view, Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=torch.zeros(5, dtype=bool), side=20))
-    for image, row in zip(IMAGES, found):
-        small = Image.fromarray(image.permute(1, 2, 0).numpy()).resize((20, 20), Image.Resampling.BILINEAR)
-        expected = torch.from_numpy(np.array(small)).permute(2, 0, 1)
-        assert (row * 255 - expected).abs().max() <= 1.01  # Pillow rounds twice
-
-
 @pytest.mark.parametrize("reaches", ["box", "image"])
 def test_boxes_of_the_outputs_size_give_the_exact_pixels(view: StoreView, reaches: str) -> None:
     boxes_B4 = torch.tensor([[0, 0, 16, 16], [3, 5, 16, 16], [70, 1, 16, 16], [8, 8, 16, 16], [0, 54, 16, 16]])
@@ -113,14 +103,6 @@ def test_boxes_of_the_outputs_size_give_the_exact_pixels(view: StoreView, reache
     for image, (top, left, _, _), flip, row in zip(IMAGES, boxes_B4.tolist(), flips_B, seen(view, crops)):
         expected = image[:, top : top + 16, left : left + 16].float() / 255
         assert torch.equal(row, expected.flip(2) if flip else expected)
-
-
-def test_exact_crops_equal_resampled_ones(view: StoreView) -> None:
-    """If one image of a batch needs resampling, all are resampled."""
-    boxes_B4 = torch.tensor([[0, 0, 17, 16], [3, 5, 16, 16], [70, 1, 16, 16], [8, 8, 16, 16], [0, 54, 16, 16]])
-    crops = Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=torch.ones(5, dtype=bool), side=16)
-    assert crops.exact_B.tolist() == [False, True, True, True, True]
-    close(seen(view, crops)[1:], resample(view.gather(ALL[1:], crops.of(ALL[1:]).windows_B4), crops.of(ALL[1:])))
 
 
 def test_windows_hold_all_that_the_filter_reads(view: StoreView) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +16,35 @@ RAMP = np.linspace(0, 255, HEIGHT * WIDTH).round().astype(np.uint8).reshape(HEIG
 DEEP = (RAMP.astype(np.uint16) * 257).astype(np.uint16)
 
 
+COLOURS = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
+PALETTE = np.array([[10, 20, 30], [250, 0, 0], [0, 250, 0], [0, 0, 250]])
+
+
 def grey(values: np.ndarray) -> np.ndarray:
     return np.repeat(values[..., None], 3, axis=2)
 
 
-def colours() -> np.ndarray:
-    return np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
+def on_white(colour: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    opacity = alpha[..., None] / 255
+    return colour * opacity + 255 * (1 - opacity)
+
+
+def of_palette() -> Image.Image:
+    image = Image.fromarray(RAMP // 64)
+    image.putpalette(PALETTE.flatten().tolist())
+    return image
+
+
+def big_endian() -> Image.Image:
+    return Image.frombytes("I;16B", (WIDTH, HEIGHT), DEEP.astype(">u2").tobytes())
+
+
+def inks() -> Image.Image:
+    return Image.merge("CMYK", [Image.fromarray(np.full_like(RAMP, value)) for value in (0, 128, 255, 51)])
 
 
 def saved(image: Image.Image, path: Path, **options: object) -> np.ndarray:
-    image.save(path, **options)
+    image.save(path, **({"lossless": True, "exact": True} if path.suffix == ".webp" else {}), **options)
     found = read_image(path)
     assert found.dtype == np.uint8
     assert found.flags["C_CONTIGUOUS"]
@@ -37,104 +57,44 @@ def test_the_suffixes_are_torchvisions_and_pillows() -> None:
     assert set(IMG_EXTENSIONS) | pillows - {".pfm"} == IMAGE_SUFFIXES
 
 
-@pytest.mark.parametrize("suffix", ["png", "tiff", "bmp", "ppm", "webp"])
-def test_rgb(tmp_path: Path, suffix: str) -> None:
-    options = {"lossless": True} if suffix == "webp" else {}
-    found = saved(Image.fromarray(colours()), tmp_path / f"image.{suffix}", **options)
-    assert np.array_equal(found, colours())
+ALPHA = RAMP.T.reshape(HEIGHT, WIDTH)
+MANY = np.arange(0, 65536, 13).astype(np.uint16)[:5040].reshape(70, 72)
+ONE = (COLOURS[3, 4] == COLOURS).all(axis=2)
+ROWS: dict[str, tuple[Image.Image, str, np.ndarray, float, dict[str, Any]]] = {
+    "colours": (Image.fromarray(COLOURS), "png tiff bmp ppm webp", COLOURS, 0, {}),
+    "JPEG": (Image.fromarray(COLOURS), "jpg", COLOURS, 11, {"quality": 100, "subsampling": 0}),
+    "grey": (Image.fromarray(RAMP), "png tif pgm", grey(RAMP), 0, {}),
+    "16-bit grey is scaled, not clipped": (Image.fromarray(DEEP), "png tiff pgm", grey(RAMP), 0, {}),
+    "16-bit grey rounds to the nearest": (Image.fromarray(MANY), "png", grey(np.floor(MANY / 257 + 0.5)), 0, {}),
+    "big-endian 16-bit grey": (big_endian(), "tiff", grey(RAMP), 0, {}),
+    "counted from white": (Image.fromarray(DEEP), "tiff", grey(255 - RAMP), 0, {"tiffinfo": {262: 0}}),
+    "1 bit": (Image.fromarray(RAMP > 127), "png tiff", grey(np.where(RAMP > 127, 255, 0)), 0, {}),
+    "colours with alpha": (
+        Image.fromarray(np.dstack([COLOURS, ALPHA])), "png webp tiff", on_white(COLOURS, ALPHA), 1, {}),
+    "grey with alpha": (
+        Image.fromarray(np.dstack([RAMP, RAMP[::-1]])), "png", on_white(grey(RAMP), RAMP[::-1]), 1, {}),
+    "palette": (of_palette(), "png bmp tiff", PALETTE[RAMP // 64], 0, {}),
+    "palette with a transparent colour": (
+        of_palette(), "png", on_white(PALETTE[RAMP // 64], np.array([255, 0, 255, 255])[RAMP // 64]), 1,
+        {"transparency": 1}),
+    "palette with opacities": (
+        of_palette(), "png", on_white(PALETTE[RAMP // 64], np.array([255, 0, 128, 255])[RAMP // 64]), 1,
+        {"transparency": bytes([255, 0, 128, 255])}),
+    "one transparent colour": (
+        Image.fromarray(COLOURS), "png", np.where(ONE[..., None], 255, COLOURS), 0,
+        {"transparency": tuple(COLOURS[3, 4].tolist())}),
+    "CMYK": (
+        inks(), "jpg tiff", np.broadcast_to(np.array([255, 127, 0]) * (255 - 51) / 255, COLOURS.shape), 4, {}),
+}  # fmt: skip
+"""What is saved, in which formats, what is read, to how many grey levels, and Pillow's options."""
 
 
-def test_jpeg(tmp_path: Path) -> None:
-    found = saved(Image.fromarray(colours()), tmp_path / "image.jpg", quality=100, subsampling=0)
-    assert np.abs(found.astype(int) - colours()).max() < 12
-
-
-@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
-def test_grey(tmp_path: Path, suffix: str) -> None:
-    assert np.array_equal(saved(Image.fromarray(RAMP), tmp_path / f"image.{suffix}"), grey(RAMP))
-
-
-@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
-def test_16_bit_grey_is_scaled_not_clipped(tmp_path: Path, suffix: str) -> None:
-    assert np.array_equal(saved(Image.fromarray(DEEP), tmp_path / f"image.{suffix}"), grey(RAMP))
-
-
-def test_16_bit_grey_rounds_to_the_nearest(tmp_path: Path) -> None:
-    values = np.arange(0, 65536, 13).astype(np.uint16)[:5040].reshape(70, 72)
-    found = saved(Image.fromarray(values), tmp_path / "image.png")
-    assert np.array_equal(found[..., 0], np.floor(values / 257 + 0.5))
-
-
-def test_big_endian_16_bit_tiff(tmp_path: Path) -> None:
-    image = Image.frombytes("I;16B", (WIDTH, HEIGHT), DEEP.astype(">u2").tobytes())
-    assert np.array_equal(saved(image, tmp_path / "image.tiff"), grey(RAMP))
-
-
-def test_tiff_that_counts_from_white(tmp_path: Path) -> None:
-    path = tmp_path / "image.tiff"
-    saved(Image.fromarray(DEEP), path, tiffinfo={262: 0})
-    with Image.open(path) as image:
-        assert image.tag_v2[262] == 0
-    assert np.array_equal(read_image(path), grey(255 - RAMP))
-
-
-@pytest.mark.parametrize("suffix", ["png", "tiff"])
-def test_1_bit(tmp_path: Path, suffix: str) -> None:
-    found = saved(Image.fromarray(RAMP > 127), tmp_path / f"image.{suffix}")
-    assert np.array_equal(found, grey(np.where(RAMP > 127, 255, 0)))
-
-
-def on_white(colour: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    opacity = alpha[..., None] / 255
-    return colour * opacity + 255 * (1 - opacity)
-
-
-@pytest.mark.parametrize("suffix", ["png", "webp", "tiff"])
-def test_rgba_lies_on_white(tmp_path: Path, suffix: str) -> None:
-    alpha = RAMP.T.reshape(HEIGHT, WIDTH)
-    image = Image.fromarray(np.dstack([colours(), alpha]))
-    options = {"lossless": True, "exact": True} if suffix == "webp" else {}
+@pytest.mark.parametrize(("name", "suffix"), [(name, suffix) for name in ROWS for suffix in ROWS[name][1].split()])
+def test_every_kind_of_image(tmp_path: Path, name: str, suffix: str) -> None:
+    image, _, expected, levels, options = ROWS[name]
     found = saved(image, tmp_path / f"image.{suffix}", **options)
-    assert np.abs(found - on_white(colours(), alpha)).max() <= 1
-
-
-def test_grey_with_alpha_lies_on_white(tmp_path: Path) -> None:
-    alpha = RAMP[::-1]
-    found = saved(Image.fromarray(np.dstack([RAMP, alpha])), tmp_path / "image.png")
-    assert np.abs(found - on_white(grey(RAMP), alpha)).max() <= 1
-
-
-@pytest.mark.parametrize("suffix", ["png", "bmp", "tiff"])
-def test_palette(tmp_path: Path, suffix: str) -> None:
-    image = Image.fromarray(RAMP // 64)
-    image.putpalette([10, 20, 30, 250, 0, 0, 0, 250, 0, 0, 0, 250])
-    expected = np.array([[10, 20, 30], [250, 0, 0], [0, 250, 0], [0, 0, 250]])[RAMP // 64]
-    assert np.array_equal(saved(image, tmp_path / f"image.{suffix}"), expected)
-
-
-@pytest.mark.parametrize("transparency", [1, bytes([255, 0, 128, 255])])
-def test_palette_with_transparency_lies_on_white(tmp_path: Path, transparency: int | bytes) -> None:
-    image = Image.fromarray(RAMP // 64)
-    image.putpalette([10, 20, 30, 250, 0, 0, 0, 250, 0, 0, 0, 250])
-    colour = np.array([[10, 20, 30], [250, 0, 0], [0, 250, 0], [0, 0, 250]])[RAMP // 64]
-    opacity = np.array([255, 0, 255 if transparency == 1 else 128, 255])[RAMP // 64]
-    found = saved(image, tmp_path / "image.png", transparency=transparency)
-    assert np.abs(found - on_white(colour, opacity)).max() <= 1
-
-
-def test_one_transparent_colour_lies_on_white(tmp_path: Path) -> None:
-    found = saved(Image.fromarray(colours()), tmp_path / "image.png", transparency=tuple(colours()[3, 4].tolist()))
-    expected = colours()
-    expected[(expected == expected[3, 4]).all(axis=2)] = 255
-    assert np.array_equal(found, expected)
-
-
-@pytest.mark.parametrize("suffix", ["jpg", "tiff"])
-def test_cmyk(tmp_path: Path, suffix: str) -> None:
-    inks = [Image.fromarray(np.full_like(RAMP, value)) for value in (0, 128, 255, 51)]
-    found = saved(Image.merge("CMYK", inks), tmp_path / f"image.{suffix}")
-    expected = np.array([255, 127, 0]) * (255 - 51) / 255  # inverted ink, times 1 − black
-    assert np.abs(found - expected).max() <= 4
+    assert found.shape == expected.shape
+    assert np.abs(found - expected.astype(float)).max() <= levels
 
 
 UPRIGHT = {  # EXIF orientation → transformation of the stored pixels for display
@@ -154,7 +114,7 @@ UPRIGHT = {  # EXIF orientation → transformation of the stored pixels for disp
 def test_exif_orientation(tmp_path: Path, orientation: int, deep: bool) -> None:
     exif = Image.Exif()
     exif[274] = orientation
-    image, pixels = (Image.fromarray(DEEP), grey(RAMP)) if deep else (Image.fromarray(colours()), colours())
+    image, pixels = (Image.fromarray(DEEP), grey(RAMP)) if deep else (Image.fromarray(COLOURS), COLOURS)
     found = saved(image, tmp_path / "image.png", exif=exif)
     assert np.array_equal(found, UPRIGHT[orientation](pixels))
 

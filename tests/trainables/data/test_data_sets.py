@@ -4,8 +4,6 @@ import dataclasses
 import hashlib
 import os
 import re
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,13 +112,6 @@ def test_folder_takes_every_suffix_and_counts_the_rest(tmp_path: Path) -> None:
     )
 
 
-def test_a_moving_gif_is_its_first_frame(tmp_path: Path) -> None:
-    root = write_images(tmp_path, {"a": 1})
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("white", "black")]
-    frames[0].save(root / "a" / "x.gif", save_all=True, append_images=frames[1:])
-    assert (DATASETS["folder"](root=root).read("a/x.gif") == 255).all()
-
-
 @pytest.mark.parametrize(
     ("names", "words"),
     [
@@ -135,14 +126,6 @@ def test_a_moving_gif_is_its_first_frame(tmp_path: Path) -> None:
 def test_names_that_differ_in_their_writing_only(names: list[str], words: str | None) -> None:
     found = similar_names(names)
     assert found is None if words is None else found and re.search(words, found)
-
-
-def test_folder_stamps_change_with_the_file(tmp_path: Path) -> None:
-    dataset = small("folder", tmp_path)
-    before = dataset.stamp("a/0.png")
-    path = tmp_path / "folder" / "a" / "0.png"
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1000))
-    assert dataset.stamp("a/0.png") != before
 
 
 def test_folder_names_what_is_wrong_with_its_root(tmp_path: Path) -> None:
@@ -178,18 +161,6 @@ def test_glyphs_are_the_same_on_every_machine() -> None:
         dataset.read(f"glyph-{label:03d}/{image:03d}").tobytes() for label in (0, 47, 95) for image in (0, 23)
     )
     assert hashlib.sha256(pixels).hexdigest() == "079d8ba3a2c0eab62f9f278840a2003bb4d5ee03c17869e913051fdb1bc11966"
-
-
-def test_glyphs_come_as_asked_and_fast() -> None:
-    dataset = DATASETS["glyphs"](num_classes=3, images_per_class=7, size=28)
-    assert {name: len(keys) for name, keys in dataset.classes().items()} == dict.fromkeys(dataset.classes(), 7)
-    assert len(dataset.classes()) == 3
-    assert dataset.read("glyph-000/000").shape == (28, 28, 3)
-    assert len(DATASETS["glyphs"]().classes()) >= 80
-    start = time.perf_counter()
-    for image in range(50):
-        DATASETS["glyphs"]().read(f"glyph-001/{image % 24:03d}")
-    assert (time.perf_counter() - start) / 50 < 0.02  # 2,304 images in seconds
 
 
 def test_glyphs_of_other_parameters_are_other_glyphs() -> None:
@@ -229,20 +200,6 @@ def test_test_lists_need_enough_classes(options: dict[str, int], told: str | Non
     else:
         with pytest.raises(InvalidInput, match=told):
             DATASETS["glyphs"](**options)
-
-
-def mean_ink(dataset: Dataset, keys: Sequence[str]) -> np.ndarray:
-    """Return the mean over images of the darkness of each pixel, flattened."""
-    greys = np.stack([dataset.read(key).mean(axis=2).ravel() for key in keys])
-    return ((np.median(greys, axis=1, keepdims=True) - greys) / greys.std(axis=1, keepdims=True)).mean(axis=0)
-
-
-def test_centres_are_distinct_shapes_and_images_of_one_are_alike() -> None:
-    dataset = DATASETS["glyphs"](num_classes=6, images_per_class=180)
-    for keys in dataset.classes().values():
-        halves = [[mean_ink(dataset, keys[centre + 3 * half :: 6]) for centre in range(3)] for half in range(2)]
-        alike = np.corrcoef(*halves)[:3, 3:]  # rows: centres in one half of the images, columns: in the other
-        assert alike.argmax(axis=1).tolist() == [0, 1, 2]
 
 
 def test_glyphs_name_all_mistakes_at_once() -> None:

@@ -1,7 +1,6 @@
 """The readers of published data sets: listed images, refused trees, and subsets."""
 
 import hashlib
-import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -171,13 +170,6 @@ def test_a_part_without_any_image_is_refused(name: str, tmp_path: Path) -> None:
     assert ("has no image" if name == "omniglot" else "40 of the 40") in sentence
 
 
-def test_the_identity_of_a_part_is_not_that_of_the_whole(name: str, tmp_path: Path) -> None:
-    dataset = part(name, make_tree(name, tmp_path / "one"))
-    assert dataset.identity() == part(name, make_tree(name, tmp_path / "two")).identity()
-    assert "part" in dataset.identity()
-    assert replace(dataset, subset=False).identity() == dataset.title
-
-
 @pytest.mark.parametrize("name", ["cub200", "sop", "vehicleid"])  # the fastest to write
 def test_the_published_counts_are_right_and_others_are_not(name: str, tmp_path: Path) -> None:
     (classes, images), *test = PUBLISHED[name]
@@ -198,17 +190,6 @@ def test_wrong_counts_are_reported_together(name: str, tmp_path: Path) -> None:
     }
     for number in published.get(name) or [f"{number:,}" for half in PUBLISHED[name] for number in half]:
         assert number in sentence
-
-
-def test_only_the_options_travel_to_other_processes(name: str, tmp_path: Path) -> None:
-    dataset = part(name, make_tree(name, tmp_path))
-    keys = keys_of(dataset)
-    content = pickle.dumps(dataset)
-    assert keys[0].encode() not in content
-    copy = pickle.loads(content)
-    assert copy == dataset
-    assert hash(copy) == hash(dataset)
-    assert copy.classes() == dataset.classes()
 
 
 def test_a_training_step_on_each(name: str, tmp_path: Path) -> None:

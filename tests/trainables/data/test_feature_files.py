@@ -108,16 +108,6 @@ def test_digests_tell_vectors_apart_and_a_look_survives_small_changes(file: Path
     assert np.mean(kept) > 0.99
 
 
-def test_a_number_of_views_or_images_does_not_change_a_store(tmp_path: Path) -> None:
-    write_npz(tmp_path / "x.npz", arrays())
-    dataset = FeatureFile(file=str(tmp_path / "x.npz"))
-    first = store_of(dataset, tmp_path / "cache")
-    content = arrays()
-    content["embeddings"][3, 2] += 1
-    write_npz(tmp_path / "x.npz", content)
-    assert store_of(FeatureFile(file=str(tmp_path / "x.npz")), tmp_path / "cache") != first
-
-
 def test_pictures_are_those_of_paths_below_the_root(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     for place in ("inside/a.png", "outside.png"):
@@ -234,16 +224,6 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
         assert path.stat().st_size < 200_000
         with pytest.raises(InvalidInput, match=sentence):
             read_features(path)
-
-
-def test_rows_of_several_lengths_are_a_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    write_table(pyarrow.table({"embeddings": [[1.0, 2.0], [1.0]], "labels": ["a", "b"]}), path)
-    with pytest.raises(InvalidInput, match="embeddings has rows of 1 to 2 numbers"):
-        read_features(path)
-    write_table(pyarrow.table({"embeddings": [[1.0], [2.0]], "labels": ["a", None]}), path)
-    with pytest.raises(InvalidInput, match="labels has 1 empty entry"):
-        read_features(path)
 
 
 @pytest.mark.parametrize("suffix", WRITERS)

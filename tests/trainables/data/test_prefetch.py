@@ -9,7 +9,7 @@ import torch
 from support.small_search import draw_folder
 
 from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.loading import load, one_ahead, prefetched
+from trainables.data.loading import load, one_ahead
 from trainables.data.sets.folders import Folder
 from trainables.data.store.build import build_store
 from trainables.data.store.view import Store, StoreView
@@ -56,13 +56,6 @@ def test_the_next_batch_is_made_while_one_is_used() -> None:
     assert made[1].wait(30), "not prefetched"
     assert not made[2].is_set(), "more than one prefetched"
     assert list(batches) == [1, 2]
-
-
-def test_on_a_cpu_nothing_is_made_ahead() -> None:
-    made: list[int] = []
-    batches = prefetched(torch.arange(3), lambda number: (made.append(int(number)), (number,))[1], CPU)
-    next(batches)
-    assert made == [0]
 
 
 def test_an_error_is_raised_with_its_batch() -> None:

@@ -140,11 +140,6 @@ def test_a_half_has_two_classes_as_they_are_learned() -> None:
     assert not make_split("data", NAMES[:12], None, ratio=0.6, seed=0, merge=3).halves, "three are learned as one"
 
 
-def test_the_halves_are_part_of_the_digest() -> None:
-    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
-    assert dataclasses.replace(split, halves=split.halves[::-1]).digest != split.digest
-
-
 def test_the_first_of_ten_folds_is_the_fixed_tenth() -> None:
     fixed = make_split("data", NAMES, None, ratio=0.9, seed=0)
     assert make_split("data", NAMES, None, ratio=0.9, seed=0, folds=10).folds[0] == fixed.validation
@@ -166,16 +161,6 @@ def test_merging_keeps_every_image_and_the_order_of_classes(sizes: list[int], me
     expected = [group for group, members in enumerate(groups) for _ in range(sum(members))]
     assert merged_labels(torch.tensor(labels, dtype=torch.int64), merge).tolist() == expected
     assert merged_sizes(sizes, merge) == [expected.count(group) for group in range(len(groups))]
-
-
-@pytest.mark.parametrize(
-    ("training_classes", "ratio", "validation"),
-    [(100, 0.9, 10), (98, 0.9, 10), (95, 0.9, 10), (94, 0.9, 9), (5, 0.9, 2), (45, 0.9, 5), (10, 0.85, 2),
-     (50, 0.95, 3), (30, 0.95, 2), (100, 0.7, 30), (11318, 0.9, 1132), (35, 0.7, 11)],
-)  # fmt: skip
-def test_a_tenth_is_rounded_half_up(training_classes: int, ratio: float, validation: int) -> None:
-    names = [str(number) for number in range(2 * training_classes)]
-    assert len(make_split("data", names, None, ratio=ratio, seed=0).validation) == validation
 
 
 def test_the_split_never_changes() -> None:

@@ -79,14 +79,6 @@ def test_the_least_recently_used_go_first(stores: list[Path], tmp_path: Path) ->
     assert np.array_equal(Store.open(build(tmp_path, SIDES[1])).labels_N, np.repeat([0, 1], 4))
 
 
-def test_an_opened_store_is_used(stores: list[Path], tmp_path: Path) -> None:
-    view = Store.open(stores[0]).subset(tuple(GLYPHS.classes()))
-    assert make_room(tmp_path, limit=0)
-    assert stores[0].is_dir()
-    del view
-    assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[0]]
-
-
 def test_a_used_store_stays_until_released_or_its_user_dies(stores: list[Path], tmp_path: Path) -> None:
     with holder(stores[0]) as one, holder(stores[0]) as other, holder(stores[2]) as third:
         assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[1]]

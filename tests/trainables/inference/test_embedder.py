@@ -1,7 +1,6 @@
 """A model embeds images of any form as its test does, bit for bit."""
 
 import hashlib
-import io
 import json
 import subprocess
 import sys
@@ -212,10 +211,3 @@ def test_three_lines_to_neighbours_without_the_services(made: SmallModel, tmp_pa
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(made.images / "class-02" / "05.png"), "5"]
-
-
-def test_an_encoded_image_need_not_be_a_file(made: SmallModel, model: Embedder) -> None:
-    image = Image.open(made.images / "class-00" / "00.png")
-    written = io.BytesIO()
-    image.save(written, "bmp")
-    assert np.array_equal(model.embed(written.getvalue()), model.embed(image))

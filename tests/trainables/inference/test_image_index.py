@@ -144,49 +144,6 @@ def test_an_index_of_another_model(made: SmallModel, model: Embedder, other: Emb
     assert len(ImageIndex.load(tmp_path / "index", checkpoint)) == 60
 
 
-def _without_vectors(folder: Path) -> None:
-    (folder / "index.faiss").unlink()
-
-
-def _cut_vectors(folder: Path) -> None:
-    content = (folder / "index.faiss").read_bytes()
-    (folder / "index.faiss").write_bytes(content[: len(content) // 2])
-
-
-def _other_vectors(folder: Path) -> None:
-    (folder / "index.faiss").write_bytes(b"IxFI" + b"\xff" * 200)
-
-
-def _fewer_paths(folder: Path) -> None:
-    (folder / "paths.json").write_text(json.dumps(json.loads((folder / "paths.json").read_text())[1:]))
-
-
-def _no_paths(folder: Path) -> None:
-    (folder / "paths.json").write_text('{"a": 1}')
-
-
-def _no_description(folder: Path) -> None:
-    (folder / "index.json").write_text("{")
-
-
-def _half_description(folder: Path) -> None:
-    (folder / "index.json").write_text('{"format": 3, "images": 60}')
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [_without_vectors, _cut_vectors, _other_vectors, _fewer_paths, _no_paths, _no_description, _half_description],
-)
-def test_a_damaged_index_is_said_to_be_one(damage: object, made: SmallModel, model: Embedder, tmp_path: Path) -> None:
-    model.index(made.images).save(tmp_path / "index")
-    damage(tmp_path / "index")  # type: ignore[operator]
-    with pytest.raises(InvalidInput) as raised:
-        ImageIndex.load(tmp_path / "index", model)
-    (sentence,) = raised.value.sentences
-    assert sentence.startswith(f"The index {tmp_path / 'index'} is damaged (")
-    assert sentence.endswith("; make it again.")
-
-
 def test_an_index_of_another_format(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
     model.index(made.images).save(tmp_path / "index")
     (tmp_path / "index" / "index.json").write_text('{"format": 99}')

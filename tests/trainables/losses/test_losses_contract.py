@@ -17,7 +17,7 @@ from spaces.losses import SPACES
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss
-from trainables.losses.mining import MINERS, most_pairs
+from trainables.losses.mining import most_pairs
 
 C, D = 12, 16
 RANDOM: dict[str, dict[str, Any]] = {"margin": {"mining": "all"}}
@@ -116,12 +116,11 @@ def test_knowing_the_number_of_pairs_changes_nothing(name: str, options: dict[st
         torch.testing.assert_close(other_BD, gradient_BD)
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_a_known_number_of_pairs_draws_the_same_negatives(name: str) -> None:
+@pytest.mark.parametrize(("loss_name", "mining"), [("triplet", "uniform"), ("margin", "distance_weighted")])
+def test_a_known_number_of_pairs_draws_the_same_negatives(loss_name: str, mining: str) -> None:
     """If it is the number of this batch."""
     labels_B, embeddings_BD = torch.arange(12) // 3, torch.randn(12, D)
-    loss = LOSSES["margin"](num_classes=C, embedding_dim=D)
-    loss._mine = MINERS[name](D)
+    loss = LOSSES[loss_name](num_classes=C, embedding_dim=D, mining=mining)
     values = []
     for most in (None, most_pairs([labels_B])):
         torch.manual_seed(3)

@@ -1,7 +1,6 @@
 """Backbones, pooling, the embedding network and its initial weights."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +11,8 @@ from torch import Tensor, nn
 
 from trainables.data.augment import Frame
 from trainables.data.loading import ImagesInMemory
-from trainables.errors import InvalidInput
 from trainables.models import BACKBONES, POOLING, EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
-from trainables.models.weights import weights_file
 
 
 @pytest.fixture
@@ -161,55 +158,3 @@ def test_the_same_seed_gives_the_same_model(images_B3HW: Tensor) -> None:
         torch.manual_seed(3)
         embeddings.append(EmbeddingModel(ModelConfig())(images_B3HW))
     assert torch.equal(*embeddings)
-
-
-def test_all_mistakes_of_a_configuration_at_once() -> None:
-    with pytest.raises(InvalidInput) as mistake:
-        ModelConfig(backbone="resnet19", pooling="sum", embedding_dim=0, freeze_bn="yes", head_init="zeros")
-    assert len(mistake.value.sentences) == 5
-    for word in ("resnet19", "resnet18", "sum", "avg_max", "0", "'yes'", "statistics", "zeros", "kaiming_normal"):
-        assert word in str(mistake.value)
-    with pytest.raises(InvalidInput, match=r"convnet has no ImageNet weights.*holdout backbones"):
-        ModelConfig(weights="imagenet")
-
-
-def resnet18_file(path: Path) -> dict[str, Tensor]:
-    """ImageNet-like weights as torchvision saves them: with a classifier, without counts of batches."""
-    torch.manual_seed(7)
-    state = torchvision.models.resnet18(weights=None).state_dict()
-    state = {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
-    torch.save(state, path)
-    return state
-
-
-def holds(model: EmbeddingModel, state: dict[str, Tensor]) -> bool:
-    return all(
-        torch.equal(value, state[name])
-        for name, value in model.backbone.state_dict().items()
-        if not name.endswith("num_batches_tracked")
-    )
-
-
-def test_weights_from_a_torch_file(tmp_path: Path) -> None:
-    state = resnet18_file(tmp_path / "weights.pth")
-    assert holds(EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(tmp_path / "weights.pth"))), state)
-    assert not holds(EmbeddingModel(ModelConfig(backbone="resnet18")), state)
-
-
-def test_imagenet_weights_are_never_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    config = ModelConfig(backbone="resnet18", weights="imagenet")
-    address = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.url
-    path = tmp_path / "hub" / "checkpoints" / Path(address).name
-    with pytest.raises(InvalidInput) as mistake:
-        EmbeddingModel(config)
-    assert f"Download {address} to {path}." in str(mistake.value)
-    path.parent.mkdir(parents=True)
-    state = resnet18_file(path)
-    assert weights_file(config) == path
-    assert holds(EmbeddingModel(config), state)
-
-
-@pytest.mark.parametrize("embedding_dim", [64, 128, 512, 1024])
-def test_the_papers_embedding_sizes(embedding_dim: int, images_B3HW: Tensor) -> None:
-    check_embeds_and_learns(ModelConfig(embedding_dim=embedding_dim, layer_norm=True, pooling="gem"), images_B3HW)

@@ -1,7 +1,6 @@
 """Networks of torchvision and timm against those libraries' own outputs and names."""
 
 import importlib.util
-import subprocess
 import sys
 from collections.abc import Callable
 from copy import deepcopy
@@ -111,16 +110,6 @@ def test_to_ask_for_a_network_leaves_the_random_numbers_alone() -> None:
     torch.manual_seed(5)
     backbone("torchvision:squeezenet1_1")
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_torchvision_is_imported_where_it_is_needed_and_not_before() -> None:
-    program = (
-        "import sys\n"
-        "from trainables.models import EmbeddingModel, ModelConfig\n"
-        "EmbeddingModel(ModelConfig(backbone='bninception'))\n"
-        "assert 'torchvision' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3], check=True)
 
 
 @pytest.mark.parametrize(

@@ -200,18 +200,6 @@ def test_a_vision_transformer_of_torchvision_in_timms(tmp_path: Path) -> None:
         torch.testing.assert_close(ours(images), theirs(images))
 
 
-@needs_timm
-def test_a_network_of_timm_has_the_same_features_again(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    first = EmbeddingModel(ModelConfig(backbone="timm:test_efficientnet")).eval()
-    content = {"state_dict_ema": under("module.", first.backbone.state_dict())}
-    torch.save(content, tmp_path / "ema.pth")
-    second = EmbeddingModel(ModelConfig(backbone="timm:test_efficientnet", weights=str(tmp_path / "ema.pth"))).eval()
-    images = torch.rand(2, 3, 64, 64)
-    with torch.no_grad():
-        assert torch.equal(first.features(images), second.features(images))
-
-
 def clips_tower(width: int, patch: int, layers: int, tokens: int) -> Tensors:
     """Return random tensors with the names and shapes of CLIP's image tower."""
     state = {

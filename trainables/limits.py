@@ -1,0 +1,28 @@
+"""How long is waited for what does not answer."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Times in seconds."""
+
+    store_s: float = 120.0
+    """One request to an object store, plus its transfer at ``bytes_a_second``."""
+    bytes_a_second: float = 1e6
+    """Lowest transfer rate that counts as working."""
+    connect_s: int = 10
+    """A connection to a database server."""
+    database_s: float = 60
+    """A lock or a response of a database, before the request is tried again."""
+    machine_said_s: float = 300.0
+    """Until the first warning that no trial has a machine; the next comes after twice as long, and so on."""
+    machine_s: float = 2400.0
+    """Until the search ends if no machine fits: the fourth warning. A machine that reboots is back by then."""
+    first_epoch_s: float = 7200.0
+    """Silence before the first epoch ends: a worker loads weights and may decode all images on a new machine."""
+    silence_s: float = 600.0
+    """Least silence after the first epoch: a network file system may be away for minutes."""
+
+
+LIMITS = Limits()
