@@ -20,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from search.packages import PACKAGES
-from search.report.text_table import TextTable
 from search.secrets import without_password
+from search.text_table import TextTable
 from trainables.errors import printable
 
 
