@@ -22,10 +22,10 @@ from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
+from search.campaigns.curves import Curve, cost_ratio, curve_of, epochs_to_reach, mean_curve
 from search.campaigns.prepare import read_campaign_plans
 from search.driver.pipeline import run_stages
 from search.plan.plan import Plan, training_of
-from search.report.anytime import Curve, cost_ratio, curve_of, epochs_to_reach, mean_curve
 from search.report.formats import interval
 from search.report.statistics import over_seeds
 from search.stages import Stage

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from search.campaigns import CampaignResult
     from search.driver.start import OnEpoch
-    from search.report.compared import Comparison
+    from search.report.results import Comparison
     from search.report.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
     from trainables.training.own_model import OwnModel

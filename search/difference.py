@@ -1,4 +1,4 @@
-"""The difference of two configurations over classes, what a choice rests on, and the recommendation of a search.
+"""Differences of configurations: over classes, what a choice rests on, the recommendation, and the table of the test.
 
 Importing this module does not import Optuna.
 """
@@ -7,8 +7,12 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainables.metrics.table import is_bounded
+
+LEVEL = 0.05
+"""The level of all tests."""
 
 FEW_CLASSES = 20
 """With fewer validation classes, a choice is confirmed on halves of the training classes, or may be mostly luck."""
@@ -106,3 +110,41 @@ class Recommendation:
             return f"Recommended: the {self.loss} network ({self.basis})"
         of_trial = f"trial {self.number}" if self.number else "the default"
         return f"Recommended: {self.loss}, {of_trial} ({self.basis})"
+
+
+# The table of the test.
+
+RowName = tuple[str, str, str]
+"""A row of a test table: its search, its loss and its role."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """The metrics, rows and pairs of a test table, whose differences are tested together; frozen with the choice.
+
+    ``within`` is the margin of equivalence, None without one.
+    """
+
+    metrics: frozenset[str]
+    rows: frozenset[RowName]
+    pairs: frozenset[frozenset[RowName]]
+    within: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content for ``selection.json``; equal families give equal content."""
+        return {
+            "metrics": sorted(self.metrics),
+            "rows": sorted(map(list, self.rows)),
+            "pairs": sorted(sorted(map(list, pair)) for pair in self.pairs),
+            "within": self.within,
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Family":
+        """Return the family that :meth:`to_json` wrote."""
+        return cls(
+            metrics=frozenset(content["metrics"]),
+            rows=frozenset(tuple(row) for row in content["rows"]),
+            pairs=frozenset(frozenset(tuple(row) for row in pair) for pair in content["pairs"]),
+            within=content["within"],
+        )

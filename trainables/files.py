@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -90,6 +90,12 @@ def regular(path: AnyPath) -> AnyPath:
 def json_digest(content: Any) -> str:
     """Return the SHA-256 (hex) of ``content`` as JSON, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def in_digest_order(names: Sequence[str]) -> list[int]:
+    """Return the positions of ``names`` in the order of the names' SHA-256."""
+    digests = [hashlib.sha256(name.encode()).digest() for name in names]
+    return sorted(range(len(names)), key=digests.__getitem__)
 
 
 def read_json(path: AnyPath) -> Any:

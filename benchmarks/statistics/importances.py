@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from search.config.tables import PRUNERS
-from search.report.importances import importances
+from search.report.sections.searched import importances
 
 STUDIES = 60
 STEPS = 8

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from examples.papers.figures import FIGURES, SUFFIXES, picture
 from search.cli.output import Tables, show, show_line
-from search.report.text_table import TextTable
+from search.text_table import TextTable
 from trainables.files import write_whole
 
 

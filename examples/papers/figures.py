@@ -1,12 +1,13 @@
 """Table of figures, and how one is drawn to a file. A figure's module is imported only when it is drawn."""
 
 import io
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from search.report.drawing import style
-from search.report.text_table import TextTable
+from search.text_table import TextTable
 from trainables.parts import PartRow, load_part
 
 
@@ -83,6 +84,43 @@ FIGURES: Final = {
         height=330,
     ),
 }
+
+INK: Final = "#1f2328"
+LINE: Final = "#d0d7de"
+MARKS: Final = ("o", "s", "D", "^", "v", "P", "X", "p", "h", "*")
+_STYLE: Final[Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": INK,
+    "axes.labelpad": 7,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": "#8b949e",
+    "ytick.color": "#8b949e",
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+
+
+@contextmanager
+def style(name: str) -> Iterator[None]:
+    """Set Matplotlib's style while the figure ``name`` is drawn and saved; the same figure gives the same SVG."""
+    import matplotlib
+
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # SVG keeps text as text
+        yield
+
 
 SUFFIXES: Final = (".svg", ".png")
 _PNG_DPI: Final = 144

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from examples.papers.figures import Shown
-from search.report.drawing import BAD, COLOURS, INK, PLOT_MARKS
-from search.report.text_table import TextTable
+from examples.papers.figures import INK, MARKS, Shown
+from search.report.drawing import BAD, COLOURS
+from search.text_table import TextTable
 from trainables.losses.ranking import PNP, VARIANTS, SmoothAP
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def pnp_5(figure: "Figure") -> Shown:
     axes = figure.subplots()
     at_P, told_P = np.linspace(0, SLOPES_LIMIT, 251), np.arange(SLOPES_LIMIT + 1.0)
     rows = []
-    for positives, colour, mark in zip(POSITIVES, COLOURS, PLOT_MARKS, strict=False):
+    for positives, colour, mark in zip(POSITIVES, COLOURS, MARKS, strict=False):
         label = f"AP, R(i, P) = {positives}"
         axes.plot(at_P, ap_slope(positives, at_P), color=colour, marker=mark, markevery=50, markersize=5, label=label)
         rows.append((label, *(f"{slope:.4f}" for slope in ap_slope(positives, told_P))))

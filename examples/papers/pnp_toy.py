@@ -20,7 +20,7 @@ from torch import nn
 from examples.papers.figures import Shown
 from examples.papers.pnp import built, named
 from search.report.drawing import COLOURS, FAINT
-from search.report.text_table import TextTable
+from search.text_table import TextTable
 from trainables.losses.base import Loss
 from trainables.losses.ranking import VARIANTS
 from trainables.metrics.evaluation import evaluate

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from examples.papers.figures import Shown
-from search.report.drawing import COLOURS, FAINT, INK
-from search.report.text_table import NOTHING, TextTable
+from examples.papers.figures import INK, Shown
+from search.report.drawing import COLOURS, FAINT
+from search.text_table import NOTHING, TextTable
 from trainables.losses.pairs import Triplet
 from trainables.losses.ranking import TopKPrecision
 from trainables.metrics.evaluation import per_query_metrics

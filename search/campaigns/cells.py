@@ -5,14 +5,11 @@ from typing import TYPE_CHECKING
 
 from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member
 from search.config.search_config import SearchConfig
-from search.report.compared import ComparedCurve, Pair
 from search.report.formats import interval
-from search.report.results import Summary
-from search.report.rows import Result, RowKey
-from search.report.shown import Shown
-from search.report.statistics import Tournament
-from search.report.text_table import NOTHING
+from search.report.results import Pair, Summary
+from search.report.rows import Result, RowKey, Shown
 from search.stages import BASELINES, Role
+from search.text_table import NOTHING
 from spaces.space import Value
 from trainables.metrics.table import is_bounded
 
@@ -67,12 +64,72 @@ class Trend(Result):
     differ: bool
 
 
-class CampaignCurve(ComparedCurve):
-    """The curve of ``objective`` of one ``way`` to search, named by its labels; the mean over the other axes."""
+class CurvePoint(Result):
+    """The best ``value`` after ``epochs`` epochs; None before the first value.
 
+    ``confirmed`` is the mean confirmed value of the best configurations so far; None unless all were confirmed.
+    """
+
+    epochs: int
+    value: float | None
+    confirmed: float | None
+
+
+class CampaignCurve(Result):
+    """The anytime curve of ``loss`` at a few points, compared with the first of several curves.
+
+    Attributes:
+        loss: name of the loss.
+        points: the curve's points, of ``objective``.
+        against: the way of the first curve; None for the first curve itself.
+        cost_ratio: epochs that the curve needs to reach the first curve's best value, as a multiple of the epochs that
+            the first curve needs. None if the curve never reaches it, and if the difference is not significant.
+        way: the way to search, named by its labels.
+        mean_over: the other axes, over which the curve is the mean.
+    """
+
+    loss: str
+    points: tuple[CurvePoint, ...]
+    against: str | None
+    cost_ratio: float | None
     way: str
     objective: str
     mean_over: tuple[str, ...]
+
+
+class Standing(Result):
+    """A loss's ranks, one per setting, 1 the best; ``std`` is the sample deviation, None with one setting.
+
+    ``loss`` is the name of what is ranked, which may have the labels of a campaign's row after the loss.
+    """
+
+    loss: str
+    ranks: tuple[float, ...]
+    total: float
+    mean: float
+    std: float | None
+
+    @property
+    def wins(self) -> int:
+        """The number of settings in which no other has as high a score."""
+        return self.ranks.count(1.0)
+
+
+class Tournament(Result):
+    """Rankings of the losses over ``settings`` settings, best first.
+
+    Attributes:
+        standings: the ranks of each loss.
+        settings: number of settings.
+        p: Friedman's p-value for equal losses; None if all losses tie in all settings.
+        critical_difference: smallest difference of two mean ranks that is significant at 5 % for all pairs together.
+            Both are None with fewer than three losses or settings.
+    """
+
+    standings: tuple[Standing, ...]
+    settings: int
+    p: float | None
+    critical_difference: float | None
 
 
 class CampaignResult(Shown):

@@ -10,7 +10,7 @@ from search.config.search_config import SearchConfig, parse_config
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
-from search.selection import Ledger, Selection
+from search.report.comparison import opened
 from search.trust import check_code, check_recipe, own_code
 from trainables.errors import InvalidInput, raise_if_any
 
@@ -84,14 +84,14 @@ def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
     late = ", ".join(
         plan.config.name for plan in plans if not (plan.config.name in begun and plan.folder.config.exists())
     )
-    frozen = {plan.config.name: plan.folder.selection for plan in plans if plan.folder.selection.exists()}
+    frozen = [plan.folder for plan in plans if plan.folder.selection.exists()]
     if not (late and frozen):
         return
-    ledger = Ledger(plans[0].folder.openings)
-    tested = [name for name, selection in frozen.items() if ledger.of_selection(Selection.load(selection).digest)]
+    tested = opened(frozen)
     why = (
         f"the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of its searches"
         if tested
-        else f"the configurations of {', '.join(frozen)} are frozen already, with the rows and pairs of their table"
+        else f"the configurations of {', '.join(folder.name for folder in frozen)} are frozen already, with the rows "
+        "and pairs of their table"
     )
     yield f"{late}: {why}; give the extended campaign a new name."

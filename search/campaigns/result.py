@@ -34,11 +34,11 @@ from search.report.comparison import (
     training_told,
     unlike_told,
 )
+from search.report.pairs import scored_openings
 from search.report.results import Summary
 from search.report.rows import Row
-from search.report.scored import scored_openings
-from search.report.text_table import as_markdown, rows_as_markdown
 from search.stages import Role, Stage
+from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained
 
 

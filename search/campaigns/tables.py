@@ -1,14 +1,13 @@
 """A campaign's result as tables of text and as CSV."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from search.campaigns.cells import (
     METRIC,
     ROLE,
-    CampaignCurve,
     CampaignResult,
     Cell,
+    Tournament,
     Trend,
     cell_text,
     columns_of,
@@ -19,9 +18,9 @@ from search.campaigns.cells import (
     sweeps,
     unit,
 )
+from search.campaigns.curves import anytime_table
 from search.config.campaign import LOSS, VALIDATION, CampaignConfig
-from search.report.anytime import anytime_table
-from search.report.compared import Pair
+from search.difference import LEVEL
 from search.report.formats import (
     NO_DIFFERENCE,
     is_against_baseline,
@@ -31,10 +30,10 @@ from search.report.formats import (
     verdict,
 )
 from search.report.pairs import METHOD
+from search.report.results import Pair
 from search.report.rows import RowKey
-from search.report.statistics import LEVEL, Tournament
-from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import Role
+from search.text_table import NOTHING, TextTable, best_of
 
 
 def campaign_csv(result: CampaignResult) -> str:
@@ -44,18 +43,19 @@ def campaign_csv(result: CampaignResult) -> str:
 
 def campaign_tables(config: CampaignConfig, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
     """Return all tables; ``settings`` are those of the command line."""
-    tournaments = [tournament_table(role, found, result.data_axes) for role, found in result.tournaments.items()]
-    return [*data_set_tables(config, result, settings), *tournaments, *other_tables(config, result)]
+    return [*data_set_tables(config, result, settings), *other_tables(config, result)]
 
 
 def other_tables(config: CampaignConfig, result: CampaignResult) -> Iterator[TextTable]:
-    """Yield the tables of the choices, folds, curves, differences and trends, as far as there are any."""
+    """Yield the tables of the tournaments, choices, folds, curves, differences and trends, as far as there are any."""
+    for role, found in result.tournaments.items():
+        yield tournament_table(role, found, result.data_axes)
     if Role.TUNED in config.table.roles:
         yield _chosen(result)
     if result.folds:
         yield _folds(config, result.folds)
     if result.anytime:
-        yield _anytime(result.anytime)
+        yield anytime_table(result.anytime)
     if result.pairs or result.left_out:
         yield _differences(config, result)
     if result.trends:
@@ -224,13 +224,6 @@ def _worth(found: Tournament) -> str:
         f"Friedman's p {found.p:.3f}; losses differ if their mean ranks are {found.critical_difference:.2f} or more "
         "apart (Nemenyi, 5 % for all pairs)"
     )
-
-
-def _anytime(curves: Sequence[CampaignCurve]) -> TextTable:
-    objective = curves[0].objective
-    named = [(f"{curve.way}/{curve.loss}", curve) for curve in curves]
-    table = anytime_table(objective, named, lambda value: in_unit(objective, value))
-    return replace(table, notes=(*table.notes, *(f"mean over {axis}" for axis in curves[0].mean_over)))
 
 
 MANY = 20

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from search.config.keys import Key
     from search.config.parts import LossDescription
     from search.config.recipes import Paper
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
     from spaces.contract.outcome import CheckOutcome
 
 
@@ -79,7 +79,7 @@ def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
     """Render a loss. Its equation is a ``Text``, since rich reads brackets in a string as markup."""
     from rich.text import Text
 
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
 
     table = TextTable(
         title="",
@@ -190,7 +190,7 @@ def papers(
 
 def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
     """Yield the items with a command, those without one yet, and those that need none."""
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
 
     title = f"{name}: {paper.paper}"
     yield TextTable(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from search.driver.ray_jobs import Jobs, SearchJob
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
 
 
 # The log of a search's job, without Ray's own lines: hundreds of them if a machine dies.
@@ -224,7 +224,7 @@ def _record(job: "SearchJob") -> dict[str, Any]:
 
 
 def _table(found: list["SearchJob"], location: str) -> "TextTable":
-    from search.report.text_table import NOTHING, TextTable
+    from search.text_table import NOTHING, TextTable
 
     return TextTable(
         title=f"Searches at {location}",

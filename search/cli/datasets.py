@@ -143,12 +143,12 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
 
 def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     """Write random images of the training half; test classes are not shown before a selection is frozen."""
-    from search.report.sections.mosaic import chosen, random_images
+    from trainables.data.sample_picture import random_images, sample
     from trainables.files import write_whole
 
     classes = dataset.classes()
     keys = [key for name in split.train + split.validation for key in classes[name]]
-    shown = chosen(keys)
+    shown = sample(keys)
     picture = random_images(dataset, shown)
     try:
         write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))

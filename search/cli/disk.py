@@ -21,7 +21,7 @@ def disk(runs: Runs = RUNS, trust: Trust = None, as_json: Json = False) -> None:
     from rich.filesize import decimal
 
     from search.plan.disk_usage import free_bytes, measure_disk
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
 
     entries, free = measure_disk(runs), free_bytes(runs)
     total = sum(entry.size for entry in entries)

@@ -26,7 +26,7 @@ from search.cli.output import Tables, say, show, show_line
 from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
     from trainables.inference.index import Neighbour
 
 
@@ -188,7 +188,7 @@ def _queries(paths: Sequence[str], neighbours: "Sequence[Sequence[Neighbour]]") 
 
 
 def _table(path: str, found: "Sequence[Neighbour]") -> "TextTable":
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
 
     return TextTable(
         title=path,

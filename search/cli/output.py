@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.packages import PACKAGES
-from search.report.text_table import TextTable
+from search.text_table import TextTable
 from trainables.errors import printable
 from trainables.secrets import traced, without_password
 

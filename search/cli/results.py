@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from search.plan.runs import CampaignFolder, RunFolder
     from search.plan.stored import StoredSearch
     from search.report.document import ReportPage
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
 
 
 # holdout status
@@ -59,7 +59,7 @@ def status(
 
 def _overtuning(runs: Path, name: str | None, address: str | None) -> "Iterator[str]":
     """Yield the sentence on the choices in a runs folder of this machine, if all of its searches are shown."""
-    from search.report.overtuning import overtuning_sentence
+    from search.report.results import overtuning_sentence
 
     if name is None and address is None and (sentence := overtuning_sentence(runs)):
         yield sentence
@@ -81,7 +81,7 @@ def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
 
 
 def _status_table(found: list[dict[str, Any]], location: str, *further: str) -> "TextTable":
-    from search.report.text_table import NOTHING, TextTable
+    from search.text_table import NOTHING, TextTable
 
     rows, notes = [], []
     for entry in found:
@@ -134,7 +134,7 @@ def compare(
     from search.plan.runs import existing_run
     from search.report.comparison import compare_stored
     from search.report.comparison_tables import as_csv, text_tables
-    from search.report.text_table import refuse_unknown, write_output
+    from search.text_table import refuse_unknown, write_output
 
     refuse_unknown(output or [])
     comparison = compare_stored([existing_run(runs, name) for name in dict.fromkeys(names)], within=within)

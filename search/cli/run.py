@@ -155,7 +155,7 @@ def campaign(
         from search.driver.pipeline import run_stages
         from search.driver.synchronise import behind, try_to_write
         from search.plan.runs import CampaignFolder
-        from search.report.text_table import refuse_unknown, write_output
+        from search.text_table import refuse_unknown, write_output
 
         refuse_unknown(output or [])
         campaign, plans = read_campaign_plans(read_campaign(file, settings or []), runs)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from search.plan.stored import TrialRow
-    from search.report.text_table import TextTable
     from search.report.trial_page import TrialPage
+    from search.text_table import TextTable
 
 
 MOST_ROWS = 500
@@ -89,7 +89,7 @@ def _of_study(title: str, rows: list["TrialRow"], top: int) -> "TextTable":
 
 def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> "TextTable":
     from search.plan.stored import param_names
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
 
     names = param_names(rows)
     header = ("trial", "state", "value", "epochs", *names, "outcome")
@@ -104,7 +104,7 @@ def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> "TextT
 
 
 def _cells(row: "TrialRow", names: list[str]) -> tuple[str, ...]:
-    from search.report.text_table import NOTHING
+    from search.text_table import NOTHING
     from spaces.space import value_text
 
     values = [value_text(row.params[key]) if key in row.params else "" for key in names]

@@ -10,7 +10,7 @@ from search.config.search_config import parse_config
 from search.plan.runs import stored_split
 from search.plan.stored import StoredSearch
 from search.report.models import comparison_of, model_to_hand_out
-from search.report.text_table import NOTHING, TextTable, rows_as_markdown
+from search.text_table import NOTHING, TextTable, rows_as_markdown
 from search.trust import check_code, own_code, trusts_code
 from trainables.errors import InvalidInput
 from trainables.files import draft_of, remove_dead_drafts_of, write_text

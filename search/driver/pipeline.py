@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from search.difference import Family
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
 from search.driver.notices import early_ends, first_proposals, needs, pruning, say
@@ -46,7 +47,7 @@ from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
 from search.report.formats import noise_text
 from search.report.summary import write_summary
-from search.selection import Family, validate_untrained
+from search.selection import validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
 from search.tracking import Projection, Tracker, import_mlflow

@@ -9,6 +9,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.difference import Family
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
 from search.report.comparison import Comparison, compare, family_of
@@ -18,7 +19,6 @@ from search.selection import (
     EXPORTED,
     Baselines,
     Confirmation,
-    Family,
     Selection,
     choose,
     confirmations,

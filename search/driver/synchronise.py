@@ -14,7 +14,6 @@ from search.config.search_config import settled_entries
 from search.driver.stages import Outcome
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
-from search.report.compared import Comparison
 from search.report.comparison_tables import as_csv, baselines_told, text_tables
 from search.report.formats import (
     NO_DIFFERENCE,
@@ -24,12 +23,12 @@ from search.report.formats import (
     training_sentences,
     verdict,
 )
-from search.report.loss_results import LossSummary
+from search.report.results import Comparison, LossSummary
 from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
-from search.report.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
 from search.secrets import expand, health_page
 from search.selection import Selection
 from search.stages import Role, Stage
+from search.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
 from search.tracking import (
     LOSS,
     SEARCH,

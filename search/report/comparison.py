@@ -6,14 +6,12 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from search.difference import Family
 from search.plan.runs import RunFolder, stored_config, stored_split
-from search.report.anytime import compared_curves
-from search.report.compared import Comparison, SearchCurve
-from search.report.pairs import comparable_rows, pairs_of, tested_pairs
-from search.report.results import Summary, stored_summary
+from search.report.pairs import comparable_rows, pairs_of, scored_openings, tested_pairs
+from search.report.results import Comparison, Summary, stored_summary
 from search.report.rows import Row, RowKey, shown_metrics
-from search.report.scored import scored_openings
-from search.selection import Family, Ledger, Opening, Selection
+from search.selection import Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
 from trainables.errors import InvalidInput, listed
 from trainables.files import reading
@@ -52,7 +50,6 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         rows=tuple(rows),
         pairs=tuple(pairs_of(tested, wanted, within)) if tested else (),
         left_out=tuple(left_out),
-        anytime=tuple(_anytime(summaries)),
         searches=tuple(summaries),
     )
 
@@ -86,19 +83,6 @@ def results_so_far(folder: RunFolder) -> Summary:
     from search.report.summary import summary_so_far
 
     return summary_so_far(StoredSearch(folder))
-
-
-def _anytime(summaries: Sequence[Summary]) -> Iterator[SearchCurve]:
-    """Yield the curves of each loss; if several searches have it, their mean too."""
-    for loss in dict.fromkeys(loss for summary in summaries for loss in summary.losses):
-        by_search = {summary.name: [summary.losses[loss]] for summary in summaries if loss in summary.losses}
-        curves = compared_curves(loss, by_search)
-        for search, curve in curves.items():
-            yield SearchCurve(search=search, **dict(curve))
-        if len(curves) > 1:
-            entries = [entry for found in by_search.values() for entry in found]
-            (mean,) = compared_curves(loss, {"mean": entries}).values()
-            yield SearchCurve(search=None, **dict(mean))
 
 
 def refuse_mixed(summaries: Sequence[Summary]) -> None:
@@ -231,6 +215,13 @@ def _opening_of(folder: RunFolder) -> Opening | None:
     if not shown:
         return None
     return next((entry for entry in Ledger(folder.openings).openings() if entry.id in shown), None)
+
+
+def opened(folders: Sequence[RunFolder]) -> list[str]:
+    """Return the names of the searches for whose frozen choice the test classes were opened."""
+    ledger = Ledger(folders[0].openings)
+    frozen = {folder.name: Selection.load(folder.selection) for folder in folders if folder.selection.exists()}
+    return [name for name, selection in frozen.items() if ledger.of_selection(selection.digest)]
 
 
 # The table as it was frozen before the opening.

@@ -5,8 +5,6 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from search.report.anytime import anytime_table
-from search.report.compared import Comparison, Pair
 from search.report.formats import (
     interval,
     is_against_baseline,
@@ -21,10 +19,10 @@ from search.report.formats import (
     verdict,
 )
 from search.report.pairs import METHOD
-from search.report.results import SplitSummary, Summary
+from search.report.results import Comparison, Pair, SplitSummary, Summary
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
-from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import UNTRAINED, WHITENED, Role
+from search.text_table import NOTHING, TextTable, best_of
 from trainables.errors import listed
 
 # The columns of the result table that an output shows.
@@ -62,8 +60,8 @@ def _header(comparison: Comparison, filled: FilledColumn) -> str:
 # The comparison as CSV.
 
 HEADER = (
-    "search", "loss", "role", "trial", "against_search", "against_loss", "against_role", "metric", "stage", "epochs",
-    "mean", "std", "ci95_low", "ci95_high", "seeds", "p", "p_corrected",
+    "search", "loss", "role", "trial", "against_search", "against_loss", "against_role", "metric", "stage", "mean",
+    "std", "ci95_low", "ci95_high", "seeds", "p", "p_corrected",
 )  # fmt: skip
 
 Record = dict[str, str | int | float | None]
@@ -71,7 +69,7 @@ Record = dict[str, str | int | float | None]
 
 
 def as_csv(comparison: Comparison) -> str:
-    """Return one number per line: a row's value at a stage, a pair's difference, or a curve's value at an epoch."""
+    """Return one number per line: a row's value at a stage, or a pair's difference."""
     text = io.StringIO()
     writer = csv.DictWriter(text, HEADER, lineterminator="\n")
     writer.writeheader()
@@ -88,11 +86,6 @@ def _records(comparison: Comparison) -> Iterator[Record]:
                 yield {**name, "metric": filled.metric, "stage": filled.column.key, **_numbers(entry)}
     for pair in comparison.pairs:
         yield _pair_record(pair)
-    for curve in comparison.anytime:
-        of_curve: Record = {"search": curve.search, "loss": curve.loss, "metric": comparison.objective}
-        for point in curve.points:
-            if point.value is not None:
-                yield {**of_curve, "stage": "best so far", "epochs": point.epochs, "mean": point.value}
 
 
 def _numbers(entry: float | SeedStatistics) -> Record:
@@ -126,11 +119,9 @@ def _pair_record(pair: Pair) -> Record:
 
 
 def text_tables(comparison: Comparison) -> list[TextTable]:
-    """Return the tables of the losses, of the pairs if there are any, and of the anytime curves."""
-    tables = [
-        _recommended(comparison), _losses(comparison), _front(comparison), pairs_table(comparison),
-        _anytime(comparison),
-    ]  # fmt: skip
+    """Return the recommendation, the table of the losses, and that of the pairs if there are any."""
+    losses = replace(losses_table(comparison), notes=tuple(_notes(comparison)))
+    tables = [_recommended(comparison), losses, _front(comparison), pairs_table(comparison)]
     return [table for table in tables if table.rows or table.notes]
 
 
@@ -161,11 +152,15 @@ def _of_recommended(comparison: Comparison, summary: Summary) -> str:
 
 
 def _recommended(comparison: Comparison) -> TextTable:
-    notes = tuple(f"{sentence}." for sentence in recommendations(comparison))
-    return TextTable(title="", header=(), rows=(), labels=0, notes=notes)
+    return _text([f"{sentence}." for sentence in recommendations(comparison)])
 
 
-def _losses(comparison: Comparison) -> TextTable:
+def _text(notes: Sequence[str]) -> TextTable:
+    return TextTable(title="", header=(), rows=(), labels=0, notes=tuple(notes))
+
+
+def losses_table(comparison: Comparison) -> TextTable:
+    """Return the values of every row at each stage."""
     rows = shown_rows(comparison)
     filled = filled_columns(comparison, rows, Output.TABLE)
     columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
@@ -178,7 +173,6 @@ def _losses(comparison: Comparison) -> TextTable:
         rows=tuple(
             tuple("sealed" if place in sealed else cell for place, cell in enumerate(cells)) for cells in table.rows
         ),
-        notes=tuple(_notes(comparison)),
         best=frozenset(
             cell for place, entry in of_test for cell in best_of(place, entry.metric, list(map(mean_of, entry.entries)))
         ),
@@ -230,7 +224,12 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     if split.luck:
         yield split.luck
     yield from comparison.warnings
-    yield (
+    yield columns_sentence(split)
+
+
+def columns_sentence(split: SplitSummary) -> str:
+    """Return what the columns of the table of the losses are, without a full stop."""
+    return (
         f"search: the value of that trial; confirmed ({confirmed_on(split)}) and final (validation of the trainings "
         f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is "
         "optimistic for a tuned row, the best of its finalists, and final is not: its seeds had no part in the choice; "
@@ -329,19 +328,15 @@ def _number(measured: Mapping[str, float] | None, metric: str) -> str:
     return NOTHING if measured is None or metric not in measured else f"{measured[metric]:.4g}"
 
 
-def _anytime(comparison: Comparison) -> TextTable:
-    curves = [(loss_label(comparison, curve.search, curve.loss), curve) for curve in comparison.anytime]
-    return anytime_table(comparison.objective, curves, "{:.4f}".format)
-
-
 # The comparison on one screen, printed at the end of a search.
 
 
 def headline_tables(comparison: Comparison) -> list[TextTable]:
     """Return the losses with confirmed and test values, the pairs that differ, and the most important notes."""
+    notes = [*headline_sentences(comparison), _further(comparison)]
     tables = [
         _recommended(comparison), headline_losses(comparison), _front(comparison), pairs_table(comparison, short=True),
-        _headline_notes(comparison),
+        _text(notes),
     ]  # fmt: skip
     return [table for table in tables if table.rows or table.notes]
 
@@ -376,18 +371,28 @@ def confirmed_on(split: SplitSummary) -> str:
     return "on all training classes, each half by a model of the other half"
 
 
-def _headline_notes(comparison: Comparison) -> TextTable:
+def headline_sentences(comparison: Comparison) -> Iterator[str]:
+    """Yield the most important notes, without a full stop."""
     split = comparison.split
-    folds = " and folds" if split.folds else ""
-    notes = [f"mean ± sample deviation over seeds{folds}; confirmed: {confirmed_on(split)}, with fresh seeds"]
-    if any(row.test_small for row in comparison.rows):
-        notes[0] += f"; test, {split.gallery} classes: on {split.gallery}-class galleries like validation"
-    notes += [*training_sentences(comparison), *baselines_told(comparison)]
-    notes += [split_sentence(comparison), *([split.luck] if split.luck else []), *comparison.warnings]
+    small = any(row.test_small for row in comparison.rows)
+    yield (
+        f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed: {confirmed_on(split)}, "
+        "with fresh seeds"
+        + (f"; test, {split.gallery} classes: on {split.gallery}-class galleries like validation" if small else "")
+    )
+    yield from training_sentences(comparison)
+    yield from baselines_told(comparison)
+    yield split_sentence(comparison)
+    yield from filter(None, [split.luck])
+    yield from comparison.warnings
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            told = (*filter(None, [entry.choice]), *entry.incomplete_seeds)
-            notes += [f"{loss_label(comparison, summary.name, loss)}: {text}" for text in told]
+            for text in (*filter(None, [entry.choice]), *entry.incomplete_seeds):
+                yield f"{loss_label(comparison, summary.name, loss)}: {text}"
+
+
+def _further(comparison: Comparison) -> str:
+    """Return what `holdout compare` shows beyond the headline."""
     remarks = sum(
         bool(entry.choice) + len(entry.remarks) for summary in comparison.searches for entry in summary.losses.values()
     )
@@ -395,9 +400,7 @@ def _headline_notes(comparison: Comparison) -> TextTable:
         "the values of the search and of the final trainings",
         *(["all metrics", "the intervals"] if comparison.test_metrics else []),
         *(["all pairs"] if comparison.pairs else []),
-        "the curves",
         *([f"{remarks} note{'s' * (remarks > 1)} on the losses"] if remarks else []),
     ]
     names = " ".join(summary.name for summary in comparison.searches)
-    notes.append(f"`holdout compare {names}` shows {', '.join(more[:-1])} and {more[-1]}.")
-    return TextTable(title="", header=(), rows=(), labels=0, notes=tuple(notes))
+    return f"`holdout compare {names}` shows {listed(more)}."

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState
 
+from search.difference import LEVEL
 from search.plan.plan import Plan
 from search.report.loss_results import Finding
 from search.report.results import Detectable, NoiseSummary
@@ -34,7 +35,6 @@ from trainables.training.config import TrainingConfig
 
 Floats = NDArray[np.float64]
 
-LEVEL = 0.05
 MIN_FREEDOM = 4
 MIN_PLACES = 3
 

@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch, stored_search
-from search.report.compared import Comparison
 from search.report.comparison import compare
-from search.report.drawing import Drawing, Photograph, Plot, Section
-from search.report.results import Summary
-from search.report.sections.answer import again, answer
-from search.report.sections.anytime_curves import anytime_curves
-from search.report.sections.effort import effort
+from search.report.drawing import Photograph, Plot, Section
+from search.report.results import Comparison, Summary
+from search.report.sections.answer import again, answer, anytime_curves, effort, outcome
 from search.report.sections.loss import loss_section
 from search.report.sections.models import models_section
-from search.report.sections.outcome import outcome
 from search.report.summary import summary_so_far
 from trainables.errors import listed
 from trainables.files import reading, write_text
@@ -65,7 +61,6 @@ def environment() -> "Environment":
         "as_json": _as_json,
         "breakable": _breakable,
         "data_url": _data_url,
-        "drawn_in": _drawn_in,
         "hash_source": _hash_source,
         "with_code": _with_code,
     }
@@ -84,16 +79,6 @@ def _breakable(text: str) -> str:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([_/])(?=\w)", r"\1<wbr>", str(escape(text))))
-
-
-def _drawn_in(drawing: Drawing, figure: str) -> str:
-    """Return the SVG with its ids prefixed by the name of the figure, since ids are unique on a page."""
-    from markupsafe import Markup
-
-    svg = drawing.svg
-    for name in set(re.findall(r'\bid="([^"]+)"', svg)):
-        svg = re.sub(rf'(\bid="|"#|url\(#){re.escape(name)}(?=["\)])', rf"\g<1>{figure}-{name}", svg)
-    return Markup(svg)
 
 
 def _hash_source(script: str) -> str:
@@ -145,13 +130,31 @@ def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
         title=", ".join(search.name for search in searches),
         subtitle=f"{', '.join(losses)}: tuned by {comparison.objective} on validation classes, tested on others",
         sections=(
-            answer(comparison, folders, anytime_curves(searches, summaries)),
+            answer(comparison, folders, anytime_curves(summaries)),
             outcome(comparison),
             *_of_each(searches, summaries, comparison),
-            effort(searches, summaries),
+            effort(summaries),
             again(searches),
         ),
     )
+
+
+def campaign_page(
+    title: str, subtitle: str, study: Section, searches: Sequence[StoredSearch], file: Path
+) -> ReportPage:
+    """Build the report of a campaign from the section on its ``study`` and its ``searches``, finished or not.
+
+    Args:
+        title: its title.
+        subtitle: its subtitle.
+        study: the section on its study.
+        searches: its searches that have begun.
+        file: its file.
+    """
+    summaries = [summary_so_far(search) for search in searches]
+    curves = anytime_curves(summaries)
+    study = replace(study, figures=(*study.figures, *([curves] if curves else [])))
+    return ReportPage(title=title, subtitle=subtitle, sections=(study, effort(summaries), again(searches, file)))
 
 
 def _of_each(

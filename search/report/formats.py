@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from search.report.compared import Comparison, Pair
-from search.report.results import NoiseSummary
+from search.difference import LEVEL
+from search.report.results import Comparison, NoiseSummary, Pair
 from search.report.rows import Row
-from search.report.statistics import LEVEL
 from search.stages import Role
 from spaces.space import Value, value_text
 from trainables.errors import counted
@@ -28,8 +27,9 @@ def parameters(params: Mapping[str, Value]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a phrase with an initial capital and a full stop."""
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+    """Return a phrase with a full stop, and an initial capital unless it begins with a name and a colon."""
+    first = text[0] if text.split(" ")[0].endswith(":") else text[0].upper()
+    return f"{first}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 # Rows and pairs of a comparison.

@@ -5,8 +5,7 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from search.report.rows import Result, Row, SeedStatistics
-from search.report.shown import Named
+from search.report.rows import Named, Result, Row, SeedStatistics
 from search.stages import Role
 from spaces.space import Value
 

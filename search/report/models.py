@@ -12,17 +12,16 @@ from optuna.trial import FrozenTrial
 from search import __version__
 from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
-from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.comparison_tables import baselines_told, confirmed_on
 from search.report.formats import interval, parameters, sentence, training_sentences
 from search.report.loss_results import LossSummary
-from search.report.results import stored_summary
+from search.report.pairs import ScoredModel, scored_openings
+from search.report.results import Comparison, stored_summary
 from search.report.rows import SeedStatistics
-from search.report.scored import ScoredModel, scored_openings
-from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.selection import Selection, exported_trial, frozen_baselines
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
+from search.text_table import NOTHING, TextTable, rows_as_markdown
 from trainables.errors import InvalidInput, counted
 from trainables.files import as_path
 from trainables.inference.model_files import (

@@ -1,4 +1,4 @@
-"""Pairwise differences between the rows of a comparison."""
+"""The scores of each opening of the test classes (``test.json``), by class, and the differences of pairs of rows."""
 
 import hashlib
 import itertools
@@ -8,15 +8,91 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 
 from search.plan.runs import RunFolder
-from search.report.compared import Pair
+from search.report.results import Pair
 from search.report.rows import Row, RowKey
-from search.report.scored import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.statistics import MIN_CLASSES, ScoredRows
 from search.stages import UNTRAINED, Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
+
+# The file that the test stage writes.
+
+
+class _Stored(BaseModel):
+    """A part of the file; keys that a report does not need are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class ScoredModel(_Stored):
+    """One trained model on the test classes.
+
+    Attributes:
+        loss: name of the loss.
+        source_trial: trial of the search whose configuration was trained.
+        seed: seed of the training.
+        fold: fold of the training; None without folds.
+        metrics: value of each metric; None if it is undefined.
+        in_small_galleries: objective on test galleries with as many classes as a validation gallery.
+        per_image: name of the file with the per-image results.
+    """
+
+    loss: str
+    source_trial: int
+    seed: int
+    fold: int | None
+    metrics: Mapping[str, float | None]
+    in_small_galleries: float | None
+    per_image: str
+
+
+class ScoredBaseline(_Stored):
+    """A network without training on the test classes; the attributes are those of a :class:`ScoredModel`."""
+
+    name: str
+    metrics: Mapping[str, float | None]
+    in_small_galleries: float | None
+    per_image: str
+
+
+class FailedScoring(_Stored):
+    """A model that could not be scored: its loss and seed, or the name of a network without training, and why."""
+
+    loss: str
+    seed: int | None
+    reason: str
+
+
+class ScoredOpening(_Stored):
+    """One opening: its ``id`` in the ledger, when it ``finished`` (seconds since 1970), and the models' scores.
+
+    ``overlap`` is the number of test images that are images of the training half, too, and ``copies`` of those that
+    have an equal one in the test set.
+    """
+
+    id: str
+    finished: float
+    overlap: int
+    copies: int
+    scores: tuple[ScoredModel, ...]
+    baselines: tuple[ScoredBaseline, ...] = ()
+    failed: tuple[FailedScoring, ...] = ()
+
+
+class _TestFile(_Stored):
+    openings: tuple[ScoredOpening, ...]
+
+
+def scored_openings(path: Path) -> tuple[ScoredOpening, ...]:
+    """Return the openings stored at ``path``, in order; none while the test classes are sealed."""
+    if not path.exists():
+        return ()
+    with reading(path):
+        return _TestFile.model_validate_json(path.read_bytes()).openings
+
 
 # Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
 
@@ -226,29 +302,6 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]], within
     ]
 
 
-def comparable_halves(pairs: Sequence[Pair]) -> dict[RowKey, float] | None:
-    """Return half the width of an interval for each row of ``pairs`` such that two rows overlap unless they differ.
-
-    The half-widths of two rows add up to that of their difference's interval as nearly as possible (least squares),
-    since that interval excludes 0 exactly if the rows differ. Where this leaves a pair that contradicts its verdict,
-    the half-widths are changed least, in sum, so that none does (a linear program). None if there are no such
-    intervals: then some pairs have much less noise than others.
-    """
-    keys = list(dict.fromkeys(key for pair in pairs for key in (pair.first, pair.second)))
-    design_PR = np.array([[key in (pair.first, pair.second) for key in keys] for pair in pairs], dtype=float)
-    wanted_P = np.array([(pair.ci95[1] - pair.ci95[0]) / 2 for pair in pairs])
-    halves_R = np.maximum(np.linalg.lstsq(design_PR, wanted_P)[0], 0)
-    apart_P = np.abs([pair.difference for pair in pairs])
-    sign_P = np.array([1.0 if pair.differ else -1.0 for pair in pairs])
-    margin_P = 0.02 * wanted_P  # a gap or an overlap that can be seen
-    if ((sign_P * (design_PR @ halves_R - apart_P)) > -margin_P).any():
-        found = _nearest(halves_R, sign_P[:, None] * design_PR, sign_P * apart_P - margin_P)
-        if found is None:
-            return None
-        halves_R = found
-    return dict(zip(keys, halves_R.tolist(), strict=True))
-
-
 def tested_pairs(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
     """Yield each tuned loss against its default, the untrained network, and the other tuned losses."""
     tuned = [row for row in rows if row.role is Role.TUNED]
@@ -260,19 +313,3 @@ def tested_pairs(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
         if row.search in untrained:
             yield row.key, untrained[row.search]
     yield from itertools.combinations((row.key for row in tuned), 2)
-
-
-def _nearest(
-    halves_R: NDArray[np.float64], factors_PR: NDArray[np.float64], most_P: NDArray[np.float64]
-) -> NDArray[np.float64] | None:
-    """Return the nearest values that are 0 or more, with ``factors_PR`` times them at most ``most_P``; None if none."""
-    from scipy.optimize import linprog  # takes 0.3 s to import
-
-    count = len(halves_R)
-    unit, none_PR = np.eye(count), np.zeros_like(factors_PR)
-    found = linprog(
-        np.concatenate([np.zeros(count), np.ones(count)]),  # the values, and how much each changes
-        A_ub=np.block([[factors_PR, none_PR], [unit, -unit], [-unit, -unit]]),
-        b_ub=np.concatenate([most_P, halves_R, -halves_R]),
-    )
-    return np.asarray(found.x[:count]) if found.success else None

@@ -1,4 +1,4 @@
-"""The result of a search: ``summary.json``."""
+"""The results of searches: ``summary.json``, and the comparison of several."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import ValidationError, field_validator
 
 from search.difference import FEW_CLASSES, Recommendation
-from search.plan.runs import RunFolder, refuse_renamed
-from search.report.loss_results import LossSummary, rows_from_stored
-from search.report.rows import Result, Row, SeedStatistics
-from search.report.shown import Named, Shown, frame_of
+from search.plan.runs import RunFolder, find_runs, refuse_renamed
+from search.report.loss_results import Incumbent as Incumbent, LossSummary as LossSummary, rows_from_stored
+from search.report.rows import Named, Result, Row, RowKey, SeedStatistics, Shown, frame_of, mean_of
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, counted
 from trainables.metrics.table import metric_name
 
 if TYPE_CHECKING:
@@ -261,3 +260,102 @@ def stored_summary(folder: RunFolder) -> Summary:
     summary = Summary.load(folder.summary)
     refuse_renamed(folder, summary.name)
     return summary
+
+
+# The comparison of the losses of several searches.
+
+
+class Pair(Result):
+    """The difference of two rows on the test classes, the first minus the second.
+
+    Attributes:
+        first: name of a row.
+        second: name of another row.
+        metric: the metric; ``difference`` and ``ci95`` are in its unit.
+        seeds: smaller number of seeds of the two rows; a baseline has none.
+        difference: difference of the means.
+        ci95: its 95 % interval, which holds for all pairs of the table at once; without 0 if they ``differ``.
+        p: two-sided p-value of the pair alone, against other test classes and other seeds.
+        p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1.
+        differ: True if ``p_corrected`` is at most 5 %.
+        within: the margin of equivalence, in the unit of the metric; None without one.
+        same: True if ``ci95`` lies between -``within`` and ``within``: two one-sided tests, corrected for all pairs.
+            Rows may be the same within a margin and ``differ`` nevertheless.
+    """
+
+    first: RowKey
+    second: RowKey
+    metric: str
+    seeds: int
+    difference: float
+    ci95: tuple[float, float]
+    p: float
+    p_corrected: float
+    differ: bool
+    within: float | None = None
+    same: bool = False
+
+
+class Comparison(Shown):
+    """The comparison of the losses of several searches.
+
+    Attributes:
+        objective: the objective of all searches.
+        split: the class split of all searches.
+        openings: a sentence on the openings of the test classes.
+        warnings: sentences on training with images of an opened test set, on rows that are not trained alike, and on
+            choices after the opening.
+        test_metrics: the metrics of the test that are shown; none while the test is sealed.
+        rows: the baselines of each search, and the default and the tuned row of each of its losses.
+        pairs: the differences of rows.
+        left_out: sentences on rows that could not be paired.
+        searches: the summaries of the searches.
+    """
+
+    objective: str
+    split: SplitSummary
+    openings: str
+    warnings: tuple[str, ...]
+    test_metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    pairs: tuple[Pair, ...]
+    left_out: tuple[str, ...]
+    searches: tuple[Summary, ...]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a table with one line per baseline and configuration."""
+        return frame_of(self.rows)
+
+
+# Overtuning: how often what was chosen by validation ended below the default on the test classes. Schneider et al. 2025
+# ("Overtuning in hyperparameter optimization", arXiv 2506.19540) find a choice worse than the default or the first
+# configuration in about 10 % of published searches.
+
+KNOWN = "about 10 % in published searches, arXiv 2506.19540"
+
+
+def _choices_and_defaults(runs: Path) -> Iterator[tuple[float, float]]:
+    """Yield the objective on the test classes of each choice in the folder ``runs``, and that of its default.
+
+    A choice that is the default is one of them. Searches that cannot be read are left out, and so are those whose test
+    does not compute their objective.
+    """
+    for folder in find_runs(runs):
+        try:
+            summary = stored_summary(folder)
+        except InvalidInput:
+            continue
+        for entry in summary.losses.values():
+            chosen, default = ((row.test or {}).get(summary.objective) for row in (entry.tuned, entry.default))
+            if (value := mean_of(chosen)) is not None and (other := mean_of(default)) is not None:
+                yield value, other
+
+
+def overtuning_sentence(runs: Path) -> str | None:
+    """Return the sentence on the choices in the folder ``runs``; None if none was tested."""
+    found = list(_choices_and_defaults(runs))
+    if not found:
+        return None
+    below = sum(value < other for value, other in found)
+    choices = counted(len(found), "tested choice")
+    return f"Of {choices} in this runs folder, {below or 'none'} ended below the default on test classes ({KNOWN})."

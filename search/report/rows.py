@@ -5,23 +5,70 @@ A column is one entry of :data:`COLUMNS`. The terminal tables, CSV, Markdown, La
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from search.report.text_table import NOTHING
 from search.stages import Role
+from search.text_table import NOTHING
 from spaces.space import Value
+from trainables.errors import suggestion
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class Result(BaseModel):
     """Base class of frozen results. ``model_dump(mode="json")`` is the JSON; unknown names are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+# Results as tables at Python's prompt and in notebooks.
+
+MOST_LINES = 15
+"""Rows of a table at the prompt; beyond it the middle is left out."""
+
+
+class Shown(Result):
+    """A result that is shown as a table. ``to_frame`` gives the table as a pandas data frame."""
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the numbers as a table."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return text_of(f"<{type(self).__name__}>", self.to_frame())
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return html_of(self.to_frame())
+
+
+def text_of(title: str, frame: "pandas.DataFrame") -> str:
+    """Return a table below its title, in fewer than 20 lines."""
+    table = frame.to_string(index=False, max_rows=MOST_LINES, max_cols=10, float_format="{:.4f}".format)
+    return f"{title}\n{table}"
+
+
+def html_of(frame: "pandas.DataFrame") -> str:
+    """Return a table as HTML, with everything that a user named escaped."""
+    return str(frame.to_html(index=False, na_rep="–", float_format="{:.4f}".format, max_rows=60))
+
+
+T = TypeVar("T")
+
+
+class Named(dict[str, T]):
+    """A dictionary whose error for an unknown name lists the known names."""
+
+    def __missing__(self, name: Any) -> T:
+        raise KeyError(f"there is no {name!r}{suggestion(str(name), self)}; there is: {', '.join(self) or 'nothing'}")
 
 
 # Values over training seeds.
@@ -182,6 +229,27 @@ class Row(Result):
         if self.role is Role.DEFAULT:
             return f"0, default{clipped}"
         return f"default{clipped} is best" if self.number == 0 else f"{self.number}, tuned"
+
+
+def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":
+    """Return one line per row: its name, and its objective at each stage, the means of seeds; metrics on the test."""
+    import pandas
+
+    return pandas.DataFrame(
+        [
+            {
+                "search": row.search,
+                "loss": row.loss,
+                "role": row.role.value,
+                "trial": row.number,
+                "search_value": row.search_value,
+                "confirmed": row.confirmed and row.confirmed.mean,
+                "final": row.final and row.final.mean,
+                **{f"test_{metric}": found and found.mean for metric, found in (row.test or {}).items()},
+            }
+            for row in rows
+        ]
+    ).astype({"trial": "Int64"})
 
 
 # The columns.

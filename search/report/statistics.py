@@ -1,4 +1,4 @@
-"""Statistics of results: contrasts of rows, corrections for many tests, intervals over seeds, and rankings."""
+"""Statistics of results: contrasts of rows, corrections for many tests, and intervals over seeds."""
 
 import math
 import statistics
@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from search.report.rows import Result, SeedStatistics
+from search.difference import LEVEL
+from search.report.rows import SeedStatistics
 
 # Differences between rows of one test set, tested against other test classes and other training seeds.
 #
@@ -31,7 +32,6 @@ from search.report.rows import Result, SeedStatistics
 Key = TypeVar("Key", bound=Hashable)
 Floats = NDArray[np.float64]
 
-LEVEL = 0.05
 MIN_CLASSES = 5
 """With fewer test classes their variance cannot be estimated."""
 
@@ -292,95 +292,3 @@ def _interval(values: Sequence[float], bounded: bool) -> tuple[float, float] | N
         return mean - half, mean + half
     odds, factor = mean / (1 - mean), math.exp(min(half / slope, 700))
     return odds / (odds + factor), odds * factor / (1 + odds * factor)
-
-
-# The tournament of losses (Psomas, Metric Learning: A Deep Dive, section 4.2.4.2 and Table 11), and its significance.
-#
-# Equal losses have some order too. Friedman's test and Nemenyi's critical difference are those that Demšar 2006
-# ("Statistical comparisons of classifiers over multiple data sets", section 3.2.2) recommends. For equal losses in 3 to
-# 20 settings, 3 to 10 of them, Friedman's test rejects in 2 to 7 % of cases, and some two losses are a critical
-# difference apart in 1 to 5 %.
-
-
-class Standing(Result):
-    """A loss's ranks, one per setting, 1 the best; ``std`` is the sample deviation, None with one setting.
-
-    ``loss`` is the name of what is ranked, which may have the labels of a campaign's row after the loss.
-    """
-
-    loss: str
-    ranks: tuple[float, ...]
-    total: float
-    mean: float
-    std: float | None
-
-    @property
-    def wins(self) -> int:
-        """The number of settings in which no other has as high a score."""
-        return self.ranks.count(1.0)
-
-
-class Tournament(Result):
-    """Rankings of the losses over ``settings`` settings, best first.
-
-    Attributes:
-        standings: the ranks of each loss.
-        settings: number of settings.
-        p: Friedman's p-value for equal losses; None if all losses tie in all settings.
-        critical_difference: smallest difference of two mean ranks that is significant at 5 % for all pairs together.
-            Both are None with fewer than three losses or settings.
-    """
-
-    standings: tuple[Standing, ...]
-    settings: int
-    p: float | None
-    critical_difference: float | None
-
-
-def tournament(table: Mapping[str, Mapping[str, float]]) -> Tournament | None:
-    """Rank the losses in each setting of ``table``; None without losses.
-
-    Losses that tie in a setting share the mean of their ranks.
-
-    Args:
-        table: for each setting (a network and embedding size, say) the score of each loss, higher is better.
-
-    Raises:
-        ValueError: the settings have different losses, so that sums of ranks would mean nothing.
-    """
-    losses = list(next(iter(table.values()), {}))
-    for setting, scores in table.items():
-        if scores.keys() != set(losses):
-            raise ValueError(
-                f"Every setting of a tournament needs the same losses: {setting} has {', '.join(scores)} and the "
-                f"first has {', '.join(losses)}; leave out the losses that some setting lacks."
-            )
-    if not losses:
-        return None
-    from scipy.stats import friedmanchisquare, rankdata, studentized_range  # takes 0.5 s to import
-
-    ranks_SL = np.array([rankdata([-scores[loss] for loss in losses]) for scores in table.values()])
-    standings = [_standing(loss, ranks) for loss, ranks in zip(losses, ranks_SL.T.tolist(), strict=True)]
-    p = critical = None
-    settings, count = ranks_SL.shape
-    if min(settings, count) > 2:
-        if ranks_SL.std() > 0:  # the test divides by the deviation
-            p = float(friedmanchisquare(*ranks_SL.T).pvalue)
-        deviation = math.sqrt(count * (count + 1) / (12 * settings))
-        critical = float(studentized_range.ppf(1 - LEVEL, count, math.inf)) * deviation
-    return Tournament(
-        standings=tuple(sorted(standings, key=lambda standing: standing.total)),
-        settings=settings,
-        p=p,
-        critical_difference=critical,
-    )
-
-
-def _standing(loss: str, ranks: list[float]) -> Standing:
-    return Standing(
-        loss=loss,
-        ranks=tuple(ranks),
-        total=sum(ranks),
-        mean=statistics.fmean(ranks),
-        std=statistics.stdev(ranks) if len(ranks) > 1 else None,
-    )

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +14,11 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder, refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
-from search.report.anytime import incumbents
 from search.report.diagnostics import diagnose, noise_summary
-from search.report.loss_results import BestTrial, FrontTrial, LossSummary, TrialCounts
+from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts
+from search.report.pairs import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
-from search.report.scored import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.statistics import over_seeds
 from search.selection import Baselines, Confirmation, Ledger, Selection, confirmations
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
@@ -238,7 +237,7 @@ def _row(
             "confirmed": SeedStatistics.over(confirmation.values) if confirmation.values else None,
             "final": _final(plan, final),
             "test": _tested(models),
-            "test_small": _tested_small(models),
+            "test_small": _over((model.in_small_galleries, model.seed) for model in models),
             "distinct_proxies": _distinct_proxies(final),
             "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
             "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
@@ -248,26 +247,22 @@ def _row(
 
 def _final(plan: Plan, trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
     """Return the validation values of the trainings for the test, each at its best epoch; None if nothing validates."""
-    found = [
-        (trial.value, trial.user_attrs["seed"])
-        for trial in trained
-        if trial.state == TrialState.COMPLETE and trial.value is not None
-    ]
-    if not found or plan.config.final.train_on == "all":
+    if plan.config.final.train_on == "all":
         return None
-    return SeedStatistics.over([value for value, _ in found], [seed for _, seed in found])
+    return _over((trial.value, trial.user_attrs["seed"]) for trial in trained if trial.state == TrialState.COMPLETE)
 
 
 def _distinct_proxies(trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
     """Return the number of distinct proxies of a class in each best model; None unless a class has several proxies."""
-    found = [
-        (kept[-1]["distinct_proxies"], trial.user_attrs["seed"])
-        for trial in trained
-        if trial.state == TrialState.COMPLETE
-        and (kept := [record for record in epochs_of(trial) if record["checkpoint"]])
-        and "distinct_proxies" in kept[-1]
-    ]
-    return SeedStatistics.over([value for value, _ in found], [seed for _, seed in found]) if found else None
+    complete = [trial for trial in trained if trial.state == TrialState.COMPLETE]
+    kept = [(trial, [record for record in epochs_of(trial) if record["checkpoint"]]) for trial in complete]
+    return _over((records[-1].get("distinct_proxies"), trial.user_attrs["seed"]) for trial, records in kept if records)
+
+
+def _over(found: Iterable[tuple[float | None, int]]) -> SeedStatistics | None:
+    """Return the statistics of values and their seeds; None without a value."""
+    known = [(value, seed) for value, seed in found if value is not None]
+    return SeedStatistics.over(*zip(*known, strict=True)) if known else None
 
 
 def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None] | None:
@@ -279,12 +274,6 @@ def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None
         values = [(value, model.seed) for model in models if (value := model.metrics[name]) is not None]
         found[name] = over_seeds(*zip(*values, strict=True), bounded=is_bounded(name)) if values else None
     return found
-
-
-def _tested_small(models: Sequence[ScoredModel]) -> SeedStatistics | None:
-    """Return the objective of the models on test galleries with as many classes as a validation gallery."""
-    values = [(value, model.seed) for model in models if (value := model.in_small_galleries) is not None]
-    return SeedStatistics.over(*zip(*values, strict=True)) if values else None
 
 
 def _search_value(searched: Sequence[FrozenTrial], number: int) -> float | None:
@@ -322,6 +311,37 @@ def _front(
                 [trial for trial in confirmed if trial.state == TrialState.COMPLETE and trial.params == group[0].params]
             )
             yield FrontTrial(trial=group[0].number, searched=measured[place], confirmed=fresh or None, chosen=is_chosen)
+
+
+def incumbents(
+    trials: Sequence[FrozenTrial],
+    value_of: Callable[[Sequence[EpochRecord]], float | None],
+    confirmed: Mapping[int, float],
+) -> tuple[Incumbent, ...]:
+    """Return each improvement of a search, in order.
+
+    A failed trial counts with its epochs and not with its values: it cannot be chosen. With every pruner the last
+    improvement of a finished search is then the leading trial's.
+
+    Args:
+        trials: the trials of a search study, pruned and failed ones included.
+        value_of: returns a trial's value from its records so far; None while it has none.
+        confirmed: confirmed means by trial.
+    """
+    ended = sorted(
+        (record["end"], trial.number, count)
+        for trial in trials
+        for count, record in enumerate(epochs_of(trial), start=1)
+    )
+    records = {trial.number: epochs_of(trial) for trial in trials if trial.state != TrialState.FAIL}
+    found: list[Incumbent] = []
+    best = -math.inf
+    for epochs, (_, number, count) in enumerate(ended, start=1):
+        value = value_of(records[number][:count]) if number in records else None
+        if value is not None and value > best:
+            best = value
+            found.append(Incumbent(epochs=epochs, value=value, trial=number, confirmed=confirmed.get(number)))
+    return tuple(found)
 
 
 def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:

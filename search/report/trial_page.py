@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from search.plan.stored import StoredSearch, TrialRow, trial_row
 from search.report.formats import parameters
-from search.report.shown import html_of, text_of
+from search.report.rows import html_of, text_of
 from search.trials import epochs_of, value_in
 from trainables.metrics import metric_name
 from trainables.training.trial_log import read_log

@@ -25,16 +25,9 @@ from .ledger import (
     Opening as Opening,
 )
 from .retrieval_file import (
-    EDGES as EDGES,
     FOLDER as FOLDER,
-    LEVELS as LEVELS,
-    MOST_NEIGHBOURS as MOST_NEIGHBOURS,
-    MOST_RANKED as MOST_RANKED,
     RetrievalFile as RetrievalFile,
     Scoring as Scoring,
-    in_digest_order as in_digest_order,
-    map_images as map_images,
-    sampled_queries as sampled_queries,
 )
 from .scoring import (
     EMBEDDINGS as EMBEDDINGS,
@@ -46,7 +39,6 @@ from .scoring import (
 from .selection import (
     EXPORTED as EXPORTED,
     REPAIR as REPAIR,
-    Family as Family,
     SealedTest as SealedTest,
     Selection as Selection,
     exported_trial as exported_trial,

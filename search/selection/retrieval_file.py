@@ -2,10 +2,9 @@
 
 Sampled images are chosen by the SHA-256 of their names, so that every model has the same ones.
 
-Shapes: N test images, Q queries, K ranks, S sampled images, D embedding, L recall levels, B bins.
+Shapes: N test images, Q queries, K ranks, S sampled images, D embedding.
 """
 
-import hashlib
 import io
 import operator
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
-from trainables.files import reading
+from trainables.files import in_digest_order, reading
 from trainables.spec import TrialSpec
 
 
@@ -53,12 +52,6 @@ CLASSES = 20
 
 IMAGES = 25
 """The number of images of a class on a map."""
-
-
-def in_digest_order(names: Sequence[str]) -> list[int]:
-    """Return the positions of ``names`` in the order of the names' SHA-256."""
-    digests = [hashlib.sha256(name.encode()).digest() for name in names]
-    return sorted(range(len(names)), key=digests.__getitem__)
 
 
 def sampled_queries(keys: Sequence[str], most: int, queries_N: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
@@ -99,17 +92,8 @@ RANKS = 8
 MOST_NEIGHBOURS = 100_000
 """The maximum number of queries with stored neighbours: 3.2 MB per model before compression."""
 
-MOST_RANKED = 2_000
-"""The maximum number of queries that are ranked against all images for the curves."""
-
 MOST_DIMENSIONS = 65_536
 """The maximum dimension of the embeddings that are read."""
-
-LEVELS = np.linspace(0, 1, 101)
-"""The recall levels of the precision-recall curve."""
-
-EDGES = np.linspace(-1, 1, 1025)
-"""The edges of the bins of cosine similarities."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,24 +105,14 @@ class RetrievalFile:
     Attributes:
         queries_Q: the queries with stored neighbours.
         neighbours_QK: their nearest neighbours, nearest first.
-        tied_QK: True at ranks whose image ties with images that differ in relevance, so that metrics are expectations.
         sample_S: the images of the map.
         embeddings_SD: their embeddings, of length 1.
-        ranked_Q: the queries that were ranked against their whole gallery.
-        precision_L: their mean interpolated precision at :data:`LEVELS`; NaN if none has a relevant image.
-        same_B: the number of their pairs within a class, by cosine similarity in the bins of :data:`EDGES`.
-        other_B: the same for pairs of different classes.
     """
 
     queries_Q: NDArray[np.int32]
     neighbours_QK: NDArray[np.int32]
-    tied_QK: NDArray[np.bool_]
     sample_S: NDArray[np.int32]
     embeddings_SD: NDArray[np.float16]
-    ranked_Q: NDArray[np.int32]
-    precision_L: NDArray[np.float64]
-    same_B: NDArray[np.int64]
-    other_B: NDArray[np.int64]
 
     def to_bytes(self) -> bytes:
         """Return the content of the file, in numpy's npz format."""
@@ -164,17 +138,12 @@ class RetrievalFile:
         most = {
             "queries_Q": (MOST_NEIGHBOURS,),
             "neighbours_QK": (len(self.queries_Q), RANKS),
-            "tied_QK": (len(self.queries_Q), RANKS),
             "sample_S": (CLASSES * IMAGES,),
             "embeddings_SD": (len(self.sample_S), MOST_DIMENSIONS),
-            "ranked_Q": (MOST_RANKED,),
-            "precision_L": LEVELS.shape,
-            "same_B": (len(EDGES) - 1,),
-            "other_B": (len(EDGES) - 1,),
         }
         for name, shape in most.items():
             array: NDArray[Any] = getattr(self, name)
-            numbers = {"embeddings_SD": "f", "precision_L": "f", "tied_QK": "b"}.get(name, "i")
+            numbers = "f" if name == "embeddings_SD" else "i"
             fits = len(array.shape) == len(shape) and all(map(operator.le, array.shape, shape))
-            if array.dtype.kind != numbers or not fits or (name[-1] in "KDLB" and array.shape[:1] != shape[:1]):
+            if array.dtype.kind != numbers or not fits or (name[-1] in "KD" and array.shape[:1] != shape[:1]):
                 raise ValueError(f"{name} has the shape {array.shape} and the type {array.dtype}")

@@ -1,6 +1,6 @@
 """Scoring a trained model on images that it was not trained on. It runs on a worker.
 
-Shapes: N test images, D embedding, Q queries, K ranks, R positives of a query, L recall levels, B bins.
+Shapes: N test images, D embedding, Q queries, K ranks.
 """
 
 import hashlib
@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 
 from search.selection.baselines import BaselineScoring, baseline_entry
 from search.selection.retrieval_file import (
-    EDGES,
     FOLDER,
-    LEVELS,
     MOST_NEIGHBOURS,
-    MOST_RANKED,
     RANKS,
     RetrievalFile,
     Scoring,
@@ -36,7 +33,7 @@ from trainables.inference.model_files import parsed_tensors
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.protocol import RetrievalProtocol
-from trainables.metrics.ranking import Gallery, full_float32
+from trainables.metrics.ranking import Gallery
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.process import contained
 from trainables.spec import defined
@@ -47,9 +44,7 @@ from trainables.training.train import failure_of
 from trainables.training.untrained import whitened
 from trainables.unit import unit, without_direction
 
-# Neighbours, curves and a few embeddings.
-
-_BLOCK_PAIRS = 2**24
+# Neighbours and a few embeddings.
 
 
 def retrieval_of(
@@ -64,73 +59,19 @@ def retrieval_of(
     gallery = Gallery(embeddings_ND, labels_N, protocol)
     queries_N = None if protocol is None else protocol.queries_N.numpy()
     queries_Q = sampled_queries(keys, MOST_NEIGHBOURS, queries_N)
-    ranked_Q = sampled_queries(keys, MOST_RANKED, queries_N)
     sample_S = map_images(keys, labels_N.cpu().numpy(), class_names)
     neighbours_QK = gallery.neighbours(_on(queries_Q, embeddings_ND), RANKS)
     unit_ND = unit(embeddings_ND.float())
-    same_B, other_B = _pairs(unit_ND, gallery, _on(ranked_Q, embeddings_ND))
     return RetrievalFile(
         queries_Q=queries_Q,
         neighbours_QK=neighbours_QK.cpu().numpy().astype(np.int32),
-        tied_QK=_tied(gallery, _on(queries_Q, embeddings_ND), neighbours_QK.shape[1]),
         sample_S=sample_S,
         embeddings_SD=unit_ND[_on(sample_S, unit_ND)].cpu().numpy().astype(np.float16),
-        ranked_Q=ranked_Q,
-        precision_L=_precision(gallery, _on(ranked_Q, embeddings_ND)),
-        same_B=same_B,
-        other_B=other_B,
     )
 
 
 def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(rows).long().to(like.device)
-
-
-def _tied(gallery: Gallery, queries_Q: torch.Tensor, ranks: int) -> NDArray[np.bool_]:
-    """Return the ranks whose relevance is left open by a tie [Q, K]."""
-    tied_NK = torch.zeros((len(gallery.labels_N), ranks), dtype=torch.bool, device=queries_Q.device)
-    for block_Q, ranking in gallery.rankings(ranks, queries_Q):
-        tied_NK[block_Q] = (ranking.relevant_QK > 0) & (ranking.relevant_QK < 1)
-    return tied_NK[queries_Q].cpu().numpy()
-
-
-def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]:
-    """Return the mean interpolated precision at each recall level r, for a query the highest P@i with recall@i ≥ r.
-
-    Queries without a relevant image have no recall and are skipped (Manning, Raghavan and Schütze,
-    Introduction to Information Retrieval, 2008, section 8.4). Ties have their expected ranks.
-    """
-    total_L, counted = np.zeros(len(LEVELS)), 0
-    for _, hits in gallery.hits(queries_Q):
-        ranks_QR = hits.ranks_QR.cpu().numpy()
-        precision_QR = np.arange(1, ranks_QR.shape[1] + 1) / ranks_QR  # 0 behind the last relevant image
-        highest_QR = np.maximum.accumulate(precision_QR[:, ::-1], axis=1)[:, ::-1]
-        positives_Q = np.isfinite(ranks_QR).sum(1)
-        known = positives_Q > 0
-        # the first hit whose recall reaches the level, up to rounding errors
-        reached_QL = np.ceil(LEVELS * positives_Q[known, None] - 1e-9).astype(int).clip(min=1) - 1
-        total_L += np.take_along_axis(highest_QR[known], reached_QL, axis=1).sum(0)
-        counted += int(known.sum())
-    return total_L / counted if counted else np.full(len(LEVELS), np.nan)
-
-
-def _pairs(
-    unit_ND: torch.Tensor, gallery: Gallery, queries_Q: torch.Tensor
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the pairs of a query and an image of its gallery by cosine similarity, within and between classes."""
-    labels_N, protocol = gallery.labels_N, gallery.protocol
-    rows_N = torch.arange(len(unit_ND), device=unit_ND.device)[None]
-    bins = len(EDGES) - 1
-    counts_2B = torch.zeros(2 * bins, dtype=torch.int64, device=unit_ND.device)
-    for block_Q in queries_Q.split(max(_BLOCK_PAIRS // len(unit_ND), 1)):
-        with full_float32():
-            cosine_QN = unit_ND[block_Q] @ unit_ND.T
-        bin_QN = ((cosine_QN + 1) * (bins / 2)).long().clamp_(0, bins - 1)
-        bin_QN += bins * (labels_N[block_Q][:, None] != labels_N)
-        bin_QN[protocol.ignored(labels_N, block_Q, rows_N) | ~protocol.gallery_N] = 2 * bins  # no pairs
-        counts_2B += torch.bincount(bin_QN.flatten(), minlength=2 * bins + 1)[:-1]
-    same_B, other_B = counts_2B.cpu().numpy().reshape(2, bins)
-    return same_B, other_B
 
 
 # A test metric in galleries as small as the validation's. A gallery with more classes has more wrong neighbours, so

@@ -1,4 +1,4 @@
-"""The frozen selection, the tables it declares, and the sealed test set."""
+"""The frozen selection, and the sealed test set."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
-from search.difference import Recommendation
+from search.difference import Family, Recommendation
 from search.selection.choice import Confirmation
 from search.selection.ledger import Opening
 from search.stages import Role
@@ -38,42 +38,6 @@ def exported_trial(finals: Sequence[FrozenTrial], chosen: Confirmation) -> Froze
         ),
         None,
     )
-
-
-RowName = tuple[str, str, str]
-"""A row of a test table: its search, its loss and its role."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """The metrics, rows and pairs of a test table, whose differences are tested together; frozen with the choice.
-
-    ``within`` is the margin of equivalence, None without one.
-    """
-
-    metrics: frozenset[str]
-    rows: frozenset[RowName]
-    pairs: frozenset[frozenset[RowName]]
-    within: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content for ``selection.json``; equal families give equal content."""
-        return {
-            "metrics": sorted(self.metrics),
-            "rows": sorted(map(list, self.rows)),
-            "pairs": sorted(sorted(map(list, pair)) for pair in self.pairs),
-            "within": self.within,
-        }
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Family":
-        """Return the family that :meth:`to_json` wrote."""
-        return cls(
-            metrics=frozenset(content["metrics"]),
-            rows=frozenset(tuple(row) for row in content["rows"]),
-            pairs=frozenset(frozenset(tuple(row) for row in pair) for pair in content["pairs"]),
-            within=content["within"],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from search.selection.choice import Confirmation
-from search.selection.retrieval_file import FOLDER, in_digest_order
+from search.selection.retrieval_file import FOLDER
 from search.selection.selection import Selection
 from trainables.arrays import read_arrays
 from trainables.data.dataset import Dataset
 from trainables.data.store.contents import StoreContents, read_contents
-from trainables.files import reading
+from trainables.files import in_digest_order, reading
 from trainables.metrics.table import is_retrieval
 
 # The queries that a report shows with their neighbours, the same ones for every loss.

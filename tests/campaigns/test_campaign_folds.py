@@ -70,4 +70,4 @@ def test_the_table_has_a_row_a_fold(dealt: tuple[Campaign, CampaignResult, Path]
     per_cent = [f"{100 * (cell.mean or 0):.2f}" for cell in result.folds[-2:]]
     assert table.rows[-1] == ("pnp", "2", "3", *per_cent)
     assert len(table.rows) == FOLDS * SEEDS
-    assert study(campaign.config, result).tables[0] == table, "in the report too"
+    assert table in study(campaign.config, result).tables, "in the report too"

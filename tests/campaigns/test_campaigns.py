@@ -28,8 +28,8 @@ from search.plan.runs import CampaignFolder, RunFolder
 from search.report.loss_results import LossSummary
 from search.report.results import Summary
 from search.report.statistics import over_seeds
-from search.report.text_table import TextTable
 from search.selection.ledger import Ledger
+from search.text_table import TextTable
 from trainables.errors import InvalidInput
 from trainables.files import write_json
 

@@ -97,16 +97,12 @@ def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> Non
     ]
 
 
-def test_the_report_has_a_figure_for_each_data_set(ran: tuple[Campaign, CampaignResult]) -> None:
+def test_the_report_has_a_table_for_each_data_set(ran: tuple[Campaign, CampaignResult]) -> None:
     campaign, result = ran
-    figures = {figure.name: figure for figure in study(campaign.config, result).figures}
-    assert {f"bars-recall-at-1-{name}" for name in DATA} <= figures.keys()
-    assert {figures[f"bars-recall-at-1-{name}"].title for name in DATA} == {
-        f"recall_at_1, all configurations, {name}" for name in DATA
-    }
-    assert all(len(figures[f"bars-recall-at-1-{name}"].table.rows) == len(LOSSES) for name in DATA)
-    assert figures["ranks-default"].title == "Tournament over 3 data sets, default"
-    assert "rank in each of 3 data sets" in str(figures["ranks-default"].picture)
+    section = study(campaign.config, result)
+    assert len(section.results) == len(DATA)
+    assert all(len(table.rows) == len(LOSSES) for table in section.results)
+    assert section.tables[0].title == "Tournament over 3 data sets, default"
 
 
 def test_a_score_is_the_mean_over_the_other_axes() -> None:

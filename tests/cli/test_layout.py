@@ -14,11 +14,10 @@ from support.widths import NUMBER, WIDTHS, check, numbers, printed
 
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
-from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.comparison_tables import headline_tables, text_tables
-from search.report.results import stored_summary
-from search.report.text_table import TextTable
+from search.report.results import Comparison, stored_summary
+from search.text_table import TextTable
 
 OWN = "mylab.losses:CircleLoss"
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from examples.papers import pnp_toy
-from examples.papers.figures import FIGURES, SUFFIXES, Shown, picture
+from examples.papers.figures import FIGURES, SUFFIXES, Shown, picture, style
 from examples.papers.pnp import PRINTED, ap_slope, built, curve, named, pnp_1, pnp_3, pnp_5, surface
 from examples.papers.pnp_toy import POINTS, embedded, network, points, trained
 from examples.papers.sampling import (
@@ -33,7 +33,6 @@ from examples.papers.sampling import (
     triplet_terms,
     worked,
 )
-from search.report.drawing import style
 from trainables.losses.ranking import VARIANTS
 
 AT = [0.0, 0.01, 0.5, 1.0, 3.0, 40.0]

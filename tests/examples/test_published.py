@@ -10,14 +10,13 @@ from support.summaries import blank_summaries
 from support.trees import Trees, make_tree, shipped_campaign
 
 from examples.papers.published import FILES, main, printed
-from search.campaigns.cells import CampaignResult, Cell, data_axes, measured
+from search.campaigns.cells import CampaignResult, Cell, Tournament, data_axes, measured
 from search.campaigns.comparisons import standings
 from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import read_campaign
 from search.config.yaml_file import read_yaml
 from search.plan.checks.parts import spaces_of
 from search.plan.runs import CampaignFolder
-from search.report.statistics import Tournament
 from search.stages import Role
 from trainables.metrics.table import split_subset
 

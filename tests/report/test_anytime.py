@@ -1,12 +1,11 @@
-"""Incumbents of a study, and their curve out of a summary."""
+"""Incumbents of a study."""
 
 from collections.abc import Sequence
 
-import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search.report.anytime import curve_of, incumbents
 from search.report.loss_results import Incumbent
+from search.report.summary import incumbents
 from search.trials import ByEpoch, record_key
 from trainables.spec import EpochRecord
 
@@ -47,16 +46,12 @@ def test_incumbents_follow_the_clock_over_all_trials() -> None:
         Incumbent(epochs=4, value=0.4, trial=0, confirmed=0.35),
         Incumbent(epochs=6, value=0.5, trial=2, confirmed=0.45),
     )
-    values = [0.1, 0.2, 0.1, 0.4, 0.3, 0.5, 0.5, 0.3]  # by the end of each epoch
-    assert curve_of(found, 8).tolist() == np.maximum.accumulate(values).tolist()
 
 
-def test_before_the_first_value_there_is_no_curve() -> None:
+def test_before_the_first_value_there_is_no_incumbent() -> None:
     found = incumbents(TRIALS[2:], lambda records: 0.4 if len(records) == 3 else None, {})
     assert found == (Incumbent(epochs=3, value=0.4, trial=2, confirmed=None),)
-    assert curve_of(found, 3).tolist() == [-np.inf, -np.inf, 0.4]
 
 
-def test_nothing_trained_has_no_curve() -> None:
+def test_nothing_trained_has_no_incumbent() -> None:
     assert incumbents([], best_so_far, {}) == ()
-    assert curve_of((), 0).size == 0

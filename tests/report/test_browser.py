@@ -81,7 +81,7 @@ def test_every_picture_is_drawn_within_the_page(address: str, width: int, scheme
         assert page.evaluate("document.documentElement.scrollWidth") == width
         empty = page.evaluate(
             "[...document.querySelectorAll('figure')].filter(figure => {"
-            " const picture = figure.querySelector('.drawing svg, .plot .main-svg, img');"
+            " const picture = figure.querySelector('.plot .main-svg, img');"
             " return !picture || picture.getBoundingClientRect().height < 40; }).map(figure => figure.id)"
         )
         assert empty == []

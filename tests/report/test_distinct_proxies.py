@@ -15,11 +15,9 @@ from support.tampered import Copied
 
 from search.driver.synchronise import loss_run, search_run
 from search.plan.runs import RunFolder
-from search.report.compared import Comparison
 from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, text_tables
-from search.report.results import Summary
-from search.report.sections.outcome import outcome
+from search.report.results import Comparison, Summary
 from trainables.losses.base import SAME_PROXY
 
 PROXIES = 16
@@ -89,13 +87,6 @@ def test_tables_and_mlflow_show_it(runs: Path) -> None:
     assert loss_run(found, "mpa").metrics["distinct_proxies"] == entry.mean
     assert "distinct_proxies" not in loss_run(found, "proxy_anchor").metrics
     assert f" {entry.mean:.2f} |" in search_run(found, RunFolder(runs, "small"), "").description
-
-
-def test_the_report_names_it(runs: Path) -> None:
-    found = compared(runs)
-    (entry,) = {row.distinct_proxies for row in found.rows if row.role == "tuned" and row.distinct_proxies}
-    (sentence,) = [text for text in outcome(found).remarks if text.startswith("Distinct proxies of a class: ")]
-    assert f": {entry.mean:.2f} ± {entry.std:.2f} of {PROXIES} (mpa, tuned). " in sentence
 
 
 def test_verify_counts_the_proxies_of_each_model(runs: Path, image_folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ MODULES = (
     "search.report.comparison",
     "search.driver.synchronise",
     "search.report.summary",
-    "search.report.text_table",
+    "search.text_table",
     "search.campaigns.prepare",
     "search.campaigns.result",
     "search.campaigns.tables",

@@ -17,9 +17,8 @@ from search.driver.synchronise import loss_run, search_run
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch, open_search
-from search.report.compared import Comparison
 from search.report.comparison import compare
-from search.report.results import Summary, stored_summary
+from search.report.results import Comparison, Summary, stored_summary
 from search.report.summary import summarise, write_summary
 from search.selection.ledger import Ledger
 from search.selection.selection import Selection
@@ -272,7 +271,7 @@ def test_results_are_frozen_and_refuse_unknown_names(tested: OpenedSearch) -> No
     comparison = compare([tested.plan.folder], [summarise(tested)])
     assert isinstance(comparison, Comparison)
     names = {type(part).__name__ for part in parts(comparison)}
-    assert {"Summary", "LossSummary", "Row", "SearchCurve", "SeedStatistics", "NoiseSummary", "Finding"} <= names
+    assert {"Summary", "LossSummary", "Row", "Incumbent", "SeedStatistics", "NoiseSummary", "Finding"} <= names
     for part in parts(comparison):
         field = next(iter(type(part).model_fields))
         with pytest.raises(ValidationError, match="frozen"):

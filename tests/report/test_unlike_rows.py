@@ -13,7 +13,7 @@ from search.report.comparison import compare, unlike_told
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.results import Summary
 from search.report.sections.answer import answer
-from search.report.text_table import as_markdown
+from search.text_table import as_markdown
 
 UNLIKE = "rows are not trained alike, so differences may not be due to the losses: "
 FILES: dict[str, dict[str, Any]] = {

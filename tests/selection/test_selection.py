@@ -9,9 +9,9 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search.difference import Recommendation
+from search.difference import Family, Recommendation
 from search.selection.choice import Confirmation, confirmations, finalists
-from search.selection.selection import Family, Selection, study_digest
+from search.selection.selection import Selection, study_digest
 from trainables.errors import InvalidInput
 
 

@@ -13,6 +13,7 @@ from search.campaigns.cells import CampaignResult
 from search.campaigns.result import campaign_family, campaign_result
 from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
+from search.difference import Family
 from search.driver.listeners import CheckpointCleanup
 from search.driver.pipeline import stage_by_stage
 from search.driver.sealed import note_opened_images, score_test, with_training_images
@@ -25,7 +26,6 @@ from search.report.models import write_model_folders
 from search.report.summary import write_summary
 from search.selection.baselines import validate_untrained
 from search.selection.scoring import score
-from search.selection.selection import Family
 from search.stages import Stage
 from search.study.queued import RunningTrial
 from search.study.trial_queue import TrialQueue

@@ -14,13 +14,13 @@ from support.summaries import (
     plain_statistics,
 )
 
-from search.difference import Recommendation
+from search.difference import Family, Recommendation
 from search.plan.runs import RunFolder
 from search.report.loss_results import BestTrial, Finding, TrialCounts
 from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.selection.ledger_file import LedgerFile
-from search.selection.selection import Family, Selection
+from search.selection.selection import Selection
 from search.stages import Role
 from trainables.data.split import ClassSplit
 from trainables.files import write_json

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from search.cli.output import Tables
-from search.report.text_table import TextTable
+from search.text_table import TextTable
 
 WIDTHS = (60, 80, 100, 120, 200)
 NUMBER = re.compile(r"[-+]?\d+\.\d+")

@@ -1,21 +1,45 @@
-"""The first and the last section of a report: the answer, and the steps to reproduce it."""
+"""The sections of a report on all losses, and the one on reproducing it."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from search import __version__
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
-from search.report.compared import Comparison, Pair
-from search.report.comparison_tables import baselines_told, headline_losses, recommendations, split_sentence
-from search.report.drawing import Figure, Section
-from search.report.formats import interval, is_against_baseline, loss_label, sentence, the_same, training_sentences
-from search.report.overtuning import overtuning_sentence
-from search.report.rows import Row
-from search.report.scored import scored_openings
-from search.report.text_table import TextTable
+from search.report.comparison_tables import (
+    columns_sentence,
+    confirmed_on,
+    headline_losses,
+    headline_sentences,
+    losses_table,
+    pairs_table,
+    recommendations,
+)
+from search.report.drawing import (
+    BAD,
+    FAINT,
+    GOOD,
+    Figure,
+    Section,
+    bars_between,
+    hover_text,
+    looks_of,
+    loss_looks,
+    named_rows,
+    of_loss,
+    plotted,
+    rounded,
+    row_label,
+    scatter,
+)
+from search.report.formats import interval, loss_label, sentence, shown_rows, the_same
+from search.report.pairs import scored_openings
+from search.report.results import Comparison, Pair, Summary, overtuning_sentence
+from search.report.rows import Row, SeedStatistics
 from search.selection import Ledger, Selection
 from search.stages import Role
+from search.text_table import NOTHING, TextTable
 from trainables.errors import counted
 
 MOST_WARNINGS = 2
@@ -23,130 +47,105 @@ MOST_WARNINGS = 2
 
 
 def answer(comparison: Comparison, folders: Sequence[RunFolder], picture: Figure | None = None) -> Section:
-    """Return the recommendation, the result table, the best loss, a ``picture`` of all losses, and remarks.
+    """Return the recommendation, the tables that a search prints at its end, and a ``picture`` of all losses.
 
-    The remarks have a sentence per loss, the split, and the openings of the test classes.
+    The remarks have the split, the openings of the test classes, and the reason of each choice.
     """
-    tuned = [row for row in comparison.rows if row.role is Role.TUNED]
-    openings = _openings(folders)
-    tested = [row for row in tuned if row.test]
-    # the table has the values of the validation classes, so only the highest one has a sentence
-    told = tuned if tested else [max(tuned, key=_validated)]
-    best, *others = [*_best(comparison, tested), *(_of_loss(comparison, row) for row in told)]
+    pairs, openings = pairs_table(comparison, short=True), _openings(folders)
+    warnings = comparison.warnings[:MOST_WARNINGS]
+    sealed = "Test results: the test classes are sealed until the choice is frozen. `holdout run` resumes it."
     return Section(
         name="answer",
         title="The answer",
         lead=tuple(f"{text}." for text in recommendations(comparison)),
-        results=(headline_losses(comparison),),
-        sentences=(best, *comparison.warnings[:MOST_WARNINGS]),
+        results=(headline_losses(comparison), *([pairs] if pairs.rows else [])),
+        sentences=warnings,
         figures=(picture,) if picture else (),
-        remarks=(
-            *others,
-            *(f"{text}." for text in training_sentences(comparison)),
-            *map(sentence, baselines_told(comparison)),
-            *_incomplete(comparison),
-            sentence(split_sentence(comparison)),
-            *map(sentence, filter(None, [comparison.split.luck])),
-            *comparison.warnings[MOST_WARNINGS:],
+        remarks=tuple(
+            sentence(text)
+            for text in (*([] if pairs.rows else pairs.notes), *headline_sentences(comparison))
+            if text not in warnings
         ),
         tables=(openings,) if openings.rows else (),
-        pending=tuple(_pending(comparison)),
+        pending=() if any(row.test for row in comparison.rows) else (sealed,),
     )
 
 
-def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
-    """Yield sentences on the loss with the highest mean, if several were tested."""
-    pairs = [pair for pair in comparison.pairs if pair.second.role is Role.TUNED]
-    if not pairs:
-        return
-    metric = pairs[0].metric
-    means = {row.key: score.mean for row in tested if (score := (row.test or {}).get(metric))}
-    best = max((row for row in tested if row.key in means), key=lambda row: means[row.key])
-    of_best = _others(comparison, best)
-    label = loss_label(comparison, best.search, best.loss)
-    text = f"Of {len(tested)} tuned losses, {label} has the highest mean {metric} on the test classes, "
-    text += f"{means[best.key]:.4f}"
-    if alike := [pair for pair in of_best if not pair.differ]:
-        same = [pair for pair in alike if pair.same]
-        undecided = [pair for pair in alike if not pair.same]
-        for found, word in ((same, the_same(same[0]) if same else ""), (undecided, "not significantly different")):
-            if found:
-                text += f"; {_names(comparison, found, best)} {'is' if len(found) == 1 else 'are'} {word}"
-    elif len(of_best) == len(tested) - 1:
-        text += ", and beats every other"
-    yield f"{text}."
-    if len(tested) > 2 and not all(pair.differ for pair in pairs):
-        yield "Losses that are not compared below do not differ significantly."
-    if (count := len(comparison.pairs)) > 1:
-        yield f"Intervals and verdicts are corrected for all {count} pairs (Bonferroni)."
+def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
+    """Plot every loss's best value so far as steps, and the confirmed means of its configurations; None before a value.
 
-
-def _validated(row: Row) -> tuple[bool, float]:
-    """Return a key that sorts values of the validation classes, confirmed ones above those of the search."""
-    return row.confirmed is not None, row.confirmed.mean if row.confirmed else row.search_value or 0.0
-
-
-def _incomplete(comparison: Comparison) -> Iterator[str]:
-    """Yield a sentence for each interval based on fewer seeds than planned."""
-    for summary in comparison.searches:
-        for loss, entry in summary.losses.items():
-            for text in entry.incomplete_seeds:
-                yield f"{loss_label(comparison, summary.name, loss)}, {text}."
-
-
-def _of_loss(comparison: Comparison, row: Row) -> str:
-    label = loss_label(comparison, row.search, row.loss)
-    if row.number is None:
-        return f"{label}: no trial finished."
-    if not row.test:
-        if row.confirmed:
-            value: float | None = row.confirmed.mean
-            basis = f"mean of {counted(row.confirmed.seeds, 'fresh seed')}"
-        else:
-            (summary,) = [summary for summary in comparison.searches if summary.name == row.search]
-            value, complete = row.search_value, summary.losses[row.loss].trials.complete
-            basis = f"optimistic: best of {counted(complete, 'trial')}"
-        return (
-            f"{label}: {comparison.objective} {value:.4f} on the validation classes ({basis}); the test classes are "
-            "sealed."
+    A confirmed mean is drawn where the search had found its configuration.
+    """
+    every = {
+        loss if len(summaries) == 1 else f"{summary.name}/{loss}": entry
+        for summary in summaries
+        for loss, entry in summary.losses.items()
+    }
+    looks, traces = looks_of(list(every)), []
+    curves = {label: entry for label, entry in every.items() if entry.anytime}
+    for label, entry in curves.items():
+        (colour, mark), steps = looks[label], [*entry.anytime, entry.anytime[-1]]
+        traces.append(
+            scatter(
+                label,
+                "lines+markers",
+                [*(step.epochs for step in entry.anytime), entry.epochs],
+                [rounded(step.value) for step in steps],
+                line={"shape": "hv", "width": 1.5, "color": colour},
+                marker={"symbol": f"{mark}-open", "size": 6},
+                **of_loss(label),
+                **hover_text([f"{label}, trial {step.trial}: {step.value:.4f}, best so far" for step in steps]),
+            )
         )
-    if row.number == 0:
-        parts = ["the default was kept"]
-    else:
-        parts = [_against_default(pair) for pair in comparison.pairs if _is_own(pair, row)]
-    others = _others(comparison, row)
-    for verb, is_better in (("beats", True), ("is worse than", False)):
-        found = [
-            pair for pair in others if pair.differ and (pair.difference > 0) == ((pair.first == row.key) == is_better)
-        ]
+        found = {step.trial: (step.epochs, step.confirmed) for step in entry.anytime if step.confirmed is not None}
         if found:
-            parts.append(f"{verb} {_names(comparison, found, row)}")
-    return f"{label}: {'; '.join(parts)}."
-
-
-def _is_own(pair: Pair, row: Row) -> bool:
-    return pair.first == row.key and pair.second == row.key._replace(role=Role.DEFAULT)
-
-
-def _against_default(pair: Pair) -> str:
-    change = f"{pair.metric} {pair.difference:+.4f} {interval(pair.ci95)}"
-    verb = "beats" if pair.difference > 0 else "is worse than"
-    if not pair.differ:
-        verb = f"is {the_same(pair)} as" if pair.same else "is not significantly different from"
-    return f"tuned {verb} its default ({change})"
-
-
-def _others(comparison: Comparison, row: Row) -> list[Pair]:
-    """Return the pairs of ``row`` with other losses."""
-    of_row = [pair for pair in comparison.pairs if row.key in (pair.first, pair.second)]
-    return [pair for pair in of_row if not _is_own(pair, row) and not is_against_baseline(pair)]
-
-
-def _names(comparison: Comparison, pairs: Sequence[Pair], row: Row) -> str:
-    """Return the names of the other losses in pairs of ``row``."""
-    keys = [pair.second if pair.first == row.key else pair.first for pair in pairs]
-    *first, last = [loss_label(comparison, key.search, key.loss) for key in keys]
-    return f"{', '.join(first)} and {last}" if first else last
+            traces.append(
+                scatter(
+                    f"{label}, confirmed",
+                    "markers",
+                    [epochs for epochs, _ in found.values()],
+                    [rounded(mean) for _, mean in found.values()],
+                    marker={"symbol": mark, "size": 10, "color": colour},
+                    showlegend=False,
+                    **of_loss(label),
+                    **hover_text(
+                        [f"{label}, trial {trial}: {mean:.4f}, confirmed" for trial, (_, mean) in found.items()]
+                    ),
+                )
+            )
+    if not curves:
+        return None
+    best, entry = max(curves.items(), key=lambda found: found[1].anytime[-1].value)
+    last = entry.anytime[-1]
+    layout = {
+        "xaxis": {"title": {"text": "epochs of the search of a loss"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": summaries[0].objective}},
+    }
+    return Figure(
+        name="anytime",
+        title="Best value so far, and confirmed values",
+        finding=f"{best} has the highest value so far, {last.value:.4f}, reached after {last.epochs:,} of its "
+        f"{counted(entry.epochs, 'epoch')}. Lines: best value so far, which is optimistic, more so with more trials; "
+        f"filled marks: means with fresh seeds {confirmed_on(summaries[0].split)}.",
+        picture=plotted(traces, layout, height=460),
+        table=TextTable(
+            title="",
+            header=("loss", "epochs", "trial", "best so far", "confirmed"),
+            rows=tuple(
+                (
+                    label,
+                    str(step.epochs),
+                    str(step.trial),
+                    f"{step.value:.4f}",
+                    NOTHING if step.confirmed is None else f"{step.confirmed:.4f}",
+                )
+                for label, entry in curves.items()
+                for step in entry.anytime
+            ),
+            labels=1,
+        ),
+        wide=True,
+    )
 
 
 def _openings(folders: Sequence[RunFolder]) -> TextTable:
@@ -163,9 +162,182 @@ def _openings(folders: Sequence[RunFolder]) -> TextTable:
     )
 
 
-def _pending(comparison: Comparison) -> Iterator[str]:
-    if not any(row.test for row in comparison.rows):
-        yield "Test results: the test classes are sealed until the choice is frozen. `holdout run` resumes it."
+# Default and tuned.
+
+
+def outcome(comparison: Comparison) -> Section:
+    """Return the values of each stage, the differences of all pairs, and the test metrics with their intervals."""
+    figures = (*(dots(comparison, metric) for metric in comparison.test_metrics), pair_matrix(comparison))
+    untrained = any(row.role is Role.BASELINE for row in comparison.rows)
+    return Section(
+        name="comparison",
+        title="Untrained, default and tuned" if untrained else "Default and tuned",
+        results=(losses_table(comparison),),
+        figures=tuple(figure for figure in figures if figure),
+        remarks=(sentence(columns_sentence(comparison.split)),),
+        pending=() if comparison.test_metrics else ("Test values: the test classes are sealed.",),
+        missing=() if comparison.pairs else comparison.left_out,
+    )
+
+
+def dots(comparison: Comparison, metric: str) -> Figure | None:
+    """Plot each row's ``metric`` on the test classes, tuned rows filled and others hollow; None while sealed."""
+    tested = [(row, entry) for row in shown_rows(comparison) if (entry := (row.test or {}).get(metric))]
+    if not tested:
+        return None
+    looks, labels = loss_looks(comparison), [row_label(comparison, row) for row, _ in tested]
+    traces = []
+    for place, (label, (row, entry)) in enumerate(zip(labels, tested, strict=True)):
+        loss = loss_label(comparison, row.search, row.loss)
+        colour, _ = looks[loss]
+        face = "circle" if row.role is Role.TUNED else "circle-open"
+        shared = {"showlegend": False, **of_loss(loss)}
+        text = f"{label}: {entry.mean:.4f} {_ends(entry)}".strip()
+        traces += [
+            scatter(
+                label,
+                "markers",
+                [rounded(value) for value in entry.values],
+                [place] * len(entry.values),
+                marker={"symbol": "line-ns-open", "size": 9, "color": colour},
+                hoverinfo="skip",
+                **shared,
+            ),
+            scatter(
+                label,
+                "markers",
+                [rounded(entry.mean)],
+                [place],
+                marker={"symbol": face, "size": 10, "color": colour},
+                error_x=bars_between([entry.ci95], [entry.mean], colour),
+                **hover_text([text]),
+                **shared,
+            ),
+        ]
+    return Figure(
+        name=f"test-{metric}",
+        title=f"{metric} on the test classes",
+        finding=_finding(comparison, tested, metric),
+        picture=plotted(
+            traces,
+            named_rows(labels, f"{metric}: mean, 95 % interval, and seeds as ticks"),
+            height=110 + 26 * len(tested),
+        ),
+        table=TextTable(
+            title="",
+            header=("configuration", metric, "deviation", "95 % interval", "seeds"),
+            rows=tuple(
+                (
+                    label,
+                    f"{entry.mean:.4f}",
+                    NOTHING if entry.std is None else f"{entry.std:.4f}",
+                    _ends(entry) or NOTHING,
+                    str(entry.seeds),
+                )
+                for label, (_, entry) in zip(labels, tested, strict=True)
+            ),
+            labels=1,
+        ),
+    )
+
+
+def _ends(entry: SeedStatistics) -> str:
+    return interval(entry.ci95) if entry.ci95 else ""
+
+
+def _finding(comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]], metric: str) -> str:
+    best, entry = max(tested, key=lambda found: found[1].mean)
+    worst, least = min(tested, key=lambda found: found[1].mean)
+    return (
+        f"The mean {metric} is highest for {row_label(comparison, best)} ({entry.mean:.4f}) and lowest for "
+        f"{row_label(comparison, worst)} ({least.mean:.4f}). Each interval is that of its own mean; rows are compared "
+        "by the intervals of their differences."
+    )
+
+
+def pair_matrix(comparison: Comparison) -> Figure | None:
+    """Plot the difference of each tuned loss, a row, from its default, the other losses and the networks as they are.
+
+    A pair of losses is in the rows of both, with opposite signs. None without a pair.
+    """
+    pairs, own = comparison.pairs, "its default"
+    if not pairs:
+        return None
+    cells: dict[tuple[str, str], tuple[Pair, float]] = {}
+    for pair in pairs:
+        first, second = (loss_label(comparison, key.search, key.loss) for key in (pair.first, pair.second))
+        cells[first, own if pair.second.role is Role.DEFAULT else second] = pair, pair.difference
+        if pair.second.role is Role.TUNED:
+            cells[second, first] = pair, -pair.difference
+    labels = dict.fromkeys(loss_label(comparison, row.search, row.loss) for row in comparison.rows)
+    losses = [label for label in labels if any(label == row for row, _ in cells)]
+    others = [label for label in labels if label not in losses]
+    columns = [name for name in (own, *losses, *others) if any(name == to for _, to in cells)]
+    found = [[cells.get((loss, other)) for other in columns] for loss in losses]
+    heat = {
+        "type": "heatmap",
+        "x": columns,
+        "y": losses,
+        "z": [[cell and cell[0].differ * math.copysign(1, cell[1]) for cell in row] for row in found],
+        "text": [[f"{100 * cell[1]:+.1f} {_mark(*cell)}" if cell else "" for cell in row] for row in found],
+        "texttemplate": "%{text}",
+        "colorscale": [[0, BAD], [0.5, FAINT], [1, GOOD]],
+        "zmin": -1,
+        "zmax": 1,
+        "opacity": 0.5,
+        "showscale": False,
+        "xgap": 3,
+        "ygap": 3,
+        "hoverinfo": "skip",
+    }
+    differ = sum(pair.differ for pair in pairs)
+    marks = "≈ not significantly different" if pairs[0].within is None else f"= {the_same(pairs[0])}, ? undecided"
+    return Figure(
+        name=f"pairs-{pairs[0].metric}",
+        title="Differences between losses",
+        finding=f"{differ:,} of {counted(len(pairs), 'pair')} differ significantly in {pairs[0].metric} (corrected for "
+        f"all pairs). In points, row minus column: ↑ higher, ↓ lower, {marks}.",
+        picture=plotted(
+            [heat],
+            {"xaxis": {"side": "top", "showgrid": False}, "yaxis": {"autorange": "reversed", "showgrid": False}},
+            height=140 + 34 * len(losses),
+        ),
+        table=pairs_table(comparison),
+    )
+
+
+def _mark(pair: Pair, difference: float) -> str:
+    """Return the mark of a pair, whose ``difference`` is that of the row and the column."""
+    if pair.differ:
+        return f"{'↑' if difference > 0 else '↓'}{'=' * pair.same}"
+    if pair.within is None:
+        return "≈"
+    return "=" if pair.same else "?"
+
+
+# Times.
+
+
+def effort(summaries: Sequence[Summary]) -> Section:
+    """Return the times of each search."""
+    table = TextTable(
+        title="Time in seconds",
+        header=("search", "total", "start-up", "search stage", "slots", "training per slot"),
+        rows=tuple(
+            (
+                summary.name,
+                f"{time.wall_s:,.0f}",
+                f"{time.startup_s:,.0f}",
+                f"{time.search_wall_s:,.0f}",
+                str(time.slots),
+                f"{time.trial_work_s / time.slots:,.0f}" if time.slots else NOTHING,
+            )
+            for summary in summaries
+            for time in (summary.time,)
+        ),
+        labels=1,
+    )
+    return Section(name="effort", title="Time", results=(table,))
 
 
 # Reproduction: the commands, the search file, the digests, the seeds, and the version.

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from search.plan.stored import StoredSearch
 from search.report.drawing import Section
 from search.report.formats import parameters, sentence
-from search.report.importances import MIN_TRIALS
 from search.report.results import Summary
 from search.report.rows import SeedStatistics
 from search.report.sections.loss_figures import FIGURES
-from search.report.sections.searched import DEFAULT, SearchedLoss, param_text, range_text, searched_loss
-from search.report.text_table import TextTable
+from search.report.sections.searched import DEFAULT, MIN_TRIALS, SearchedLoss, param_text, range_text, searched_loss
+from search.text_table import TextTable
 from trainables.errors import counted
 
 

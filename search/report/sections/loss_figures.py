@@ -7,15 +7,12 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.report.drawing import (
-    BAD,
     COLOURS,
     FAINT,
-    INK,
-    LINE,
     Figure,
-    drawn,
+    as_plot,
     hover_text,
-    label_rows,
+    named_rows,
     plotted,
     rounded,
     scatter,
@@ -31,9 +28,9 @@ from search.report.sections.searched import (
     range_text,
     value_of,
 )
-from search.report.text_table import NOTHING, TextTable
+from search.text_table import NOTHING, TextTable
 from search.trials import ByFold, epochs_of, value_in
-from spaces.space import Float, value_text
+from spaces.space import Float, Range, Value, value_text
 from trainables.errors import counted
 
 MOST_ROWS = 200
@@ -135,19 +132,23 @@ def importances(searched: SearchedLoss) -> Figure | None:
     """Draw each hyperparameter's share in placing a trial in the better half; None with too few trials.
 
     Trials are compared at each rung and at the end, and each rung weighs as much as the number of trials that reached
-    it (:func:`search.report.importances.importances`).
+    it (:func:`search.report.sections.searched.importances`).
     """
     found = searched.importances
     if found is None or len(found.shares) < 2:
         return None
     name, shares = f"{searched.name}-importances", found.shares
-    with drawn(name, 50 + 22 * len(shares)) as canvas:
-        axes = canvas.axes
-        bars = axes.barh(range(len(shares)), list(shares.values()), color=COLOURS[0])
-        axes.bar_label(bars, [f"{share:.0%}" for share in shares.values()], padding=3, color=INK)
-        label_rows(axes, list(shares), "share in placing a trial in the better half (PED-ANOVA)")
-        axes.set_xlim(0, 1.1 * max(shares.values()))
-        axes.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "x": list(map(rounded, shares.values())),
+        "y": list(range(len(shares))),
+        "text": [f"{share:.0%}" for share in shares.values()],
+        "marker": {"color": COLOURS[0]},
+        "hoverinfo": "skip",
+    }
+    layout = named_rows(list(shares), "share in placing a trial in the better half (PED-ANOVA)")
+    layout["xaxis"]["tickformat"] = ".0%"
     first, second = list(shares)[:2]
     compared = ", ".join(f"{count} after {searched.unit} {rung}" for rung, count in found.rungs.items())
     return Figure(
@@ -155,7 +156,7 @@ def importances(searched: SearchedLoss) -> Figure | None:
         title="Importances of the hyperparameters",
         finding=f"{first} matters most with {shares[first]:.0%}, then {second} with {shares[second]:.0%}, by the "
         f"values of all trials at the same rungs ({compared}).",
-        picture=canvas.drawing,
+        picture=plotted([bars], layout, height=110 + 26 * len(shares)),
         table=TextTable(
             title="",
             header=("hyperparameter", "share"),
@@ -167,53 +168,60 @@ def importances(searched: SearchedLoss) -> Figure | None:
 
 
 _COLUMNS = 2
-_MARGIN = 0.06
-"""Share of a range that is shown beyond each of its ends."""
 
 
 def slices(searched: SearchedLoss) -> Figure | None:
-    """Draw the values against each hyperparameter; None without a value or a varying hyperparameter."""
+    """Plot the values against each hyperparameter; None without a value or a varying hyperparameter."""
     if not searched.varying or not searched.valued:
         return None
-    name, trials = f"{searched.name}-slices", searched.valued
-    chosen = [trial for trial in trials if trial.number == searched.chosen]
-    series: list[tuple[str, list[FrozenTrial], dict[str, Any]]] = [
-        ("pruned", in_state(trials, TrialState.PRUNED), {"marker": "o", "mfc": "none", "color": FAINT, "ms": 4}),
-        ("complete", in_state(trials, TrialState.COMPLETE), {"marker": "o", "color": COLOURS[0], "ms": 4}),
-        ("default", [t for t in trials if t.number == DEFAULT], {"marker": "D", "color": COLOURS[1], "ms": 7}),
-        (searched.chosen_word, chosen, {"marker": "*", "color": COLOURS[2], "ms": 11}),
+    from plotly.subplots import make_subplots  # half a second
+
+    trials = searched.valued
+    series = [
+        (LOOKS[state].name, in_state(trials, state), LOOKS[state].colour, LOOKS[state].mark, 6)
+        for state in (TrialState.PRUNED, TrialState.COMPLETE)
     ]
+    for number, label, colour, mark in (
+        (DEFAULT, "default", COLOURS[1], "diamond"),
+        (searched.chosen, searched.chosen_word, COLOURS[2], "star"),
+    ):
+        series.append((label, [trial for trial in trials if trial.number == number], colour, mark, 11))
     rows = -(-len(searched.varying) // _COLUMNS)
-    with drawn(name, 40 + 150 * rows, grid=(rows, _COLUMNS)) as canvas:
-        for axes in canvas.grid[len(searched.varying) :]:
-            axes.set_visible(False)
-        for axes, (parameter, entry) in zip(canvas.grid, searched.varying.items()):
-            kinds = choices(entry)
-            axes.set_xticks(range(len(kinds)), list(map(value_text, kinds)))
-            if isinstance(entry, Float):
-                axes.set_xscale("log" if entry.log else "linear")
-                ticks = [entry.low, entry.value_at(0.5), entry.high]
-                axes.set_xticks(ticks, [value_text(float(tick)) for tick in ticks])
-                axes.minorticks_off()
-                axes.set_xlim(entry.value_at(-_MARGIN), entry.value_at(1 + _MARGIN))
-            axes.set_xlabel(parameter, color=FAINT)
-            axes.grid(color=LINE)
-            for label, of_series, look in series:
-                having = [trial for trial in of_series if parameter in trial.params]
-                values = [trial.params[parameter] for trial in having]
-                places = [kinds.index(value) if kinds else value for value in values]
-                if of_series:
-                    axes.plot(places, [value_of(trial) for trial in having], ls="", label=label, **look)
-        for axes in canvas.grid[::_COLUMNS]:
-            axes.set_ylabel(searched.objective)
-        canvas.axes.figure.legend(*canvas.axes.get_legend_handles_labels(), loc="outside lower left", ncols=len(series))
+    figure = make_subplots(rows, _COLUMNS, shared_yaxes="all").update_yaxes(title_text=searched.objective, col=1)
+    for place, (parameter, entry) in enumerate(searched.varying.items()):
+        at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
+        for label, of_series, colour, mark, size in series:
+            having = [trial for trial in of_series if parameter in trial.params]
+            figure.add_scatter(
+                name=label,
+                mode="markers",
+                x=[_place(trial.params[parameter], entry) for trial in having],
+                y=[rounded(value_of(trial)) for trial in having],
+                marker={"color": colour, "symbol": mark, "size": size},
+                legendgroup=label,
+                showlegend=not place,
+                **hover_text([f"{_title(searched, trial)}: {value_of(trial):.4f}" for trial in having]),
+                **at,
+            )
+        figure.update_xaxes(title_text=parameter, **_axis(entry), **at)
     return Figure(
-        name=name,
+        name=f"{searched.name}-slices",
         title="Value by hyperparameter",
         finding=_positions(searched),
-        picture=canvas.drawing,
+        picture=as_plot(figure, height=120 + 190 * rows),
         table=_trials(searched),
     )
+
+
+def _axis(entry: Range) -> dict[str, Any]:
+    if isinstance(entry, Float):
+        return {"type": "log" if entry.log else "linear"}
+    return {"type": "category", "categoryarray": list(map(value_text, choices(entry)))}
+
+
+def _place(value: Value, entry: Range) -> Value:
+    """Return a value as an axis takes it: a number of a range, and a choice as text."""
+    return rounded(float(value)) if isinstance(entry, Float) else value_text(value)  # type: ignore[arg-type]
 
 
 def _positions(searched: SearchedLoss) -> str:
@@ -232,55 +240,41 @@ def _positions(searched: SearchedLoss) -> str:
 
 
 def front(searched: SearchedLoss) -> Figure | None:
-    """Plot the first objective of each complete trial against the second metric of the goal.
-
-    The second metric is that of the second objective, or without one that of the first constraint. The result is None
-    if one metric decides alone, or before the first trial is complete.
-    """
-    goal = searched.goal
-    complete = in_state(searched.trials, TrialState.COMPLETE)
-    if goal.is_plain or len(goal.metrics) < 2 or not complete:
+    """Plot the Pareto front and the chosen configuration by the first two metrics of the goal; None without a front."""
+    points = searched.summary.front
+    metrics = list(points[0].searched) if points else []
+    if len(metrics) < 2:
         return None
-    measured = [goal.measured(trial) for trial in complete]
-    best = goal.front(measured)
-    unmet = [place for place, values in enumerate(measured) if goal.unmet(values)]
-    behind = [place for place in range(len(complete)) if place not in best and place not in unmet]
-    down, across = goal.metrics[:2]
+    down, across = metrics[:2]
     traces = [
         scatter(
             name,
             "markers",
-            [rounded(measured[place][across]) for place in places],
-            [rounded(measured[place][down]) for place in places],
-            marker={"color": colour, "symbol": mark, "size": 8},
-            **hover_text([_title(searched, complete[place]) for place in places]),
+            [rounded(point.searched[across]) for point in shown],
+            [rounded(point.searched[down]) for point in shown],
+            marker={"color": colour, "symbol": mark, "size": size},
+            **hover_text([f"trial {point.trial}" for point in shown]),
         )
-        for name, places, colour, mark in (
-            ("on the front", best, COLOURS[0], "circle"),
-            ("behind it", behind, FAINT, "circle-open"),
-            ("beyond a constraint", unmet, BAD, "x"),
+        for name, shown, colour, mark, size in (
+            ("not dominated", [point for point in points if not point.chosen], COLOURS[0], "circle", 8),
+            ("chosen", [point for point in points if point.chosen], COLOURS[2], "star", 11),
         )
-        if places
+        if shown
     ]
-    parts = [counted(len(complete), "complete trial")]
-    if goal.constraints:
-        parts.append(f"{len(unmet)} {'does' if len(unmet) == 1 else 'do'} not meet the constraints")
-    if len(goal.objectives) > 1:
-        parts.append(f"{len(best)} {'is' if len(best) == 1 else 'are'} on the Pareto front")
     return Figure(
         name=f"{searched.name}-front",
-        title="Objectives and constraints",
-        finding=f"{'; '.join(parts)}. Rule of the choice: {goal.rule}.",
+        title="Pareto front",
+        finding=f"{counted(len(points), 'configuration')} on the Pareto front of those that meet the constraints, or "
+        "chosen; means of their trials in the search.",
         picture=plotted(traces, {"xaxis": {"title": {"text": across}}, "yaxis": {"title": {"text": down}}}),
         table=TextTable(
             title="",
-            header=("trial", *goal.metrics),
+            header=("trial", *metrics),
             rows=tuple(
-                (_title(searched, complete[place]), *(f"{measured[place][metric]:.4g}" for metric in goal.metrics))
-                for place in best[:MOST_ROWS]
+                (f"{point.trial}{' (chosen)' * point.chosen}", *(f"{point.searched[name]:.4g}" for name in metrics))
+                for point in points
             ),
             labels=1,
-            notes=_left_out(len(best) - MOST_ROWS),
         ),
     )
 

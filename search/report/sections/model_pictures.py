@@ -1,23 +1,64 @@
 """Figures made of test images: retrieved neighbours, and maps of embeddings.
 
-Shapes: S sampled images, D embedding dimensions; 2 is (x, y).
+Shapes: N test images, S sampled images, D embedding dimensions; 2 is (x, y).
 """
 
+import io
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search.report.compared import Comparison
-from search.report.drawing import BAD, COLOURS, GOOD, Figure
-from search.report.rankings import RankedConfiguration, RankedTest
-from search.report.sections.model_curves import configuration_labels
-from search.report.sections.mosaic import Mosaic
-from search.report.text_table import TextTable
-from search.selection import ExampleKind, Thumbnails
+from search.report.drawing import BAD, COLOURS, GOOD, Figure, Photograph, row_label
+from search.report.results import Comparison
+from search.report.rows import Row
+from search.selection import SHORT_SIDE, ExampleKind, RetrievalFile, Thumbnails
 from search.stages import Role
+from search.text_table import TextTable
 from trainables.errors import counted
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageFont
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankedConfiguration:
+    """A row of the comparison with the seeds of its models and the ranking by the ``first`` one (first seed and fold).
+
+    ``confused`` counts wrong nearest neighbours of all models by the numbers of the query's and the neighbour's class.
+    """
+
+    row: Row
+    seeds: tuple[int, ...]
+    first: RetrievalFile
+    confused: Counter[tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankedTest:
+    """The test images by key and class (``labels_N`` are positions in ``class_names``), and the configurations."""
+
+    folder: Path
+    keys: tuple[str, ...]
+    labels_N: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    configurations: tuple[RankedConfiguration, ...]
+
+    def class_of(self, image: int) -> str:
+        """Return the name of an image's class."""
+        return self.class_names[self.labels_N[image]]
+
+    @property
+    def tuned(self) -> tuple[RankedConfiguration, ...]:
+        """The tuned configuration of each loss."""
+        return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
+
 
 # Queries with their nearest images.
 
@@ -42,7 +83,7 @@ def retrieval_gallery(
     if not queries:
         return None
     shown = test.configurations
-    labels = configuration_labels(comparison, shown)
+    labels = [row_label(comparison, entry.row) for entry in shown]
     row_of = {int(row): place for place, row in enumerate(shown[0].first.queries_Q)}
     found = {
         (query, place): entry.first.neighbours_QK[row_of[query]].tolist()
@@ -137,28 +178,21 @@ def embedding_map(
     classes = np.unique(labels_S).tolist()
     with threadpool_limits(1):  # waiting for threads makes short loops ten times slower on a busy machine
         places_S2, how = _tsne(embeddings_SD)
-        on_map_S, in_space_S = (_neighbour_is_right(values, labels_S) for values in (places_S2, embeddings_SD))
-    (label,) = configuration_labels(comparison, [entry])
+    label = row_label(comparison, entry.row)
     number = test.configurations.index(entry)
     return Figure(
         name=f"map-tsne-{number}",
         title=f"t-SNE map of {label}",
         finding=(
-            f"{how}. Of {len(sample_S)} images of {counted(len(classes), 'class', 'classes')}, "
-            f"{on_map_S.mean():.0%} have a nearest neighbour of their class on the map and {in_space_S.mean():.0%} in "
-            f"the {embeddings_SD.shape[1]}-dimensional embedding."
+            f"{len(sample_S)} images of {counted(len(classes), 'class', 'classes')}, each class with its number and "
+            f"one of ten colours; {how}."
         ),
         picture=_picture(thumbnails, sample_S, labels_S, places_S2, classes).photograph(),
         table=TextTable(
             title="",
-            header=("number", "class", "images", "same-class neighbour: on the map", "in the embedding"),
+            header=("number", "class", "images"),
             rows=tuple(
-                (
-                    str(place + 1),
-                    test.class_names[at],
-                    str(int((labels_S == at).sum())),
-                    *(f"{right_S[labels_S == at].mean():.0%}" for right_S in (on_map_S, in_space_S)),
-                )
+                (str(place + 1), test.class_names[at], str(int((labels_S == at).sum())))
                 for place, at in enumerate(classes)
             ),
             labels=2,
@@ -195,21 +229,13 @@ def _tsne(embeddings_SD: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]
     return places_S2, f"t-SNE, perplexity {perplexity:g}, KL divergence {made.kl_divergence_:.2f}"
 
 
-def _neighbour_is_right(values_SD: NDArray[np.float64], labels_S: NDArray[np.int64]) -> NDArray[np.bool_]:
-    squares_S = (values_SD**2).sum(axis=1)
-    distances_SS = squares_S[:, None] + squares_S - 2 * values_SD @ values_SD.T
-    np.fill_diagonal(distances_SS, np.inf)
-    right_S: NDArray[np.bool_] = labels_S[distances_SS.argmin(axis=1)] == labels_S
-    return right_S
-
-
 def _picture(
     thumbnails: Thumbnails,
     sample_S: NDArray[np.int32],
     labels_S: NDArray[np.int64],
     places_S2: NDArray[np.float64],
     classes: Sequence[int],
-) -> Mosaic:
+) -> "Mosaic":
     """Paint the map; each class has a number at the image nearest to its median, and one of ten colours."""
     side = 24 if len(sample_S) > 200 else 36
     mosaic = Mosaic(SIDE, SIDE, thumbnails.pictures)
@@ -227,3 +253,86 @@ def _picture(
         mosaic.draw.rounded_rectangle((x, y, x + 22, y + 18), radius=4, fill=colour, outline="white")
         mosaic.text((x + (3 if place > 8 else 7), y + 1), str(place + 1), 13, colour="white")
     return mosaic
+
+
+# Pictures composed of small images.
+
+GREY = "#7d8590"
+"""Colour of text, legible on white and on black."""
+
+
+class Mosaic:
+    """A transparent canvas of ``width`` × ``height`` pixels for ``pictures``, encoded images by image number."""
+
+    def __init__(self, width: int, height: int, pictures: Mapping[int, bytes]) -> None:
+        from PIL import Image, ImageDraw
+
+        self._pictures = pictures
+        self._canvas = Image.new("RGBA", (width, height))
+        self.draw = ImageDraw.Draw(self._canvas)
+
+    def paste(self, image: int, corner: tuple[int, int], side: int, name: str = "") -> None:
+        """Paste the central square of a picture at ``corner``, ``side`` pixels wide, or a frame with ``name``."""
+        left, top = corner
+        picture = self._pictures.get(image)
+        if picture is None:
+            self.draw.rectangle((left, top, left + side - 1, top + side - 1), outline=GREY)
+            self.text((left + 4, top + side // 2 - 6), name, 9, room=side - 8)
+            return
+        self._canvas.paste(_square(picture, side), corner)
+
+    def frame(self, corner: tuple[int, int], side: int, colour: str, width: int) -> None:
+        """Draw a frame inside a square."""
+        left, top = corner
+        self.draw.rectangle((left, top, left + side - 1, top + side - 1), outline=colour, width=width)
+
+    def text(self, corner: tuple[int, int], text: str, size: int, colour: str = GREY, room: int | None = None) -> None:
+        """Draw a line of text, cut to ``room`` pixels."""
+        font = _font(size)
+        line = " ".join(text.split())
+        if room is not None and font.getlength(line) > room:
+            while line and font.getlength(line + "…") > room:
+                line = line[:-1]
+            line += "…"
+        self.draw.text(corner, line, fill=colour, font=font)
+
+    def mark(self, corner: tuple[int, int], colour: str, *, right: bool) -> None:
+        """Draw a white check mark or cross on a coloured square of 14 pixels."""
+        left, top = corner
+        self.draw.rectangle((left, top, left + 13, top + 13), fill=colour)
+        strokes = [[(3, 7), (6, 10), (11, 3)]] if right else [[(3, 3), (10, 10)], [(10, 3), (3, 10)]]
+        for stroke in strokes:
+            self.draw.line([(left + x, top + y) for x, y in stroke], fill="white", width=2)
+
+    def photograph(self) -> Photograph:
+        """Return the canvas as WebP."""
+        content = io.BytesIO()
+        self._canvas.save(content, "WEBP", quality=80)
+        width, height = self._canvas.size
+        return Photograph(content.getvalue(), "image/webp", width, height)
+
+
+@lru_cache(maxsize=1024)
+def _square(picture: bytes, side: int) -> "Image.Image":
+    """Return the central square of a thumbnail; cached, since all maps show the same ones.
+
+    Raises:
+        ValueError: it is none. Of other formats, some would run programs (EPS).
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(io.BytesIO(picture), formats=("WEBP",)) as content:
+            if min(content.size) > SHORT_SIDE:
+                raise ValueError(f"a thumbnail has {content.width} × {content.height} pixels")
+            return ImageOps.fit(content.convert("RGB"), (side, side), Image.Resampling.BICUBIC)
+    except (OSError, Image.DecompressionBombError) as error:
+        raise ValueError("a thumbnail is no WebP image") from error
+
+
+@cache
+def _font(size: int) -> "ImageFont.FreeTypeFont":
+    import matplotlib
+    from PIL import ImageFont
+
+    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", size)

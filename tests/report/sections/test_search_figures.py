@@ -24,12 +24,10 @@ from support.summaries import made_loss, made_row
 
 from search.config.tables import PRUNERS
 from search.driver.stages import confirm_stage, freeze, search_stage
-from search.goal import Constraint, Goal, Objective
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
-from search.report.drawing import Drawing, Figure, Plot, Section
-from search.report.importances import importances
-from search.report.loss_results import BestTrial, Finding
+from search.report.drawing import Figure, Plot, Section
+from search.report.loss_results import BestTrial, Finding, FrontTrial
 from search.report.results import stored_summary
 from search.report.rows import SeedStatistics
 from search.report.sections.loss import loss_section
@@ -40,7 +38,7 @@ from search.report.sections.loss_figures import (
     learning_curves,
     slices,
 )
-from search.report.sections.searched import SearchedLoss, searched_loss
+from search.report.sections.searched import SearchedLoss, importances, searched_loss
 from search.report.summary import write_summary
 from search.stages import Role, Stage
 from search.study.pruners import Pruner
@@ -171,39 +169,32 @@ def test_slices_show_each_hyperparameter(chosen: OpenedSearch) -> None:
     for loss, varying in (("proxy_anchor", ["scale"]), ("pnp", ["variant", "temperature", "alpha", "bound"])):
         trials = [trial for trial in chosen.trials(loss, Stage.SEARCH) if trial.intermediate_values]
         figure = figures_of(section_of(chosen, loss))["slices"]
-        assert isinstance(figure.picture, Drawing)
-        assert all(f">{name}<" in figure.picture.svg for name in varying)
+        assert isinstance(figure.picture, Plot)
         assert {int(row[0].split()[1]): row[1] for row in figure.table.rows} == {
             trial.number: f"{last_value(trial):.4f}" for trial in trials
         }
-        complete = sorted((trial for trial in trials if trial.state == TrialState.COMPLETE), key=last_value)
-        panels = [[trial for trial in complete if name in trial.params] for name in varying]
-        found = re.findall(r'x="([\d.]+)" y="([\d.]+)" style="fill: #0072b2', figure.picture.svg)
-        assert len(found) == sum(map(len, panels)) + 1, "a mark in each panel of its params, and the legend's"
-        for name, having in zip(varying, panels):
-            marks, found = found[: len(having)], found[len(having) :]
-            heights = [float(y) for _, y in marks]
-            assert_straight([last_value(trial) for trial in reversed(having)], heights)
-            if name in ("scale", "temperature"):
-                places = [math.log(trial.params[name]) for trial in reversed(having)]
-                assert_straight(places, [float(x) for x, _ in marks])
-
-
-def assert_straight(values: list[float], pixels: list[float]) -> None:
-    """Check that marks lie where their values are: on a straight line, to a hundredth of a pixel."""
-    if len(values) > 2:  # two marks are always on a line
-        line = np.polyfit(values, pixels, 1)
-        assert np.polyval(line, values) == pytest.approx(pixels, abs=0.01)
+        layout, traces = figure.picture.figure["layout"], traces_of(figure)
+        for place, name in enumerate(varying):
+            axis = layout["xaxis" + str(place + 1) * (place > 0)]
+            assert axis["title"]["text"] == name
+            assert axis["type"] == {"scale": "log", "temperature": "log", "variant": "category"}.get(name, axis["type"])
+            for state in ("complete", "pruned"):
+                drawn = [*zip(traces[state][place]["x"], traces[state][place]["y"], strict=True)]
+                having = [trial for trial in trials if trial.state.name.lower() == state and name in trial.params]
+                shown = [(trial.params[name], last_value(trial)) for trial in having]
+                assert sorted(map(str, drawn)) == sorted(
+                    str((float(f"{x:.5g}") if isinstance(x, float) else str(x), float(f"{y:.5g}"))) for x, y in shown
+                )
+        (best,) = {y for trace in traces["chosen"] for y in trace["y"]}
+        summary = write_summary(chosen).losses[loss]
+        assert best == pytest.approx(last_value(chosen.trials(loss, Stage.SEARCH)[summary.tuned.number]), rel=1e-4)
 
 
 def test_the_chosen_place_and_the_range_are_named(chosen: OpenedSearch) -> None:
     section = section_of(chosen, "proxy_anchor")
-    figure = figures_of(section)["slices"]
     best = section.results[0].rows[0][2]
     share = math.log(float(best) / 4) / math.log(64 / 4)
-    assert isinstance(figure.picture, Drawing)
-    assert all(f">{end}<" in figure.picture.svg for end in ("4", "16", "64"))
-    assert f"scale {best}, at {share:.0%} of its range [4, 64], log" in figure.finding
+    assert f"scale {best}, at {share:.0%} of its range [4, 64], log" in figures_of(section)["slices"].finding
 
 
 def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
@@ -403,7 +394,6 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
         summary=entry,
         **of_pruner(PRUNERS["asha"](steps=steps)),
         trials=tuple(trials),
-        goal=Goal(objectives=(Objective(metric="map_at_r"),)),
     )
 
 
@@ -501,17 +491,14 @@ def test_markup_stays_text() -> None:
     ]
     searched = made_searched(made_trials(trials), loss="a.b_c-d", steps=2)
     assert searched.name == "loss-a-2e-b-c-2d-d"
-    figure = learning_curves(searched)
-    assert figure is not None
-    assert isinstance(figure.picture, Plot)
-    assert re.fullmatch(r"[A-Za-z0-9-]+", figure.name)
-    assert re.findall(r"<(?!br>|extra></extra>|/extra>)", json.dumps(figure.picture.figure)) == []
-    for draw in (importances_figure, slices):
-        drawing = draw(searched)
-        assert drawing is not None
-        assert isinstance(drawing.picture, Drawing)
-        assert "<a " not in drawing.picture.svg
-        assert "$z$" in drawing.picture.svg
+    for draw in (learning_curves, importances_figure, slices):
+        figure = draw(searched)
+        assert figure is not None
+        assert isinstance(figure.picture, Plot)
+        assert re.fullmatch(r"[A-Za-z0-9-]+", figure.name)
+        text = json.dumps(figure.picture.figure)
+        assert re.findall(r"<(?!br>|extra></extra>|/extra>)", text) == []
+        assert draw is learning_curves or "$z$" in text
 
 
 def test_two_thousand_trials_of_thirty_epochs() -> None:
@@ -539,8 +526,8 @@ def test_two_thousand_trials_of_thirty_epochs() -> None:
     for name, figure in figures.items():
         assert figure is not None, name
         assert len(figure.table.rows) <= 200
-        drawn = figure.picture
-        sizes[name] = len(json.dumps(drawn.figure) if isinstance(drawn, Plot) else drawn.svg)  # type: ignore[union-attr]
+        assert isinstance(figure.picture, Plot)
+        sizes[name] = len(json.dumps(figure.picture.figure))
     print(f"2,000 trials of 30 epochs: {seconds:.1f} s, {sum(sizes.values()) / 1e6:.1f} MB {sizes}")  # noqa: T201
     assert sum(sizes.values()) < 5_000_000
     curves = [trace for found in traces_of(figures["learning_curves"]).values() for trace in found]
@@ -549,21 +536,16 @@ def test_two_thousand_trials_of_thirty_epochs() -> None:
     assert "1,800 more trials not shown" in figures["slices"].table.notes[0]  # type: ignore[union-attr]
 
 
-def test_the_front_is_drawn_beside_what_it_beats() -> None:
-    ranges = {"weight": FloatDistribution(0, 10)}
-    trials = [made_trial({"weight": weight}, ranges, [0.1], pruned=False, end=1.0) for weight in (1, 2, 3, 4)]
-    points = [(0.5, 1.0), (0.4, 2.0), (0.6, 3.0), (0.9, 9.0)]
-    for trial, (value, ms) in zip(trials, points, strict=True):
-        (record,) = (entry for key, entry in trial.user_attrs.items() if key.startswith("epoch:"))
-        record["metrics"] = {"map_at_r": value, "embed_ms": ms}
-    objectives = (Objective.parse("map_at_r"), Objective.parse("-embed_ms"))
-    goal = Goal(objectives=objectives, constraints=(Constraint.parse("embed_ms", "< 5"),))
-    figure = front(replace(made_searched(made_trials(trials)), goal=goal))
-    assert figure is not None
-    assert isinstance(figure.picture, Plot)
-    drawn = {trace["name"]: (trace["x"], trace["y"]) for trace in figure.picture.figure["data"]}
-    assert drawn == {
-        "on the front": ([1.0, 3.0], [0.5, 0.6]), "behind it": ([2.0], [0.4]), "beyond a constraint": ([9.0], [0.9])
+def test_the_front_is_that_of_the_summary() -> None:
+    searched = made_searched(made_trials([made_trial({}, {}, [0.1], pruned=False)]))
+    assert front(searched) is None, "one metric decides alone"
+    points = tuple(
+        FrontTrial(trial=trial, searched={"map_at_r": value, "embed_ms": ms}, confirmed=None, chosen=trial == 2)
+        for trial, value, ms in ((0, 0.5, 1.0), (2, 0.6, 3.0))
+    )
+    figure = front(replace(searched, summary=searched.summary.model_copy(update={"front": points})))
+    assert {name: (trace[0]["x"], trace[0]["y"]) for name, trace in traces_of(figure).items()} == {
+        "not dominated": ([1.0], [0.5]), "chosen": ([3.0], [0.6])
     }  # fmt: skip
-    assert "4 complete trials; 1 does not meet the constraints; 2 are on the Pareto front" in figure.finding
-    assert [row[1:] for row in figure.table.rows] == [("0.5", "1"), ("0.6", "3")]
+    assert figure is not None
+    assert figure.table.rows == (("0", "0.5", "1"), ("2 (chosen)", "0.6", "3"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, rankdata
 
-from search.report.statistics import tournament
+from search.campaigns.comparisons import tournament
 
 LOSSES = (
     "Contrastive", "Triplet", "LiftedStructure", "NPair", "ProxyNCA", "Margin", "ArcFace", "MultiSimilarity",

@@ -1,23 +1,16 @@
-"""Anytime curves: the best value so far against the epochs spent by all trials."""
+"""Anytime curves: the best value so far against the epochs spent by all trials, of several ways to search."""
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search.report.compared import ComparedCurve, CurvePoint
-from search.report.loss_results import Incumbent, LossSummary
-from search.report.statistics import LEVEL
-from search.report.text_table import NOTHING, TextTable
-from search.trials import epochs_of
-from trainables.spec import EpochRecord
-
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
-
+from search.campaigns.cells import CampaignCurve, CurvePoint, in_unit
+from search.difference import LEVEL
+from search.report.results import Incumbent, LossSummary
+from search.text_table import NOTHING, TextTable
 
 Curve = NDArray[np.float64]
 """An array over the epochs of all trials, in the order of their ends: entry e is the best value after e + 1 epochs."""
@@ -74,43 +67,8 @@ def certain_cost_ratio(curves: Sequence[Curve], others: Sequence[Curve]) -> floa
     return None if found.pvalue > LEVEL else cost_ratio(mean_curve(curves), mean_curve(others))
 
 
-# The curve of a study.
-
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """A curve is shown after these shares of the epochs."""
-
-
-def incumbents(
-    trials: "Sequence[FrozenTrial]",
-    value_of: Callable[[Sequence[EpochRecord]], float | None],
-    confirmed: Mapping[int, float],
-) -> tuple[Incumbent, ...]:
-    """Return each improvement of a search, in order.
-
-    A failed trial counts with its epochs and not with its values: it cannot be chosen. With every pruner the last
-    improvement of a finished search is then the leading trial's.
-
-    Args:
-        trials: the trials of a search study, pruned and failed ones included.
-        value_of: returns a trial's value from its records so far; None while it has none.
-        confirmed: confirmed means by trial.
-    """
-    from optuna.trial import TrialState  # as late as its readers
-
-    ended = sorted(
-        (record["end"], trial.number, count)
-        for trial in trials
-        for count, record in enumerate(epochs_of(trial), start=1)
-    )
-    records = {trial.number: epochs_of(trial) for trial in trials if trial.state != TrialState.FAIL}
-    found: list[Incumbent] = []
-    best = -math.inf
-    for epochs, (_, number, count) in enumerate(ended, start=1):
-        value = value_of(records[number][:count]) if number in records else None
-        if value is not None and value > best:
-            best = value
-            found.append(Incumbent(epochs=epochs, value=value, trial=number, confirmed=confirmed.get(number)))
-    return tuple(found)
 
 
 def curve_of(incumbents: Sequence[Incumbent], epochs: int) -> Curve:
@@ -121,28 +79,31 @@ def curve_of(incumbents: Sequence[Incumbent], epochs: int) -> Curve:
     return curve
 
 
-def compared_curves(loss: str, entries: Mapping[str, Sequence[LossSummary]]) -> dict[str, ComparedCurve]:
-    """Return the curves of ``loss`` at a few points, and the cost of each relative to the first.
+def compared_curves(
+    loss: str, objective: str, entries: Mapping[str, Sequence[LossSummary]], mean_over: tuple[str, ...]
+) -> Iterator[CampaignCurve]:
+    """Yield the curves of ``loss`` at a few points, and the cost of each relative to the first.
 
     Args:
         loss: name of the loss.
-        entries: for each label, the results of its searches for the loss; their mean is the curve of the label.
-            Searches without values are left out.
+        objective: the objective of all searches.
+        entries: for each way to search, the results of its searches for the loss; their mean is its curve. Searches
+            without values are left out.
+        mean_over: the axes over which the searches differ within a way.
     """
-    valued = {label: [entry for entry in found if entry.anytime] for label, found in entries.items()}
-    curves = {
-        label: [curve_of(entry.anytime, entry.epochs) for entry in found] for label, found in valued.items() if found
-    }
-    first = next(iter(curves), None)
-    return {
-        label: ComparedCurve(
+    valued = {way: found for way, every in entries.items() if (found := [entry for entry in every if entry.anytime])}
+    curves = {way: [curve_of(entry.anytime, entry.epochs) for entry in found] for way, found in valued.items()}
+    first = next(iter(curves), "")
+    for way, of_way in curves.items():
+        yield CampaignCurve(
             loss=loss,
-            points=tuple(_point(mean_curve(of_label), share, valued[label]) for share in SHARES),
-            against=first if label != first else None,
-            cost_ratio=certain_cost_ratio(of_label, curves[first]) if first is not None and label != first else None,
+            way=way,
+            objective=objective,
+            mean_over=mean_over,
+            points=tuple(_point(mean_curve(of_way), share, valued[way]) for share in SHARES),
+            against=None if way == first else first,
+            cost_ratio=None if way == first else certain_cost_ratio(of_way, curves[first]),
         )
-        for label, of_label in curves.items()
-    }
 
 
 def _point(curve: Curve, share: float, entries: Sequence[LossSummary]) -> CurvePoint:
@@ -157,28 +118,31 @@ def _point(curve: Curve, share: float, entries: Sequence[LossSummary]) -> CurveP
     )
 
 
-def anytime_table(
-    objective: str, curves: Sequence[tuple[str, ComparedCurve]], number: Callable[[float], str]
-) -> TextTable:
-    """Return a table of named curves, one per row; ``number`` returns a value as text."""
-    notes = ["below a value: the confirmed mean of its configuration, if it was confirmed"] if curves else []
-    for name, curve in curves:
+def anytime_table(curves: Sequence[CampaignCurve]) -> TextTable:
+    """Return a table of curves, one per row."""
+    objective = curves[0].objective
+    notes = ["below a value: the confirmed mean of its configuration, if it was confirmed"]
+    for curve in curves:
         if curve.cost_ratio is not None:
             reached = f"takes {curve.cost_ratio:.2f} × the epochs to reach the best value of"
-            notes.append(f"{name} {reached} {curve.against}/{curve.loss} (permutation of the searches, 5 %)")
-    if any(curve.against is not None and curve.cost_ratio is None for _, curve in curves):
+            notes.append(
+                f"{curve.way}/{curve.loss} {reached} {curve.against}/{curve.loss} (permutation of the searches, 5 %)"
+            )
+    if any(curve.against is not None and curve.cost_ratio is None for curve in curves):
         notes.append(f"other differences are not significant, which takes at least {MIN_SEARCHES} searches per curve")
     return TextTable(
         title=f"Best {objective} so far, by the epochs spent",
         header=("loss", *(f"{share:.0%} of the epochs" for share in SHARES)),
-        rows=tuple((name, *(_cell(point, number) for point in curve.points)) for name, curve in curves),
+        rows=tuple(
+            (f"{curve.way}/{curve.loss}", *(_cell(point, objective) for point in curve.points)) for curve in curves
+        ),
         labels=1,
-        notes=tuple(notes),
+        notes=(*notes, *(f"mean over {axis}" for axis in curves[0].mean_over)),
     )
 
 
-def _cell(point: CurvePoint, number: Callable[[float], str]) -> str:
+def _cell(point: CurvePoint, objective: str) -> str:
     if point.value is None:
         return NOTHING
-    text = f"{number(point.value)} after {point.epochs}"
-    return text if point.confirmed is None else f"{text}\n{number(point.confirmed)} confirmed"
+    text = f"{in_unit(objective, point.value)} after {point.epochs}"
+    return text if point.confirmed is None else f"{text}\n{in_unit(objective, point.confirmed)} confirmed"
