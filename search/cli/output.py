@@ -49,12 +49,16 @@ def _printable(text: str) -> str:
     return printable(without_password(text))
 
 
+_FORMAT = warnings.formatwarning
+
+
 def set_up_logging() -> None:
     """Log this project's warnings to standard error, and of libraries only errors."""
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
     for package in PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported as mistakes
+    warnings.formatwarning = lambda *given, **more: without_password(_FORMAT(*given, **more))
     sys.excepthook = lambda kind, error, where: print(traced(error), file=sys.stderr)
 
 

@@ -75,7 +75,7 @@ def attack(world: World, seed: int, count: int, folder: Path, console: Console) 
             place = folder / "inputs" / f"{number:04d}"
             place.mkdir(parents=True)
             entry.prepare(place)
-            seen = observe(entry.action, place, world, may_contact=entry.may_contact)
+            seen = observe(entry.action, place, world, may_contact=entry.may_contact, may_trace=entry.may_trace)
             counts.setdefault(entry.kind, Counter()).update(["inputs", f"exit code {seen.code}", *seen.problems])
             line = {"input": number, "attack": entry.name, "code": seen.code, "problems": seen.problems}
             log.write(json.dumps({**line, "seconds": round(seen.seconds, 2)}) + "\n")

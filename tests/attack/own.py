@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attack.inputs import READ_SEARCH, Action, Attack, command, run_copy
-from attack.world import World
+from attack.world import LOSSES, World
 
 HARM = 70
 """The exit code of an action that found a wrong value."""
@@ -158,7 +158,8 @@ def folders(world: World, draw: random.Random) -> Attack:
 PATHS = (
     "../images/class-00/00.png", "/etc/passwd", "images\\class-00\\00.png", '"images/a, b.png"', "", " ", "%20",
     "https://h/x.png", "./images/class-00/00.png", "images/../images/class-00/01.png", "images/class-00/00.png\r",
-    "C:\\x.png", "a\tb", '"', "/dev/zero", "x" * 5000, "\ufeffimages/class-00/00.png", "=cmd()", "\x1b[31m", "images", *NAMES,
+    "C:\\x.png", "a\tb", '"', "/dev/zero", "x" * 5000, "\ufeffimages/class-00/00.png", "=cmd()", "\x1b[31m",
+    "images", *NAMES,
 )  # fmt: skip
 
 
@@ -261,11 +262,11 @@ def code(world: World, draw: random.Random) -> Attack:
 
     def run_and_read() -> int:
         os.chdir(place)
-        words = [word.replace("small", "lab") for word in read.split()]
+        words = [{"small": "lab", LOSSES[1]: "train"}.get(word, word) for word in read.split()]
         return max(_code(command("run", "lab.yaml", "--runs", "runs")), _code(command(*words, "--runs", "runs")))
 
-    name = f"{action:.40}, {name!r:.20} = {reported:.20}, {value:.20} in {place!r:.20}: {read}"
-    return Attack(kind="code", name=name, prepare=prepare, action=run_and_read)
+    title = f"{action:.40}, {name!r:.20} = {reported:.20}, {value:.20} in {place!r:.20}: {read}"
+    return Attack(kind="code", name=title, prepare=prepare, action=run_and_read, may_trace=True)
 
 
 def _code(action: Action) -> int:

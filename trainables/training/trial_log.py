@@ -107,7 +107,7 @@ class TrialLog:
 
     def _warning(self, message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
         self.message(f"{category.__name__}: {message} ({filename}:{line})")
-        self._show_warning(message, category, filename, line, *rest)
+        self._show_warning(without_password(str(message)), category, filename, line, *rest)
 
     def _end(self, text: str) -> None:
         if self._left_out:
