@@ -41,11 +41,11 @@ SHARED = {
     "difference", "extra", "goal", "packages", "private_parts", "secrets", "stages", "text_table", "trials", "trust",
 }  # fmt: skip
 """Vocabulary that every room may import: modules of search/ in no room, which import none."""
-MOST_PAIRS = 24
+MOST_PAIRS = 23
 """Pairs of rooms that know each other, of 45; a new one needs a reason."""
 MOST_LINES = {
-    "holdout": 570, "spaces": 2050, "search/campaigns": 1440, "search/cli": 2740, "search/config": 3120,
-    "search/driver": 5260, "search/engines": 1850, "search/plan": 2990, "search/report": 7920, "search/selection": 2110,
+    "holdout": 570, "spaces": 2050, "search/campaigns": 1580, "search/cli": 2740, "search/config": 3120,
+    "search/driver": 5260, "search/engines": 1850, "search/plan": 2990, "search/report": 6340, "search/selection": 2010,
     "search/study": 2660, "search/tracking": 1490, "trainables/data": 4900, "trainables/inference": 1380,
     "trainables/losses": 2010, "trainables/metrics": 1620, "trainables/models": 1600, "trainables/training": 3060,
 }  # fmt: skip

@@ -116,7 +116,7 @@ class ClassScores:
 
 
 def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
-    """Return the scores of each seed in a search's first opening; none while the test classes are sealed.
+    """Return the scores of each seed, and of each baseline, in a search's first opening; none while it is sealed.
 
     A seed without a model of each fold is left out: the remaining folds may be easier.
 
@@ -124,27 +124,14 @@ def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
         FileNotFoundError: the per-image results are missing.
     """
     models: dict[tuple[str, int | None, int | None], list[ClassScores]] = {}
-    for model, path in _models(folder):
-        entry = _class_scores(model.loss, model.source_trial, model.seed, path, metric)
-        models.setdefault((entry.loss, entry.source_trial, entry.seed), []).append(entry)
+    for loss, source_trial, seed, path in _models(folder):
+        entry = _class_scores(loss, source_trial, seed, path, metric)
+        models.setdefault((loss, source_trial, seed), []).append(entry)
     folds = max(map(len, models.values()), default=0)
     return [
         replace(of_seed[0], sums_C=np.mean([entry.sums_C for entry in of_seed], axis=0))
         for of_seed in models.values()
-        if len(of_seed) == folds
-    ]
-
-
-def baseline_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
-    """Return the scores of the networks without training; none while sealed, or if nothing was pretrained.
-
-    Raises:
-        FileNotFoundError: the per-image results are missing.
-    """
-    return [
-        _class_scores(entry.name, None, None, _path(folder, opening, entry), metric)
-        for opening in scored_openings(folder.test)[:1]
-        for entry in opening.baselines
+        if of_seed[0].seed is None or len(of_seed) == folds
     ]
 
 
@@ -152,23 +139,20 @@ def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
     """Return the metrics for which all models of all searches have per-image scores."""
     found: list[set[str]] = []
     for folder in folders:
-        for _, path in _models(folder):
+        for *_, path in _models(folder):
             with reading(path):
                 found.append(array_names(path))
     return set.intersection(*found)
 
 
-def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
-    """Return the models of the first opening, each with the file of its per-image results."""
-    return [
-        (model, _path(folder, opening, model))
-        for opening in scored_openings(folder.test)[:1]
-        for model in opening.scores
-    ]
-
-
-def _path(folder: RunFolder, opening: ScoredOpening, model: ScoredModel | ScoredBaseline) -> Path:
-    return folder.path / "test" / opening.id / model.per_image
+def _models(folder: RunFolder) -> Iterator[tuple[str, int | None, int | None, Path]]:
+    """Yield loss, trial, seed and per-image file of each model of the first opening, then of each baseline."""
+    for opening in scored_openings(folder.test)[:1]:
+        files = folder.path / "test" / opening.id
+        for model in opening.scores:
+            yield model.loss, model.source_trial, model.seed, files / model.per_image
+        for entry in opening.baselines:
+            yield entry.name, None, None, files / entry.per_image
 
 
 def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: Path, metric: str) -> ClassScores:
@@ -223,11 +207,7 @@ def comparable_rows(
         if metric is None:
             lacking = f"no per-image scores of {' or '.join(metrics)}"
             return None, [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
-        scores = [
-            (folder.name, entry)
-            for folder in opened
-            for entry in (*class_scores(folder, metric), *baseline_scores(folder, metric))
-        ]
+        scores = [(folder.name, entry) for folder in opened for entry in class_scores(folder, metric)]
     except FileNotFoundError as error:
         return None, [f"no pairs: the per-image results {error.filename} are missing"]
     by_row = {

@@ -30,10 +30,9 @@
   // A click on a loss in any legend hides it on the whole page; a double click hides all others.
   const hidden = new Set();
   const lossOf = (trace) => trace.meta && trace.meta.loss;
-  const lossesOf = (element) => element.dataset.loss.split(" ");
   const hide = (root) => {
     for (const element of root.querySelectorAll("[data-loss]")) {
-      element.classList.toggle("off", lossesOf(element).some((loss) => hidden.has(loss)));
+      element.classList.toggle("off", hidden.has(element.dataset.loss));
     }
   };
   const redraw = () => {

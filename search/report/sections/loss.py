@@ -1,15 +1,42 @@
-"""Report section on the search of one loss."""
+"""The section on the search of one loss: the choice, learning curves, importances, values by hyperparameter."""
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.stored import StoredSearch
-from search.report.drawing import Section
+from search.report.drawing import (
+    COLOURS,
+    FAINT,
+    Figure,
+    Section,
+    as_plot,
+    hover_text,
+    named_rows,
+    plotted,
+    rounded,
+    scatter,
+)
 from search.report.formats import parameters, sentence
 from search.report.results import Summary
-from search.report.rows import SeedStatistics
-from search.report.sections.loss_figures import FIGURES
-from search.report.sections.searched import DEFAULT, MIN_TRIALS, SearchedLoss, param_text, range_text, searched_loss
-from search.text_table import TextTable
+from search.report.sections.searched import (
+    DEFAULT,
+    LOOKS,
+    MIN_TRIALS,
+    SearchedLoss,
+    choices,
+    in_state,
+    last_step,
+    param_text,
+    range_text,
+    searched_loss,
+    value_of,
+)
+from search.text_table import NOTHING, TextTable
+from search.trials import ByFold, epochs_of, value_in
+from spaces.space import Float, Range, Value, value_text
 from trainables.errors import counted
 
 
@@ -18,7 +45,7 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
     searched = searched_loss(stored, summary, loss)
     if not searched.trials:
         return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)
-    figures = [draw(searched) for draw in FIGURES]
+    figures = [draw(searched) for draw in (front, learning_curves, importances, slices)]
     without_axes = "There are no figures by hyperparameter: this loss has none that varies."
     return Section(
         name=searched.name,
@@ -33,14 +60,8 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
 
 
 def _sentences(searched: SearchedLoss) -> Iterator[str]:
-    entry, objective = searched.summary, searched.objective
+    entry = searched.summary
     yield _choice(searched)
-    chosen, default = entry.tuned.confirmed, entry.default.confirmed
-    if chosen and entry.tuned.number != DEFAULT and default:
-        yield (
-            f"Mean {objective} with fresh seeds: {_mean(chosen)} for the chosen configuration, {_mean(default)} for "
-            "the default."
-        )
     counts = entry.trials
     yield (
         f"{counted(counts.complete, 'trial')} completed, {counts.pruned} pruned and {counts.failed} failed in "
@@ -52,10 +73,6 @@ def _remarks(searched: SearchedLoss) -> Iterator[str]:
     yield from map(sentence, searched.summary.remarks)
     if searched.constants:
         yield f"Fixed hyperparameters: {parameters(searched.constants)}."
-
-
-def _mean(entry: SeedStatistics) -> str:
-    return f"{entry.mean:.4f} ({counted(entry.seeds, 'seed')})"
 
 
 def _choice(searched: SearchedLoss) -> str:
@@ -80,8 +97,8 @@ def _table(searched: SearchedLoss) -> TextTable:
         title="",
         header=("hyperparameter", "default", searched.chosen_word, "search range"),
         rows=tuple(
-            (name, param_text(entry.default.params or {}, name), param_text(params, name), range_text(distribution))
-            for name, distribution in searched.varying.items()
+            (name, param_text(entry.default.params or {}, name), param_text(params, name), range_text(entry))
+            for name, entry in searched.varying.items()
         ),
         labels=1,
         notes=tuple(notes),
@@ -98,3 +115,287 @@ def _pending(searched: SearchedLoss) -> Iterator[str]:
             f"Importances: they need {MIN_TRIALS} trials at the same rung, and "
             f"{counted(len(searched.valued), 'trial')} {'has' if len(searched.valued) == 1 else 'have'} a value."
         )
+
+
+# The figures.
+
+MOST_ROWS = 200
+"""Rows of a table of trials."""
+
+
+def learning_curves(searched: SearchedLoss) -> Figure | None:
+    """Plot the objective of each trial after each epoch; None before any epoch.
+
+    The curves are measured values, not running maxima: a trial's value is the maximum of its curve. In a
+    cross-validation there is one point per fold, the mean of the folds so far.
+    """
+    if not searched.valued:
+        return None
+    traces = [_curves(searched, of_state, state) for state in LOOKS if (of_state := in_state(searched.valued, state))]
+    special = {DEFAULT: ("default", COLOURS[1], "dash"), searched.chosen: (searched.chosen_word, COLOURS[2], "solid")}
+    for trial in searched.valued:
+        if trial.number in special:
+            name, colour, dash = special[trial.number]
+            look = {"color": colour, "width": 3, "dash": dash}
+            traces.append(scatter(name, "lines", *_curve(searched, trial), line=look, hoverinfo="skip"))
+    rungs, unit = searched.rungs, searched.unit
+    steps = (*rungs, searched.steps)
+    reached = [
+        f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached {unit} {step}" for step in steps
+    ]
+    line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper", "line": {"color": FAINT, "width": 1, "dash": "dot"}}
+    dotted = " (dotted: rungs, where trials are compared)" if rungs else ""
+    best = searched.valued[0]
+    return Figure(
+        name=f"{searched.name}-learning-curves",
+        title="Learning curves",
+        finding=f"Of {counted(len(searched.valued), 'trial')}, {', '.join(reached)}{dotted}; the best, "
+        f"{_title(searched, best)}, reached {value_of(best):.4f}.",
+        picture=plotted(
+            traces,
+            {
+                "xaxis": {"title": {"text": unit}, "dtick": 1 if searched.steps <= 20 else None},
+                "yaxis": {"title": {"text": searched.objective}},
+                "shapes": [{**line, "x0": rung, "x1": rung} for rung in rungs],
+            },
+        ),
+        table=TextTable(
+            title="",
+            header=("trial", *(f"{unit} {step}" for step in steps), f"last {unit}"),
+            rows=tuple(
+                (
+                    _title(searched, trial),
+                    *(f"{found[step]:.4f}" if step in found else NOTHING for step in steps),
+                    str(last_step(trial)),
+                )
+                for trial in searched.valued[:MOST_ROWS]
+                for found in (trial.intermediate_values,)
+            ),
+            labels=1,
+            notes=(
+                "means of the folds so far" if unit == ByFold.unit else "each value is the highest so far",
+                *_left_out(len(searched.valued) - MOST_ROWS),
+            ),
+        ),
+        wide=True,
+    )
+
+
+def _curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[float]]:
+    """Return the steps of a trial and the value measured after each."""
+    if searched.unit == ByFold.unit:
+        measured = sorted(trial.intermediate_values.items())
+    else:
+        measured = [(record["epoch"], value_in(record, searched.objective)) for record in epochs_of(trial)]
+    return [step for step, _ in measured], [rounded(value) for _, value in measured]
+
+
+def _curves(searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialState) -> dict[str, Any]:
+    """Return the curves of ``trials`` as one line with gaps."""
+    name, colour, mark = LOOKS[state]
+    x: list[int | None] = []
+    y: list[float | None] = []
+    numbers: list[int | None] = []
+    for trial in trials:
+        steps, values = _curve(searched, trial)
+        x += [*steps, None]
+        y += [*values, None]
+        numbers += [*[trial.number] * len(steps), None]
+    return scatter(
+        name,
+        "lines+markers",
+        x,
+        y,
+        customdata=numbers,
+        line={"color": colour, "width": 1},
+        marker={"symbol": mark, "size": 4},
+        opacity=0.6,
+        hovertemplate=f"trial %{{customdata}}, {searched.unit} %{{x}}: %{{y:.4f}}<extra></extra>",
+    )
+
+
+def importances(searched: SearchedLoss) -> Figure | None:
+    """Draw each hyperparameter's share in placing a trial in the better half; None with too few trials.
+
+    Trials are compared at each rung and at the end, and each rung weighs as much as the number of trials that reached
+    it (:func:`search.report.sections.searched.importances`).
+    """
+    found = searched.importances
+    if found is None or len(found.shares) < 2:
+        return None
+    name, shares = f"{searched.name}-importances", found.shares
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "x": list(map(rounded, shares.values())),
+        "y": list(range(len(shares))),
+        "text": [f"{share:.0%}" for share in shares.values()],
+        "marker": {"color": COLOURS[0]},
+        "hoverinfo": "skip",
+    }
+    layout = named_rows(list(shares), "share in placing a trial in the better half (PED-ANOVA)")
+    layout["xaxis"]["tickformat"] = ".0%"
+    first, second = list(shares)[:2]
+    compared = ", ".join(f"{count} after {searched.unit} {rung}" for rung, count in found.rungs.items())
+    return Figure(
+        name=name,
+        title="Importances of the hyperparameters",
+        finding=f"{first} matters most with {shares[first]:.0%}, then {second} with {shares[second]:.0%}, by the "
+        f"values of all trials at the same rungs ({compared}).",
+        picture=plotted([bars], layout, height=110 + 26 * len(shares)),
+        table=TextTable(
+            title="",
+            header=("hyperparameter", "share"),
+            rows=tuple((name, f"{share:.3f}") for name, share in shares.items()),
+            labels=1,
+            notes=("rough with few trials: if nothing matters, the first of four reaches 50% by chance",),
+        ),
+    )
+
+
+_COLUMNS = 2
+
+
+def slices(searched: SearchedLoss) -> Figure | None:
+    """Plot the values against each hyperparameter; None without a value or a varying hyperparameter."""
+    if not searched.varying or not searched.valued:
+        return None
+    from plotly.subplots import make_subplots  # half a second
+
+    trials = searched.valued
+    series = [
+        (LOOKS[state].name, in_state(trials, state), LOOKS[state].colour, LOOKS[state].mark, 6)
+        for state in (TrialState.PRUNED, TrialState.COMPLETE)
+    ]
+    for number, label, colour, mark in (
+        (DEFAULT, "default", COLOURS[1], "diamond"),
+        (searched.chosen, searched.chosen_word, COLOURS[2], "star"),
+    ):
+        series.append((label, [trial for trial in trials if trial.number == number], colour, mark, 11))
+    rows = -(-len(searched.varying) // _COLUMNS)
+    figure = make_subplots(rows, _COLUMNS, shared_yaxes="all").update_yaxes(title_text=searched.objective, col=1)
+    for place, (parameter, entry) in enumerate(searched.varying.items()):
+        at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
+        for label, of_series, colour, mark, size in series:
+            having = [trial for trial in of_series if parameter in trial.params]
+            figure.add_scatter(
+                name=label,
+                mode="markers",
+                x=[_place(trial.params[parameter], entry) for trial in having],
+                y=[rounded(value_of(trial)) for trial in having],
+                marker={"color": colour, "symbol": mark, "size": size},
+                legendgroup=label,
+                showlegend=not place,
+                **hover_text([f"{_title(searched, trial)}: {value_of(trial):.4f}" for trial in having]),
+                **at,
+            )
+        figure.update_xaxes(title_text=parameter, **_axis(entry), **at)
+    return Figure(
+        name=f"{searched.name}-slices",
+        title="Value by hyperparameter",
+        finding=_positions(searched),
+        picture=as_plot(figure, height=120 + 190 * rows),
+        table=_trials(searched),
+    )
+
+
+def _axis(entry: Range) -> dict[str, Any]:
+    if isinstance(entry, Float):
+        return {"type": "log" if entry.log else "linear"}
+    return {"type": "category", "categoryarray": list(map(value_text, choices(entry)))}
+
+
+def _place(value: Value, entry: Range) -> Value:
+    """Return a value as an axis takes it: a number of a range, and a choice as text."""
+    return rounded(float(value)) if isinstance(entry, Float) else value_text(value)  # type: ignore[arg-type]
+
+
+def _positions(searched: SearchedLoss) -> str:
+    """Return the positions of the chosen values in their ranges."""
+    found = []
+    for name, entry in searched.varying.items():
+        if (value := searched.chosen_params.get(name)) is None:
+            continue
+        at = f", at {entry.position(value):.0%} of its range" if isinstance(entry, Float) else " of"
+        found.append(f"{name} {value_text(value)}{at} {range_text(entry)}")
+    if not found:
+        return (
+            f"{searched.objective} of {counted(len(searched.valued), 'trial')} against {', '.join(searched.varying)}."
+        )
+    return f"{'Chosen configuration' if searched.summary.chosen else 'Best configuration so far'}: {'; '.join(found)}."
+
+
+def front(searched: SearchedLoss) -> Figure | None:
+    """Plot the Pareto front and the chosen configuration by the first two metrics of the goal; None without a front."""
+    points = searched.summary.front
+    metrics = list(points[0].searched) if points else []
+    if len(metrics) < 2:
+        return None
+    down, across = metrics[:2]
+    traces = [
+        scatter(
+            name,
+            "markers",
+            [rounded(point.searched[across]) for point in shown],
+            [rounded(point.searched[down]) for point in shown],
+            marker={"color": colour, "symbol": mark, "size": size},
+            **hover_text([f"trial {point.trial}" for point in shown]),
+        )
+        for name, shown, colour, mark, size in (
+            ("not dominated", [point for point in points if not point.chosen], COLOURS[0], "circle", 8),
+            ("chosen", [point for point in points if point.chosen], COLOURS[2], "star", 11),
+        )
+        if shown
+    ]
+    return Figure(
+        name=f"{searched.name}-front",
+        title="Pareto front",
+        finding=f"{counted(len(points), 'configuration')} on the Pareto front of those that meet the constraints, or "
+        "chosen; means of their trials in the search.",
+        picture=plotted(traces, {"xaxis": {"title": {"text": across}}, "yaxis": {"title": {"text": down}}}),
+        table=TextTable(
+            title="",
+            header=("trial", *metrics),
+            rows=tuple(
+                (f"{point.trial}{' (chosen)' * point.chosen}", *(f"{point.searched[name]:.4g}" for name in metrics))
+                for point in points
+            ),
+            labels=1,
+        ),
+    )
+
+
+# Trials as text.
+
+
+def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:
+    """Return a trial's number and role, such as "trial 3 (chosen)"."""
+    roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
+    role = roles.get(trial.number)
+    return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
+
+
+def _trials(searched: SearchedLoss) -> TextTable:
+    """Return a table of the best trials with their values, hyperparameters and outcomes."""
+    names = list(searched.varying)
+    return TextTable(
+        title="",
+        header=("trial", searched.objective, f"{searched.unit}s", *names, "outcome"),
+        rows=tuple(
+            (
+                _title(searched, trial),
+                f"{value_of(trial):.4f}",
+                str(last_step(trial)),
+                *(param_text(trial.params, name) for name in names),
+                textwrap.shorten(str(trial.user_attrs.get("outcome", "still running")), 120, placeholder=" …"),
+            )
+            for trial in searched.valued[:MOST_ROWS]
+        ),
+        labels=1,
+        notes=_left_out(len(searched.valued) - MOST_ROWS),
+    )
+
+
+def _left_out(count: int) -> tuple[str, ...]:
+    """Return the note below a table that lacks its last ``count`` trials; empty where it has all."""
+    return (f"{counted(count, 'more trial')} not shown; `holdout trials` lists all",) if count > 0 else ()
