@@ -22,8 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "tracking": set(),
     "selection": set(),
     "plan": {
-        "checks.parts", "disk_usage", "make_plan", "ownership", "plan", "runs", "search", "stored",
-        "work",
+        "checks.parts", "disk_usage", "make_plan", "plan", "runs", "search", "stored", "work",
     },
     "engines": {"base", "capacity", "ray_session"},
     "report": {
