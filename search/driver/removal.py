@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search.driver.start_up import only_driver_of
-from search.plan.disk_usage import size_of
-from search.plan.ownership import MARKER, checkpoints_elsewhere, owns_checkpoints
+from search.plan.disk_usage import MARKER, checkpoints_elsewhere, owns_checkpoints, size_of
 from search.plan.runs import CampaignFolder, RunFolder, missing, stored_config
 from search.secrets import expand
 from search.study import delete_studies, study_names

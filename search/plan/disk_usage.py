@@ -1,7 +1,9 @@
-"""Disk usage of searches, campaigns and decoded images."""
+"""Disk usage of searches, campaigns and decoded images, and who owns the checkpoints outside of the runs folder."""
 
+import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,13 +12,13 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from search.plan.ownership import checkpoints_elsewhere
-from search.plan.runs import RunFolder, find_runs, stored_config
+from search.plan.runs import RunFolder, find_runs, stored_config, trials_in
 from search.trust import CHECKPOINTS, check_addresses
 from trainables.data.store.cache import is_used, limit_of, stores_in
 from trainables.errors import InvalidInput
+from trainables.files import DAMAGED, as_path, read_whole, write_json, write_text
 from trainables.secrets import without_password
-from trainables.storage import AnyPath, existing, within
+from trainables.storage import AnyPath, ask, existing, within
 
 PATIENCE_S = 15.0
 """Time limit for a remote storage to list its files."""
@@ -108,3 +110,64 @@ def _entry(folder: RunFolder) -> Usage:
     elif not folder.path.is_symlink() and folder.campaign.is_file():
         kind = "campaign"
     return Usage(name=folder.name, kind=kind, size=size, removable=size, note=note)
+
+
+# Ownership of the folders that a search makes outside of its runs folder, which only their own search may remove.
+
+MARKER = "holdout.json"
+"""The file in a folder of checkpoints that says which search made it."""
+
+
+def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
+    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
+
+    Raises:
+        InvalidInput: its address is not one that can be used here.
+    """
+    try:
+        config: Mapping[str, Any] = stored_config(folder)
+        address = config["checkpoints"]["storage_path"]
+    except (InvalidInput, LookupError, TypeError):  # written by an older version
+        return None
+    if not isinstance(address, str):
+        return None
+    try:
+        trials = as_path(trials_in(address, folder.name))
+        inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
+    except Exception as error:  # each storage library has its own error types
+        raise InvalidInput(
+            f"{CHECKPOINTS} of {folder.name} is {without_password(address)!r}, which cannot be used "
+            f"({type(error).__name__}: {error}); correct the address, or install its library."
+        ) from error
+    return None if inside else trials
+
+
+def mark_checkpoints(folder: RunFolder) -> None:
+    """Write the marker of the search into its folder of checkpoints elsewhere, unless that holds something already.
+
+    Raises:
+        StorageFailure: the storage fails.
+    """
+    trials = checkpoints_elsewhere(folder)
+    if trials is None or ask(trials, lambda: trials.parent.exists() and any(trials.parent.iterdir())):
+        return
+    if not folder.identity.exists():
+        write_text(folder.identity, f"{uuid.uuid4().hex}\n")
+    write_json(trials.parent / MARKER, _owner(folder))
+
+
+def owns_checkpoints(folder: RunFolder, trials: AnyPath) -> bool:
+    """Return True if the search in ``folder`` made the folder of ``trials``: not a copy, nor a search of its name.
+
+    Raises:
+        StorageFailure: the storage fails.
+    """
+    content = read_whole(trials.parent / MARKER)
+    try:
+        return content is not None and folder.identity.exists() and json.loads(content) == _owner(folder)
+    except DAMAGED:
+        return False
+
+
+def _owner(folder: RunFolder) -> dict[str, Any]:
+    return {"search": str(folder.path.resolve()), "id": folder.identity.read_text().strip()}

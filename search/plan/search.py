@@ -12,8 +12,8 @@ from search.config.search_config import SearchConfig, parse_config, settled_dige
 from search.config.tables import PRUNERS
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
+from search.plan.disk_usage import mark_checkpoints
 from search.plan.growth import growth
-from search.plan.ownership import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch

@@ -18,8 +18,8 @@ from search.config.search_config import parse_config
 from search.driver import removal
 from search.driver.removal import plan_removal
 from search.driver.start_up import only_driver_of
+from search.plan.disk_usage import mark_checkpoints
 from search.plan.make_plan import make_plan
-from search.plan.ownership import mark_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import open_search
 from search.stages import Stage, study_name
