@@ -322,10 +322,10 @@ class Jobs:
             f"There is no search {name!r} on {location}; there is: {there}. `holdout submit` brings one there."
         )
 
-    def submit(self, submission: "Submission", runs: str) -> tuple[SearchJob, bool]:
+    def submit(self, submission: "Submission", runs: str, *options: str) -> tuple[SearchJob, bool]:
         """Submit a search; return its job, and True if this is a new attempt, False if the search runs already.
 
-        A name belongs to one search, whose records are in one runs folder.
+        A name belongs to one search, whose records are in one runs folder. ``options`` are those of ``holdout run``.
 
         Raises:
             InvalidInput: the search is in another runs folder, or runs already with another file.
@@ -340,7 +340,7 @@ class Jobs:
         attempt = attempts[-1].attempt + 1 if attempts else 1
         try:
             self._start(
-                f'{submission.command} "$OLDPWD"/{SUBMITTED} --runs {shlex.quote(runs)}',
+                f'run "$OLDPWD"/{SUBMITTED} --runs {shlex.quote(runs)}{"".join(f" {option}" for option in options)}',
                 {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
                 submission,
                 job=f"holdout-{submission.name}-{attempt}",
@@ -478,12 +478,11 @@ def connected(address: str) -> Iterator[Jobs]:
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What a cluster is asked: that ``holdout`` with ``command`` carries out the file ``text``, whose name this is.
+    """The search or campaign file ``text`` for ``holdout run`` on a cluster, and the name in it.
 
-    ``shipped`` are the user's packages that travel with it, and where they lie here.
+    ``shipped`` are the user's packages that travel with it, and their folders on this machine.
     """
 
     name: str
-    command: str
     text: str
     shipped: Mapping[str, Path] = field(default_factory=dict)

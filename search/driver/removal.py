@@ -85,7 +85,7 @@ def plan_removal(runs: Path, name: str) -> Removal:
     names = sorted(path.name for path in runs.iterdir() if _holds(RunFolder(runs, path.name))) if runs.is_dir() else []
     if name not in names:
         raise InvalidInput(
-            f"There is no search or campaign {name!r} in {runs}{suggestion(name, names)}; there is: "
+            f"There is no search or campaign {name!r} in {runs.absolute()}{suggestion(name, names)}; there is: "
             f"{', '.join(names) or 'none yet'}."
         )
     folder, folders = RunFolder(runs, name), [RunFolder(runs, name)]

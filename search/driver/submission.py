@@ -36,14 +36,13 @@ def submission(content: dict[str, Any]) -> Submission:
                 f"({', '.join(recipes())}); use one of them, or copy the sections of the recipe into base."
             )
         campaign = parse_campaign(content, _parse_anywhere)
-        name, command = campaign.name, "campaign"
+        name = campaign.name
         configs = [member.config for member in campaign.members]
     else:
         configs = [_parse_anywhere(content)]
-        name, command = configs[0].name, "run"
+        name = configs[0].name
     return Submission(
         name=name,
-        command=command,
         text=yaml.safe_dump(content, sort_keys=False, allow_unicode=True),
         shipped=shipped_packages(list(dict.fromkeys(package for config in configs for package in config.ship))),
     )

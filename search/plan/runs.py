@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from search.secrets import sqlite_address
 from search.trust import ADDRESSES, check_addresses, check_code, own_code, remember_campaign, started
 from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput, suggestion
-from trainables.files import read_json, reading, remove_dead_drafts, write_json, write_text
+from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
 if TYPE_CHECKING:
     from search.config.campaign import CampaignConfig
@@ -153,6 +153,11 @@ class RunFolder:
             return str(name)
 
     @property
+    def experiment(self) -> Path:
+        """The id of the search's experiment in MLflow and the address in its file; missing before MLflow holds it."""
+        return self.path / "mlflow.json"
+
+    @property
     def tracking(self) -> str:
         """The default address of MLflow's database."""
         return sqlite_address(self.runs.resolve() / "mlflow.db")
@@ -261,7 +266,7 @@ def existing_run(runs: Path, name: str) -> RunFolder:
     if not is_plain_name(name) or not folder.config.is_file():
         there = [run.name for run in find_runs(runs)]
         raise InvalidInput(
-            f"There is no search {name!r} in {runs}{suggestion(name, there)}; "
+            f"There is no search {name!r} in {runs.absolute()}{suggestion(name, there)}; "
             f"there is: {', '.join(there) or 'none yet'}. `holdout run` starts one."
         )
     refuse_odd_files(folder)
@@ -379,6 +384,21 @@ class CampaignFolder:
         return read_config(self.content()).search_names
 
 
+def mlflow_page(folders: Sequence[RunFolder]) -> str | None:
+    """Return the address of the page that compares these searches in MLflow; None if there is no such page."""
+    from search.tracking import results_page
+
+    found = []
+    for folder in folders:
+        with suppress(OSError, InvalidInput, *DAMAGED):
+            content = read_json(folder.experiment)
+            found.append((content["uri"], str(int(content["experiment"]))))
+    uris, experiments = {uri for uri, _ in found}, list(dict.fromkeys(experiment for _, experiment in found))
+    if len(found) < len(folders) or len(uris) > 1:
+        return None
+    return results_page(uris.pop(), experiments)
+
+
 def find_campaigns(runs: Path) -> list[CampaignFolder]:
     """Return all campaigns in the folder ``runs``, by name."""
     return [CampaignFolder(runs, path.parent.name) for path in sorted(runs.glob("*/campaign.yaml"))]
@@ -393,8 +413,8 @@ def existing_campaign(runs: Path, name: str) -> CampaignFolder:
     if not RunFolder(runs, name).is_campaign:
         there = [campaign.name for campaign in find_campaigns(runs)]
         raise InvalidInput(
-            f"There is no campaign {name!r} in {runs}{suggestion(name, there)}; "
-            f"there is: {', '.join(there) or 'none yet'}. `holdout campaign` starts one."
+            f"There is no campaign {name!r} in {runs.absolute()}{suggestion(name, there)}; "
+            f"there is: {', '.join(there) or 'none yet'}. `holdout run` starts one."
         )
     return CampaignFolder(runs, name)
 
@@ -412,5 +432,5 @@ def refuse_member(runs: Path, name: str) -> None:
     if campaign := campaign_of(runs, name):
         raise InvalidInput(
             f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
-            "`holdout campaign` with its file resumes all of them."
+            "`holdout run` with its file resumes all of them."
         )
