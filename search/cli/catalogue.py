@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def keys(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="A key such as training.lr, a part of one, or search.*")
+        str | None, typer.Argument(metavar="KEY", help="A key such as training.lr, a part of one, or search.*")
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="List all keys, not only those that most files set.")] = False,
     as_json: Json = False,
@@ -130,7 +130,7 @@ OTHERS = (
 
 
 def backbones(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A network; by default all of them.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A network; by default all of them.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the networks, with their features, their input, and the location of their ImageNet weights."""
@@ -198,7 +198,7 @@ LEGEND = "small: minutes on two cores; full: the paper's setting, where DIR is t
 
 
 def papers(
-    name: Annotated[str | None, typer.Argument(metavar="[PAPER]", help="A paper; by default all of them.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="PAPER", help="A paper; by default all of them.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the tables and figures of the papers, with the commands that reproduce them."""

@@ -25,9 +25,9 @@ AnyName = Annotated[
 ]
 AnyNames = Annotated[
     list[str],
-    typer.Argument(metavar="NAME…", help="The names of searches or campaigns.", autocompletion=known_names),
+    typer.Argument(metavar="NAME", help="The names of searches or campaigns.", autocompletion=known_names),
 ]
-Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="The names of searches.", autocompletion=known_names)]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The names of searches.", autocompletion=known_names)]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a key of the file; may be repeated.")
 ]
@@ -85,9 +85,7 @@ Model = Annotated[
 ]
 Images = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="IMAGES…", help="Images and folders of images; for a model of features files of embeddings."
-    ),
+    typer.Argument(metavar="IMAGES", help="Images and folders of images; for a model of features files of embeddings."),
 ]
 Device = Annotated[
     str | None, typer.Option("--device", help="The device, such as cpu or cuda:1; by default a GPU if there is one.")

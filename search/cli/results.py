@@ -34,7 +34,7 @@ def status(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="A search or campaign; by default all of them.", autocompletion=known_names
+            metavar="NAME", help="A search or campaign; by default all of them.", autocompletion=known_names
         ),
     ] = None,
     runs: Runs = RUNS,
@@ -275,7 +275,7 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 def doctor(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[SEARCH.yaml]", help="A search file, or the name of a recipe.")
+        Path | None, typer.Argument(metavar="SEARCH.yaml", help="A search file, or the name of a recipe.")
     ] = None,
     settings: Settings = None,
     runs: Runs = RUNS,

@@ -27,11 +27,11 @@ def trials(
     loss: Annotated[
         str | None,
         typer.Argument(
-            metavar="[LOSS]", help="Only this loss, or its trainings of a later stage: mpa@confirm, mpa@final."
+            metavar="LOSS", help="Only this loss, or its trainings of a later stage: mpa@confirm, mpa@final."
         ),
     ] = None,
     number: Annotated[
-        int | None, typer.Argument(metavar="[NUMBER]", help="Show this trial: its params, curve, checkpoint and log.")
+        int | None, typer.Argument(metavar="NUMBER", help="Show this trial: its params, curve, checkpoint and log.")
     ] = None,
     top: Annotated[
         int,
