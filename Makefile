@@ -177,7 +177,7 @@ bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)
 
 bench-proxies: setup
-	$(BIN)/holdout campaign benchmarks/proxies.yaml
+	$(BIN)/holdout run benchmarks/proxies.yaml
 
 # docs/keys.md, from the classes that read a search file.
 keys: setup

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parent / "keys.md"
 HEAD = """\
 # Keys of a search file
 
-Made by `make keys` from the classes that read a search file; `holdout keys [PATTERN]` prints the same. A key that
+Made by `make keys` from the classes that read a search file; `holdout keys --all` prints the same. A key that
 is not listed here is an error. Examples are YAML; `--set training.lr=1e-3` sets the same on the command line.
 [Searches](searches.md) explains how the keys work together.
 """

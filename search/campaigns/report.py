@@ -69,8 +69,8 @@ def stored_result(folder: CampaignFolder) -> CampaignResult:
         InvalidInput: there is none, or it is damaged.
     """
     if not folder.result.exists():
-        raise InvalidInput(f"No campaign {folder.name!r} has a result in {folder.runs}; `holdout campaign` runs one.")
-    with reading(folder.result, "`holdout campaign` with the campaign's file writes it again"):
+        raise InvalidInput(f"No campaign {folder.name!r} has a result in {folder.runs}; `holdout run` runs one.")
+    with reading(folder.result, "`holdout run` with the campaign's file writes it again"):
         return CampaignResult.model_validate_json(folder.result.read_bytes())
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,18 +27,40 @@ if TYPE_CHECKING:
 
 def keys(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="[PATTERN]", help="A part of a key, such as lr, or search.*")
+        str | None, typer.Argument(metavar="KEY", help="A key such as training.lr, a part of one, or search.*")
     ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="List all keys, not only those that most files set.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the keys of a search file: type, default, range, what each does, and an example."""
+    """List the main keys of a search file, or explain one: type, default, range, what it does, and an example."""
     from dataclasses import asdict
 
-    from search.config.keys import keys_of, matching
+    from search.config.keys import ESSENTIAL, SECTION, keys_of, matching
     from search.config.search_config import SearchConfig
 
-    listed = matching(keys_of(SearchConfig), pattern or "*")
-    show([asdict(key) for key in listed], as_json, lambda: _rendered_keys(listed))
+    known = list(keys_of(SearchConfig))
+    count = sum(key.type != SECTION for key in known)
+    is_short = pattern is None and not whole
+    listed = [key for key in known if key.name in ESSENTIAL] if is_short else matching(known, pattern or "*")
+    rendered = partial(_main_keys, count=count) if is_short else _rendered_keys
+    show([asdict(key) for key in listed], as_json, lambda: rendered(listed))
+
+
+def _main_keys(listed: list["Key"], count: int) -> "RenderableType":
+    from search.report.text_table import TextTable
+
+    table = TextTable(
+        title="",
+        header=("key", "default", "what it does"),
+        rows=tuple(
+            (key.name, "required" if key.default is None else key.default, key.comment.replace("\n# ", " ")[2:].strip())
+            for key in listed
+        ),
+        labels=1,
+        prose=(1, 2),
+        notes=(f"`holdout keys KEY` explains one, with its range and an example; `--all` lists all {count}.",),
+    )
+    return Tables([table])
 
 
 def _rendered_keys(listed: list["Key"]) -> "RenderableType":
@@ -107,7 +130,7 @@ OTHERS = (
 
 
 def backbones(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A network; by default all of them.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A network; by default all of them.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the networks, with their features, their input, and the location of their ImageNet weights."""
@@ -175,7 +198,7 @@ LEGEND = "small: minutes on two cores; full: the paper's setting, where DIR is t
 
 
 def papers(
-    name: Annotated[str | None, typer.Argument(metavar="[PAPER]", help="A paper; by default all of them.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="PAPER", help="A paper; by default all of them.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the tables and figures of the papers, with the commands that reproduce them."""

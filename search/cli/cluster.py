@@ -1,15 +1,15 @@
-"""Commands for searches on a cluster: `submit`, `list`, `logs`, `stop`, `wait`."""
+"""Commands for searches on a cluster: `submit`, `logs`, `stop`, and `status --jobs`."""
 
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, AllowFailed, Json, Settings
+from search.cli.options import RUNS, AllowFailed, Json, SearchFile, Settings
 from search.cli.output import Tables, say, show
 from trainables.errors import InvalidInput
 
@@ -69,12 +69,6 @@ class LogFilter:
         return is_rays
 
 
-def without_ray(log: str) -> tuple[str, int]:
-    """Return the search's lines of a whole log, and the number of Ray's lines that were removed."""
-    lines = LogFilter()
-    return lines.take(log) + lines.end(), lines.left_out
-
-
 # The commands.
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
@@ -106,16 +100,14 @@ def _here(runs: Path, name: str | None) -> "Iterator[str]":
     elif is_plain_name(name) and (folder := RunFolder(runs, name)).config.is_file():
         driver = folder.driver()
         yield (
-            f"{name} is a search of this machine, in {runs}: `holdout status {name}` shows its progress, `holdout show "
-            f"{name} LOSS NUMBER` a trial's log. "
+            f"{name} is a search of this machine, in {runs}: `holdout status {name}` shows its progress, `holdout "
+            f"trials {name} LOSS NUMBER` a trial's log. "
             + (f"It is run by {driver}; Ctrl-C or `kill` stops it." if driver else "It is not running.")
         )
 
 
 def submit(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A search or campaign file, or the name of a recipe or campaign.")
-    ],
+    file: SearchFile,
     settings: Settings = None,
     allow_failed: AllowFailed = False,
     runs: Annotated[
@@ -130,41 +122,42 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Start or resume a search or campaign on a cluster."""
-    from search.config.recipes import is_campaign, of_its_losses, shipped_or_file
-    from search.config.yaml_file import apply_settings, read_yaml
+    from search.config.recipes import read_file
     from search.driver.ray_jobs import connected
     from search.driver.submission import submission
 
-    written = read_yaml(shipped_or_file(file))
-    content = apply_settings(written, settings or [])
-    submitted = submission(content if is_campaign(written) else of_its_losses(content, written))
-    if allow_failed:
-        submitted = replace(submitted, command=f"{submitted.command} --allow-failed")
+    submitted = submission(read_file(file, settings or []))
     name = submitted.name
     with connected(address) as jobs:
-        job, is_new = jobs.submit(submitted, str(runs))
+        job, is_new = jobs.submit(submitted, str(runs), *(["--allow-failed"] if allow_failed else []))
     done = "was submitted" if is_new else "is already running"
     show(_record(job), as_json, lambda: f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows its log.")
 
 
-def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
-    """List the searches on a cluster."""
-    with _cluster(address) as jobs:
-        found = jobs.searches(_only(runs))
-    location = address if runs is None else f"{address} in {runs}"
-    show([_record(job) for job in found], as_json, lambda: Tables([_table(found, location)]))
+def show_jobs(name: str | None, address: str, as_json: bool) -> None:
+    """Print the job of the search ``name``, or of every search, on a cluster."""
+    with _cluster(address, name) as jobs:
+        found = jobs.searches() if name is None else [jobs.get(name)]
+    show([_record(job) for job in found], as_json, lambda: Tables([_table(found, address)]))
 
 
 def logs(
     name: Name,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the search ends.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Wait until the search ends; the exit code is then that of the search, 1 if stopped."
+        ),
+    ] = False,
     whole: Annotated[bool, typer.Option("--all", help="Include Ray's own lines.")] = False,
     runs: OnlyRuns = None,
     address: Address = ADDRESS,
     as_json: Json = False,
 ) -> None:
     """Show the log of a search on a cluster, including its workers' errors."""
-    lines = LogFilter()
+    from search.driver.ray_jobs import MISTAKE
+
+    lines, shown = LogFilter(), ""
 
     def take(text: str) -> str:
         return text if whole else lines.take(text)
@@ -173,18 +166,22 @@ def logs(
         job = jobs.get(name, _only(runs))
         if follow and not as_json:
             jobs.follow(job, lambda text: print(take(text), end="", flush=True))
-            shown = lines.end()
-        else:
-            if follow:
-                job = jobs.wait(job)
-            shown = take(jobs.log(job)) + lines.end()
+        if follow:
+            job = jobs.wait(job)
+        if as_json or not follow:
+            shown = take(jobs.log(job))
+        shown += lines.end()
     if as_json:
         show({**_record(job), "log": shown, "left_out": lines.left_out}, as_json, str)
-        return
-    print(shown, end="", flush=True)
-    if lines.left_out:
-        hidden = "1 line of Ray is" if lines.left_out == 1 else f"{lines.left_out:,} lines of Ray are"
-        say([f"{hidden} not shown; `holdout logs {name} --all` shows everything."])
+    else:
+        print(shown, end="", flush=True)
+        if lines.left_out:
+            hidden = "1 line of Ray is" if lines.left_out == 1 else f"{lines.left_out:,} lines of Ray are"
+            say([f"{hidden} not shown; `holdout logs {name} --all` shows everything."])
+        if follow:
+            say([f"{name}: {job.state}."])
+    if follow and job.state != "succeeded":
+        raise typer.Exit(MISTAKE if job.exit_code == MISTAKE else 1)
 
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
@@ -198,21 +195,6 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
         "was stopped; `holdout submit` with its file resumes it" if was_live else f"is not running: it has {job.state}"
     )
     show(_record(job), as_json, lambda: f"{name} {done}.")
-
-
-def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
-    """Wait until a search on a cluster ends; the exit code is that of the search, or 1 if it was stopped."""
-    from search.driver.ray_jobs import MISTAKE
-
-    with _cluster(address, name) as jobs:
-        job = jobs.wait(jobs.get(name, _only(runs)))
-        if job.state == "failed":
-            log = jobs.log(job)
-            own, _ = without_ray(log)
-            say((own or log).splitlines()[-20:])
-    show(_record(job), as_json, lambda: f"{name}: {job.state}.")
-    if job.state != "succeeded":
-        raise typer.Exit(MISTAKE if job.exit_code == MISTAKE else 1)
 
 
 def _only(runs: Path | None) -> str | None:

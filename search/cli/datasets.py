@@ -28,7 +28,7 @@ INDENT = (0, 0, 0, 2)
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set; by default all of them.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A data set; by default all of them.")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="A folder to check as the data set NAME.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the data set.")
@@ -204,7 +204,7 @@ def init(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FOLDER]",
+            metavar="FOLDER",
             help="Images, one sub-folder per class, or a CSV file of them, or of embeddings; default: built-in glyphs.",
         ),
     ] = None,

@@ -1,12 +1,14 @@
-"""Commands for disk space: `disk`, `remove`, `trim`."""
+"""Commands for disk space: `disk`, `remove`."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from search.cli.options import RUNS, Json, Name, Runs, Trust
 from search.cli.output import Tables, say, show
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from search.driver.removal import Removal
@@ -14,7 +16,24 @@ if TYPE_CHECKING:
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
 
-def disk(runs: Runs = RUNS, trust: Trust = None, as_json: Json = False) -> None:
+def disk(
+    trim: Annotated[
+        bool,
+        typer.Option("--trim", help="First remove decoded images that no search here uses, least recently used first."),
+    ] = False,
+    to: Annotated[
+        float | None,
+        typer.Option(
+            "--to",
+            min=0,
+            metavar="GB",
+            help="With --trim, the size to keep; by default HOLDOUT_CACHE_GB, or half the disk.",
+        ),
+    ] = None,
+    runs: Runs = RUNS,
+    trust: Trust = None,
+    as_json: Json = False,
+) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
     from dataclasses import asdict
 
@@ -23,6 +42,9 @@ def disk(runs: Runs = RUNS, trust: Trust = None, as_json: Json = False) -> None:
     from search.plan.disk_usage import free_bytes, measure_disk
     from search.text_table import TextTable
 
+    if to is not None and not trim:
+        raise InvalidInput("--to is the size that --trim keeps; add --trim, or leave it out.")
+    trimmed = _trim(runs, to) if trim else []
     entries, free = measure_disk(runs), free_bytes(runs)
     total = sum(entry.size for entry in entries)
     table = TextTable(
@@ -33,11 +55,31 @@ def disk(runs: Runs = RUNS, trust: Trust = None, as_json: Json = False) -> None:
         prose=(3,),
         notes=(
             f"total {decimal(total)}; {decimal(free)} free in {runs}; `holdout remove NAME` removes a search, `holdout "
-            "trim` decoded images beyond the limit",
+            "disk --trim` decoded images beyond the limit",
         ),
     )
     record = {"entries": [asdict(entry) for entry in entries], "free": free, "total": total}
-    show(record, as_json, lambda: Tables([table]))
+    show(record | ({"trimmed": trimmed} if trim else {}), as_json, lambda: Tables([table]))
+
+
+def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
+    """Remove decoded images beyond ``to`` GB that no search on this machine uses, and return what was removed."""
+    from rich.filesize import decimal
+
+    from search.plan.disk_usage import caches_of
+    from search.plan.runs import find_runs
+    from search.trust import started
+    from trainables.data.store.cache import make_room
+    from trainables.errors import counted
+
+    records = []
+    # The file of somebody else's search may name any folder as its cache.
+    for cache in caches_of(run for run in find_runs(runs) if started(run.path)):
+        removed = make_room(cache, limit=None if to is None else round(to * 1e9))
+        freed = sum(store.size for store in removed)
+        records.append({"cache": str(cache), "removed": [str(store.path) for store in removed], "freed": freed})
+        say([f"{cache}: {counted(len(removed), 'image store')} removed, {decimal(freed)} freed."])
+    return records
 
 
 def remove(
@@ -51,7 +93,6 @@ def remove(
     from rich.filesize import decimal
 
     from search.driver.removal import plan_removal
-    from trainables.errors import InvalidInput
 
     removal = plan_removal(runs, name)
     if not yes:
@@ -84,33 +125,3 @@ def _question(removal: "Removal") -> list[str]:
         sentences.append(f"{decimal(search.size)} in {' and '.join(without_password(str(place)) for place in places)}.")
         sentences += search.kept
     return [*sentences, KEPT]
-
-
-def trim(
-    to: Annotated[
-        float | None,
-        typer.Option("--to", min=0, metavar="GB", help="The size to keep; default HOLDOUT_CACHE_GB, or half the disk."),
-    ] = None,
-    runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
-    """Remove decoded images that no search on this machine uses, least recently used first."""
-    from rich.filesize import decimal
-
-    from search.plan.disk_usage import cache_usage, caches_of
-    from search.plan.runs import find_runs
-    from search.trust import started
-    from trainables.data.store.cache import make_room
-    from trainables.errors import counted
-
-    records, sentences = [], []
-    # The file of somebody else's search may name any folder as its cache.
-    for cache in caches_of(run for run in find_runs(runs) if started(run.path)):
-        removed = make_room(cache, limit=None if to is None else round(to * 1e9))
-        freed, left = sum(store.size for store in removed), cache_usage(cache)
-        records.append(
-            {"cache": left.name, "removed": [str(store.path) for store in removed], "freed": freed, "size": left.size}
-        )
-        stores = counted(len(removed), "image store")
-        sentences.append(f"{cache}: {stores} removed, {decimal(freed)} freed; {decimal(left.size)} left ({left.note}).")
-    show(records, as_json, lambda: "\n".join(sentences))

@@ -61,12 +61,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Search": (datasets.init, run.run, run.select, run.test, run.enqueue, run.campaign),
-    "Results": (results.status, trials.trials, trials.show, results.compare, results.verify, run.sync),
+    "Search": (datasets.init, run.run, run.select, run.test, run.enqueue),
+    "Results": (results.status, trials.trials, results.compare, results.verify, run.sync),
     "Pictures": (results.report, results.serve),
-    "Models": (models.export, models.embed, models.index, models.query, models.register),
-    "Disk": (disk.disk, disk.remove, disk.trim),
-    "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
+    "Models": (models.export, models.embed, models.index, models.query),
+    "Disk": (disk.disk, disk.remove),
+    "Cluster": (cluster.submit, cluster.logs, cluster.stop),
     "Catalogue and checks": (
         catalogue.keys,
         catalogue.losses,
@@ -79,13 +79,12 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
 }
 """The commands by heading of ``--help``."""
 
-NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` would shadow Python's
-RESUMABLE = {"run", "select", "test", "campaign", "sync"}
+RESUMABLE = {"run", "select", "test", "sync"}
 """The commands that resume where they were interrupted."""
 
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(NAMES.get(command), cls=_Command, rich_help_panel=panel)(command)
+        app.command(cls=_Command, rich_help_panel=panel)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -146,6 +145,9 @@ def _usage(error: typer.TyperException) -> str:
         message = message.replace(word, plain)
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "holdout"
+    if message.startswith("Missing argument") and context:
+        arguments = [str(part.metavar) for part in context.command.params if part.param_type_name == "argument"]
+        message = f"{message.removesuffix('.')} of `{' '.join((command, *arguments))}`"
     end = "" if message.endswith((".", "?")) else "."
     return f"{message}{end} `{command} --help` {'explains it' if ' ' in command else 'lists the commands'}."
 

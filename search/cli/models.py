@@ -1,7 +1,6 @@
-"""Commands for models: `export`, `embed`, `index`, `query`, `register`."""
+"""Commands for models: `export`, `embed`, `index`, `query`."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -197,43 +196,3 @@ def _table(path: str, found: "Sequence[Neighbour]") -> "TextTable":
         labels=1,
         prose=(2,),
     )
-
-
-# holdout register
-
-
-def register(
-    name: Name,
-    model_name: Annotated[
-        str | None,
-        typer.Option(
-            "--as", metavar="MODEL_NAME", help="The name of the registered model; by default that of the search."
-        ),
-    ] = None,
-    runs: Runs = RUNS,
-    trust: Trust = None,
-    trust_code: TrustSearch = False,
-    as_json: Json = False,
-) -> None:
-    """Register the chosen model of each loss in MLflow, with the alias `champion` for the recommended one."""
-    from search.config.names import plain_name
-    from search.driver.stages import recorded_outcome
-    from search.driver.start_up import hold
-    from search.driver.synchronise import make_projection, register as register_models
-    from search.plan.make_plan import reopened
-    from search.plan.search import open_search
-
-    try:
-        wanted = name if model_name is None else plain_name(model_name)
-    except ValueError:
-        raise InvalidInput(
-            f"--as is {model_name!r}; the name of a registered model has letters, digits, '.', '_' and '-', and begins "
-            "with a letter or digit. Give another one."
-        ) from None
-    plan = reopened(runs, name)
-    with hold([plan]), closing(open_search(plan)) as search:
-        projection = make_projection(search.plan)
-        found = register_models(recorded_outcome(search), projection, wanted)
-    versions = ", ".join(f"{loss} is version {version}" for loss, version in found.versions.items())
-    sentence = f"models:/{found.name}@champion is the model of {found.best}. In {found.name}, {versions}."
-    show(asdict(found), as_json, lambda: sentence)

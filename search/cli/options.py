@@ -23,11 +23,17 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a search.
 AnyName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of a search or campaign.", autocompletion=known_names)
 ]
-Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="The names of searches.", autocompletion=known_names)]
+AnyNames = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME", help="The names of searches or campaigns.", autocompletion=known_names),
+]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The names of searches.", autocompletion=known_names)]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a key of the file; may be repeated.")
 ]
-SearchFile = Annotated[Path, typer.Argument(metavar="SEARCH.yaml", help="A search file, or the name of a recipe.")]
+SearchFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A search or campaign file, or the name of a recipe or campaign.")
+]
 AllowFailed = Annotated[
     bool, typer.Option("--allow-failed", help="Choose and test without the losses that failed in every trial.")
 ]
@@ -79,9 +85,7 @@ Model = Annotated[
 ]
 Images = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="IMAGES…", help="Images and folders of images; for a model of features files of embeddings."
-    ),
+    typer.Argument(metavar="IMAGES", help="Images and folders of images; for a model of features files of embeddings."),
 ]
 Device = Annotated[
     str | None, typer.Option("--device", help="The device, such as cpu or cuda:1; by default a GPU if there is one.")

@@ -1,12 +1,15 @@
 """Commands that read results: `status`, `compare`, `report`, `verify`, `serve`, `doctor`."""
 
+import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search.cli.cluster import ADDRESS, show_jobs
 from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch, known_names
-from search.cli.output import Tables, messages, say, show, show_line
+from search.cli.output import Tables, say, show, show_line
 from trainables.errors import Failure, InvalidInput, counted
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ def status(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="A search or campaign; by default all of them.", autocompletion=known_names
+            metavar="NAME", help="A search or campaign; by default all of them.", autocompletion=known_names
         ),
     ] = None,
     runs: Runs = RUNS,
@@ -39,30 +42,37 @@ def status(
     address: Annotated[
         str | None, typer.Option("--address", metavar="URL", help="The dashboard of a cluster to ask.")
     ] = None,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="List the cluster's jobs instead, each with state, times and runs folder.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the searches and their progress, on this machine or on a cluster."""
+    if jobs:
+        show_jobs(name, address or ADDRESS, as_json)
+        return
     if address:
         from search.driver.ray_jobs import connected
 
-        with connected(address) as jobs:
-            found = jobs.status(name, str(runs))
+        with connected(address) as cluster:
+            found = cluster.status(name, str(runs))
     else:
         from dataclasses import asdict
 
         from search.plan.stored import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
-    location, further = address or str(runs), _overtuning(runs, name, address)
+    location, further = address or str(runs.absolute()), _overtuning(runs, name, address)
     show(found, as_json, lambda: Tables([_status_table(found, location, *further)]))
 
 
 def _overtuning(runs: Path, name: str | None, address: str | None) -> "Iterator[str]":
     """Yield the sentence on the choices in a runs folder of this machine, if all of its searches are shown."""
-    from search.report.results import overtuning_sentence
+    if name is None and address is None:
+        from search.report.results import overtuning_sentence
 
-    if name is None and address is None and (sentence := overtuning_sentence(runs)):
-        yield sentence
+        if sentence := overtuning_sentence(runs):
+            yield sentence
 
 
 def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
@@ -131,17 +141,21 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare the losses of searches on the same split, and show which of them differ."""
-    from search.plan.runs import existing_run
+    from search.plan.runs import existing_run, mlflow_page
     from search.report.comparison import compare_stored
     from search.report.comparison_tables import as_csv, text_tables
     from search.text_table import refuse_unknown, write_output
 
     refuse_unknown(output or [])
-    comparison = compare_stored([existing_run(runs, name) for name in dict.fromkeys(names)], within=within)
+    folders = [existing_run(runs, name) for name in dict.fromkeys(names)]
+    comparison = compare_stored(folders, within=within)
     tables = text_tables(comparison)
     for path in output or []:
         write_output(path, as_csv(comparison), tables)
     show(comparison.model_dump(mode="json"), as_json, lambda: Tables(tables))
+    if len(folders) > 1 and not as_json:
+        page = mlflow_page(folders) or f"`holdout sync {shlex.join(names)}` writes a page that compares them"
+        say([f"MLflow: {page}"], "dim")
 
 
 # holdout report
@@ -260,7 +274,7 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 def doctor(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[SEARCH.yaml]", help="A search file, or the name of a recipe.")
+        Path | None, typer.Argument(metavar="SEARCH.yaml", help="A search file, or the name of a recipe.")
     ] = None,
     settings: Settings = None,
     runs: Runs = RUNS,
@@ -269,15 +283,20 @@ def doctor(
     """Check this machine, and whether a search can run on it; exit code 1 if something is missing."""
     from dataclasses import asdict
 
+    if not as_json:
+        say([f"Checking this machine{' and the search' if file else ''}, which takes some seconds …"], "dim")
     from search.config.recipes import read_search
     from search.config.search_config import parse_config
     from search.driver.doctor import examine
-    from search.driver.progress_view import phase
 
     config = parse_config(read_search(file, settings or [])) if file else None
-    with phase(messages(), "Checking this machine …" if config is None else "Checking this machine and the search …"):
-        results = list(examine(config, runs))
-    show([asdict(result) for result in results], as_json, lambda: _doctor_table(results))
+    results = []
+    for result in examine(config, runs):
+        results.append(result)
+        if not as_json:
+            show(None, False, partial(_doctor_row, result))
+    if as_json:
+        show([asdict(result) for result in results], as_json, str)
     failed = [result.check for result in results if result.state == "failed"]
     warned = sum(result.state == "warning" for result in results)
     if not as_json:
@@ -288,15 +307,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _doctor_table(results: list["CheckResult"]) -> "Table":
+def _doctor_row(result: "CheckResult") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for result in results:
-        text = f"{result.found}. {result.fix}" if result.fix else result.found
-        table.add_row(result.check, Text(result.state, style=STYLES[result.state]), Text(text))
-    return table
+    row = Table(box=None, padding=(0, 1), show_header=False)
+    row.add_column(no_wrap=True, min_width=len("training images"))
+    row.add_column(no_wrap=True, min_width=max(map(len, STYLES)))
+    row.add_column()
+    text = f"{result.found}. {result.fix}" if result.fix else result.found
+    row.add_row(result.check, Text(result.state, style=STYLES[result.state]), Text(text))
+    return row

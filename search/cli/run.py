@@ -1,16 +1,29 @@
-"""Commands that train: `run`, `select`, `test`, `campaign`; and `enqueue` and `sync`."""
+"""Commands that train: `run`, `select`, `test`; and `enqueue` and `sync`."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from search.cli import STARTED
-from search.cli.options import RUNS, AllowFailed, Json, Name, Output, Runs, SearchFile, Settings, Trust, TrustSearch
+from search.cli.options import (
+    RUNS,
+    AllowFailed,
+    AnyNames,
+    Json,
+    Name,
+    Output,
+    Runs,
+    SearchFile,
+    Settings,
+    Trust,
+    TrustSearch,
+)
 from search.cli.output import Tables, messages, say, show
 from trainables.errors import InvalidInput
 
@@ -28,24 +41,85 @@ def run(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Open the test without asking even if the choice may be due to chance.")
     ] = False,
+    output: Output = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Start, resume or extend a search, or show the result of a finished one.
+    """Start, resume or extend a search or a campaign, or show the result of a finished one.
 
     More trials, losses or wider ranges for a tested search begin its successor, such as birds-2.
     """
     from search.driver.progress_view import phase
 
-    with phase(messages(), "Reading the search …"):
-        from search.config.recipes import read_search
+    with phase(messages(), "Reading the file …"):
+        from search.config.recipes import is_campaign, read_file
+        from search.report.text_table import refuse_unknown
 
-        content = read_search(file, settings or [])
+        refuse_unknown(output or [])
+        content = read_file(file, settings or [])
+    if is_campaign(content):
+        _run_campaign(content, settings or [], runs, output or [], allow_failed, as_json)
+        return
+    with phase(messages(), "Reading the search …"):
         from search.driver.start import run_search
 
     opens = partial(_opens_test, yes)
     outcome = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed, opens=opens)
+    if output:
+        from search.report.comparison_tables import as_csv, text_tables
+        from search.report.text_table import write_output
+
+        for path in output:
+            write_output(path, as_csv(outcome.comparison), text_tables(outcome.comparison))
     _print_result(outcome, as_json)
+
+
+def _run_campaign(
+    content: dict[str, Any], settings: list[str], runs: Path, output: list[Path], allow_failed: bool, as_json: bool
+) -> None:
+    """Run the campaign of the file ``content``, to which ``settings`` were applied, and print and write its result."""
+    from search.driver.progress_view import phase
+
+    with phase(messages(), "Reading the campaign …"):
+        from search.campaigns import (
+            campaign_csv,
+            campaign_family,
+            campaign_result,
+            campaign_tables,
+            read_campaign_plans,
+            record_campaign,
+        )
+        from search.driver.finish import draw_report
+        from search.driver.pipeline import run_stages
+        from search.driver.synchronise import behind, try_to_write
+        from search.plan.runs import CampaignFolder
+        from search.report.text_table import write_output
+
+        campaign, plans = read_campaign_plans(content, runs)
+        folder = CampaignFolder(runs, campaign.name)
+        say([*dict.fromkeys(notice for plan in plans for notice in plan.notices)])
+    outcomes = run_stages(
+        plans,
+        messages(),
+        plans[0].config.stages,
+        started=STARTED,
+        opener=campaign.name,
+        family=campaign_family(campaign),
+        on_begin=lambda: folder.begin(campaign.config),
+        allow_failed=allow_failed,
+    )
+    result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
+    changed = folder.end(result.model_dump(mode="json"))
+    if changed or not folder.report.exists():
+        from search.campaigns import write_report
+
+        draw_report(lambda: write_report(runs, [campaign.name]), campaign.name, messages())
+    if changed and not try_to_write(lambda: record_campaign(plans, campaign, result, folder)):
+        say([behind(campaign.name)])
+    tables = campaign_tables(campaign.config, result, settings)
+    for path in output:
+        write_output(path, campaign_csv(result), tables)
+    show(result.model_dump(mode="json"), as_json, lambda: Tables(tables))
 
 
 def select(
@@ -130,79 +204,55 @@ def enqueue(
         say([f"`holdout run` the file of {name} to train {'it' if len(params) == 1 else 'them'}."], "dim")
 
 
-def campaign(
-    file: Annotated[Path, typer.Argument(metavar="CAMPAIGN.yaml", help="A campaign file, or the name of a campaign.")],
-    settings: Settings = None,
-    allow_failed: AllowFailed = False,
-    output: Output = None,
+def sync(
+    names: AnyNames,
+    register: Annotated[
+        bool, typer.Option("--register", help="Also register the chosen model of each loss; the best is `champion`.")
+    ] = False,
+    model_name: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="With --register, the name of the registered model; by default the search's."
+        ),
+    ] = None,
     runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
-    """Start, resume or extend a study of several searches, or show the result of a finished one."""
-    from search.driver.progress_view import phase
-
-    with phase(messages(), "Reading the campaign …"):
-        from search.campaigns import (
-            campaign_csv,
-            campaign_family,
-            campaign_result,
-            campaign_tables,
-            read_campaign_plans,
-            record_campaign,
-        )
-        from search.config.recipes import read_campaign
-        from search.driver.finish import draw_report
-        from search.driver.pipeline import run_stages
-        from search.driver.synchronise import behind, try_to_write
-        from search.plan.runs import CampaignFolder
-        from search.text_table import refuse_unknown, write_output
-
-        refuse_unknown(output or [])
-        campaign, plans = read_campaign_plans(read_campaign(file, settings or []), runs)
-        folder = CampaignFolder(runs, campaign.name)
-        say([*dict.fromkeys(notice for plan in plans for notice in plan.notices)])
-    outcomes = run_stages(
-        plans,
-        messages(),
-        plans[0].config.stages,
-        started=STARTED,
-        opener=campaign.name,
-        family=campaign_family(campaign),
-        on_begin=lambda: folder.begin(campaign.config),
-        allow_failed=allow_failed,
-    )
-    result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
-    changed = folder.end(result.model_dump(mode="json"))
-    if changed or not folder.report.exists():
-        from search.campaigns import write_report
-
-        draw_report(lambda: write_report(runs, [campaign.name]), campaign.name, messages())
-    if changed and not try_to_write(lambda: record_campaign(plans, campaign, result, folder)):
-        say([behind(campaign.name)])
-    tables = campaign_tables(campaign.config, result, settings or [])
-    for path in output or []:
-        write_output(path, campaign_csv(result), tables)
-    show(result.model_dump(mode="json"), as_json, lambda: Tables(tables))
-
-
-def sync(
-    name: Name, runs: Runs = RUNS, trust: Trust = None, trust_code: TrustSearch = False, as_json: Json = False
-) -> None:
-    """Update MLflow from the studies of a search or campaign."""
-    from search.driver.synchronise import make_projection, mlflow_errors, where_to_look
+    """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
+    from search.config.names import is_plain_name
+    from search.driver.synchronise import where_to_look
     from search.plan.runs import CampaignFolder, RunFolder
 
-    campaign = CampaignFolder(runs, name)
-    with ExitStack() as stack:
-        begun = [member for member in campaign.searches() if RunFolder(runs, member).config.exists()]
-        searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
-        count = _synchronise_campaign(campaign, searches) if begun else _synchronise(searches)
-        with mlflow_errors():
-            where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
+    names = list(dict.fromkeys(names))
+    if model_name is not None and (not register or len(names) > 1 or not is_plain_name(model_name)):
+        raise InvalidInput(
+            f"--as is {model_name!r}; it names the models that --register registers for one search, and has letters, "
+            "digits, '.', '_' and '-', beginning with a letter or digit."
+        )
+    records, plans = [], []
+    for name in names:
+        with ExitStack() as stack:
+            folder = CampaignFolder(runs, name)
+            begun = [member for member in folder.searches() if RunFolder(runs, member).config.exists()]
+            searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
+            count = _synchronise_campaign(folder, searches) if begun else _synchronise(searches)
+            found = [_register(search, model_name or search.name) for search in searches] if register else []
+        records.append({"name": name, "trials": count, **({"registered": found} if register else {})})
+        plans += [search.plan for search in searches]
     if not as_json:
-        say([where], style="dim")
-    what = "the only trial" if count == 1 else f"all {count} trials"
-    show({"name": name, "trials": count}, as_json, lambda: f"MLflow holds {what} of {name}.")
+        servers = dict.fromkeys(plan.config.tracking.uri for plan in plans)
+        say([where_to_look([plan for plan in plans if plan.config.tracking.uri == uri]) for uri in servers], "dim")
+    show(records, as_json, lambda: "\n".join(sentence for record in records for sentence in _synced(record)))
+
+
+def _synced(record: dict[str, Any]) -> Iterator[str]:
+    what = "the only trial" if record["trials"] == 1 else f"all {record['trials']} trials"
+    yield f"MLflow holds {what} of {record['name']}."
+    for found in record.get("registered", ()):
+        versions = ", ".join(f"{loss} is version {version}" for loss, version in found["versions"].items())
+        yield f"models:/{found['name']}@champion is the model of {found['best']}. In {found['name']}, {versions}."
 
 
 # Helpers.
@@ -234,6 +284,13 @@ def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSe
         with mlflow_errors():
             record_campaign([search.plan for search in searches], campaign, result, folder)
     return count
+
+
+def _register(search: "OpenedSearch", name: str) -> dict[str, Any]:
+    from search.driver.stages import recorded_outcome
+    from search.driver.synchronise import make_projection, register
+
+    return asdict(register(recorded_outcome(search), make_projection(search.plan), name))
 
 
 def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None, *, allow_failed: bool = False) -> "Outcome":

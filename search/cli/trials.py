@@ -1,4 +1,4 @@
-"""Commands for trials: `trials`, `show`."""
+"""The command `trials`: the trials of a search, or one of them."""
 
 import math
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search.cli.options import RUNS, Json, Name, Runs, Trust
-from search.cli.output import Tables, say, show as show_result
+from search.cli.output import Tables, say, show
+from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
 MOST_ROWS = 500
 """The maximum number of trials in a table without ``--top``."""
 
-Loss = Annotated[
-    str, typer.Argument(metavar="LOSS", help="A loss, or its trainings of a later stage: mpa, mpa@confirm, mpa@final.")
-]
-
 
 def trials(
     name: Name,
-    loss: Annotated[str | None, typer.Option("--loss", help="Only trials of this loss.")] = None,
+    loss: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LOSS", help="Only this loss, or its trainings of a later stage: mpa@confirm, mpa@final."
+        ),
+    ] = None,
+    number: Annotated[
+        int | None, typer.Argument(metavar="NUMBER", help="Show this trial: its params, curve, checkpoint and log.")
+    ] = None,
     top: Annotated[
         int,
         typer.Option(
@@ -42,40 +47,30 @@ def trials(
     trust: Trust = None,
     as_json: Json = False,
 ) -> None:
-    """List the trials of a search, with params, value, state, and the reason for their end."""
+    """List the trials of a search, with params, value, state, and the reason for their end; or show one of them."""
     from dataclasses import asdict
 
     from search.plan.stored import stored_search, trial_rows, trials_csv
     from trainables.files import write_text
 
     search = stored_search(runs, name)
+    if loss is not None and number is not None:
+        if top or csv:
+            raise InvalidInput("--top and --csv are for lists of trials; leave out the number of the trial.")
+        from search.report.trial_page import trial_page
+
+        page = trial_page(search, loss, number)
+        show(asdict(page), as_json, lambda: _page(page))
+        return
     tables = {study: trial_rows(search.trials_of(study)) for study in ([loss] if loss else search.losses)}
     if csv:
         write_text(csv, trials_csv(tables))
         say([f"Wrote {csv}."], "dim")
-    show_result(
+    show(
         {study: [asdict(row) for row in rows] for study, rows in tables.items()},
         as_json,
         lambda: Tables([_of_study(f"{name}/{study}", rows, top) for study, rows in tables.items()]),
     )
-
-
-def show(
-    name: Name,
-    loss: Loss,
-    number: Annotated[int, typer.Argument(metavar="NUMBER", help="The trial's number.")],
-    runs: Runs = RUNS,
-    trust: Trust = None,
-    as_json: Json = False,
-) -> None:
-    """Show a trial: params, seed, the reason for its end, its curve, checkpoint and log."""
-    from dataclasses import asdict
-
-    from search.plan.stored import stored_search
-    from search.report.trial_page import trial_page
-
-    page = trial_page(stored_search(runs, name), loss, number)
-    show_result(asdict(page), as_json, lambda: _page(page))
 
 
 def _of_study(title: str, rows: list["TrialRow"], top: int) -> "TextTable":

@@ -28,7 +28,7 @@ BATCH, IMAGES_PER_CLASS = 120, 5
 BATCHES_AN_EPOCH = 4
 """Fewer would be few steps between two validations; a small data set gets a smaller batch instead."""
 
-GENERAL_NAMES = ("images", "image", "img", "data", "train", "photos", "pictures")
+GENERAL_NAMES = ("images", "image", "img", "data", "train")
 """Folder names that do not describe a data set; the parent's name is used instead."""
 
 

@@ -29,6 +29,12 @@ from trainables.rules import OneOf, rules_of
 SECTION = "section"
 MAPPING = "keys and values"
 ONE_OF = "one of"
+ESSENTIAL = (
+    "name", "dataset.name", "dataset.root", "model.backbone", "model.weights", "model.freeze", "model.embedding_dim",
+    "training.epochs", "training.batch_size", "training.image_size", "training.lr", "losses", "space", "search.trials",
+    "resources.gpus_per_trial",
+)  # fmt: skip
+"""The keys that most search files set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +95,7 @@ def keys_of(target: type, above: str = "") -> Iterator[Key]:
 
 
 def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
-    """Return the keys whose names match ``pattern``: a part of a name, or with ``*`` and ``?`` a whole one.
+    """Return the key named ``pattern``, or those it matches: a part of a name, or with ``*`` and ``?`` a whole one.
 
     ``space.mpa.scale`` also means ``space``. If no name matches, the keys whose descriptions have it.
 
@@ -99,6 +105,7 @@ def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
     listed = list(keys)
     wanted = pattern.lower() if {"*", "?"} & set(pattern) else f"*{pattern.lower()}*"
     for found in (
+        [key for key in listed if key.name == pattern and key.type != SECTION],
         [key for key in listed if fnmatchcase(key.name, wanted)],
         [key for key in listed if key.type == MAPPING and pattern.startswith(f"{key.name}.")],
         [key for key in listed if fnmatchcase(f"{key.does} {key.value}".lower(), wanted)],
@@ -106,7 +113,7 @@ def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
         if found:
             return found
     raise InvalidInput(
-        f"No key matches {pattern!r}{suggestion(pattern, [key.name for key in listed])}; `holdout keys` lists all."
+        f"No key matches {pattern!r}{suggestion(pattern, [key.name for key in listed])}; `holdout keys --all` has all."
     )
 
 

@@ -54,18 +54,27 @@ def is_campaign(content: Mapping[str, Any]) -> bool:
     return "base" in content or "vary" in content
 
 
-def read_search(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Read the search file ``given``, or the recipe of that name, and apply ``settings`` (``key.path=value``).
+def read_file(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Read the search or campaign file ``given``, or the recipe or campaign of that name, and apply ``settings``.
 
-    The entries of losses that the settings remove are removed too.
+    The entries of losses that the settings (``key.path=value``) remove from a search are removed too.
 
     Raises:
-        InvalidInput: neither exists, or it is a campaign.
+        InvalidInput: none of them exists.
     """
-    content = read_yaml(shipped_or_file(given))
+    written = read_yaml(shipped_or_file(given))
+    content = apply_settings(written, settings)
+    return content if is_campaign(written) else of_its_losses(content, written)
+
+
+def read_search(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Read a search file or recipe as :func:`read_file` does, and refuse a campaign."""
+    content = read_file(given, settings)
     if is_campaign(content):
-        raise InvalidInput(f"{given} is a campaign of several searches; run it with `holdout campaign {given}`.")
-    return of_its_losses(apply_settings(content, settings), content)
+        raise InvalidInput(
+            f"{given} is a campaign of several searches; `holdout run {given}` runs it. Name a search file."
+        )
+    return content
 
 
 def of_its_losses(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,18 +89,6 @@ def of_its_losses(content: dict[str, Any], written: Mapping[str, Any]) -> dict[s
         if isinstance(entries := content.get(section), dict)
     }
     return {**content, **kept}
-
-
-def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Read the campaign file ``given``, or the campaign of that name, and apply ``settings``.
-
-    Raises:
-        InvalidInput: neither exists, or it is a single search.
-    """
-    content = read_yaml(shipped_or_file(given))
-    if "losses" in content and not is_campaign(content):
-        raise InvalidInput(f"{given} is a single search; run it with `holdout run {given}`.")
-    return apply_settings(content, settings)
 
 
 def shipped(folder: str) -> dict[str, Path]:

@@ -191,7 +191,7 @@ def _extra() -> Iterator[CheckResult]:
 
 
 MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
-    _python, _torch, _faiss, _mps, _extra, *(check for name in ENGINES for check in ENGINES[name].checks),
+    _python, _torch, _faiss, _mps, _extra,
 )  # fmt: skip
 
 
@@ -360,8 +360,10 @@ def examine(
     machine_checks: Sequence[Callable[[], Iterator[CheckResult]]] = MACHINE_CHECKS,
     search_checks: Sequence[Callable[[Plan], Iterator[CheckResult]]] = SEARCH_CHECKS,
 ) -> Iterator[CheckResult]:
-    """Yield every check of this machine, and those of a search if one is given."""
-    for check in machine_checks:
+    """Yield every check of this machine, and those of a search and of its engine, or without one of all engines."""
+    resources = config.resources if config else None
+    engines = [engine_name(resources.engine, resources.gpus_per_trial)] if resources else list(ENGINES)
+    for check in (*machine_checks, *(check for name in engines for check in ENGINES[name].checks)):
         yield from check()
     if config is None:
         return

@@ -74,5 +74,5 @@ def write_runs(outcomes: Sequence[Outcome], projections: Mapping[str, Projection
 def _synchronised(outcome: Outcome, projection: Projection) -> str:
     """Synchronise MLflow with the studies; return the address of the search's page, or how to retry."""
     if try_to_write(lambda: synchronise(outcome, projection)):
-        return where_to_look(outcome.search.plan, projection)
+        return where_to_look([outcome.search.plan])
     return behind(outcome.search.name)

@@ -241,10 +241,10 @@ class Jobs:
             f"There is no search {name!r} on {location}; there is: {there}. `holdout submit` brings one there."
         )
 
-    def submit(self, submission: "Submission", runs: str) -> tuple[SearchJob, bool]:
+    def submit(self, submission: "Submission", runs: str, *options: str) -> tuple[SearchJob, bool]:
         """Submit a search; return its job, and True if this is a new attempt, False if the search runs already.
 
-        A name belongs to one search, whose records are in one runs folder.
+        A name belongs to one search, whose records are in one runs folder. ``options`` are those of ``holdout run``.
 
         Raises:
             InvalidInput: the search is in another runs folder, or runs already with another file.
@@ -259,7 +259,7 @@ class Jobs:
         attempt = attempts[-1].attempt + 1 if attempts else 1
         try:
             self._start(
-                f'{submission.command} "$OLDPWD"/{submission.file} --runs {shlex.quote(runs)}',
+                " ".join(["run", f'"$OLDPWD"/{submission.file}', "--runs", shlex.quote(runs), *options]),
                 {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
                 submission,
                 job=f"holdout-{submission.name}-{attempt}",

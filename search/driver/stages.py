@@ -209,7 +209,7 @@ def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequen
     study = short_study_name(loss, stage)
     return (
         f"Every trial of {search.name}/{study} failed ({causes}). The first error: "
-        f"{failures[0]['reason'].rstrip('.')}. `holdout show {search.name} {study} {trials[0].number}` shows its log."
+        f"{failures[0]['reason'].rstrip('.')}. `holdout trials {search.name} {study} {trials[0].number}` shows its log."
     )
 
 

@@ -30,13 +30,12 @@ SUBMITTED = "submitted.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What a cluster is asked: that ``holdout`` with ``command`` carries out the file ``text``, whose name this is.
+    """The search or campaign file ``text`` for ``holdout run`` on a cluster, and the name in it.
 
-    ``shipped`` are the user's packages that travel with it, and where they lie here.
+    ``shipped`` are the user's packages that travel with it, and their folders on this machine.
     """
 
     name: str
-    command: str
     text: str
     shipped: Mapping[str, Path] = field(default_factory=dict)
     file: str = SUBMITTED
@@ -61,14 +60,13 @@ def submission(content: dict[str, Any]) -> Submission:
                 f"({', '.join(recipes())}); use one of them, or copy the sections of the recipe into base."
             )
         campaign = parse_campaign(content, _parse_anywhere)
-        name, command = campaign.name, "campaign"
+        name = campaign.name
         configs = [member.config for member in campaign.members]
     else:
         configs = [_parse_anywhere(content)]
-        name, command = configs[0].name, "run"
+        name = configs[0].name
     return Submission(
         name=name,
-        command=command,
         text=yaml.safe_dump(content, sort_keys=False, allow_unicode=True),
         shipped=shipped_packages(list(dict.fromkeys(package for config in configs for package in config.ship))),
     )

@@ -4,7 +4,7 @@ import logging
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 from search.config.search_config import settled_entries
 from search.driver.stages import Outcome
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, campaign_of
+from search.plan.runs import RunFolder, campaign_of, mlflow_page
 from search.report.comparison_tables import as_csv, baselines_told, text_tables
 from search.report.formats import (
     NO_DIFFERENCE,
@@ -30,6 +30,7 @@ from search.selection import Selection
 from search.stages import Role, Stage
 from search.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
 from search.tracking import (
+    LOCAL_SERVER,
     LOSS,
     SEARCH,
     DescribedData,
@@ -44,7 +45,7 @@ from search.tracking import (
 )
 from spaces.space import Value
 from trainables.errors import Failure, InvalidInput, listed
-from trainables.files import read_json
+from trainables.files import read_json, write_json
 from trainables.inference.model_files import CARD, DESCRIPTION, is_of_trainable
 from trainables.secrets import without_password
 
@@ -119,6 +120,9 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
             projection.sum_up_search(run, *_span(everything))
     with _noted(refused, "the models"):
         _log_models(outcome, projection)
+    where = {"uri": search.config.tracking.uri, "experiment": projection.experiment}
+    with suppress(OSError):  # only for the link to the page
+        write_json(search.plan.folder.experiment, where)
     if refused:
         raise Failure(
             f"MLflow lacks {listed([*refused])} of {search.name}, which it refuses "
@@ -143,7 +147,7 @@ def _reason(error: Exception) -> str:
 
 
 def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
-    """Update MLflow and register the chosen models of a search in it under ``name``; the recommended one is champion.
+    """Register the chosen models of a search, which MLflow holds, under ``name``; the recommended one is the champion.
 
     Raises:
         InvalidInput: a model is missing, or another registered model has this name.
@@ -155,7 +159,6 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
             "training of your own; `holdout.load` reads them if it has a predictor."
         )
     with mlflow_errors():
-        synchronise(outcome, projection)
         models = _log_models(outcome, projection)
         if (recommended := outcome.summary.recommended) is None:
             raise InvalidInput(
@@ -244,19 +247,16 @@ def behind(name: str) -> str:
     return f"MLflow is behind the studies; `holdout sync {name}` writes the missing runs."
 
 
-def where_to_look(plan: Plan, projection: Projection) -> str:
-    """Return the sentence with the address of the search's page in MLflow, or the command that starts its server."""
-    uri = plan.config.tracking.uri
-    if uri is None:
-        if not _answers(LOCAL_SERVER):
-            return f"MLflow: `mlflow/serve.sh {shlex.quote(str(plan.folder.runs))}` starts its server."
-        uri = LOCAL_SERVER
-    server = without_password(uri) if uri.startswith(("http://", "https://")) else "the page of its server below "
-    return f"MLflow: {server.rstrip('/')}/{projection.page}"
+def where_to_look(plans: Sequence[Plan]) -> str:
+    """Return the sentence with the address of the results of these searches, which one MLflow holds, in it.
 
-
-LOCAL_SERVER = "http://127.0.0.1:5000"
-"""The address of ``mlflow/serve.sh``."""
+    If its local server does not answer, that is the command that starts it.
+    """
+    folder, uri = plans[0].folder, plans[0].config.tracking.uri
+    if uri is None and not _answers(LOCAL_SERVER):
+        return f"MLflow: `mlflow/serve.sh {shlex.quote(str(folder.runs))}` starts its server."
+    page = mlflow_page([plan.folder for plan in plans])
+    return f"MLflow: {page or f'the experiment {plans[0].config.tracking.experiment or plans[0].config.name}'}"
 
 
 def _answers(server: str) -> bool:

@@ -19,7 +19,7 @@ from search.secrets import sqlite_address
 from search.trust import ADDRESSES, check_addresses, check_code, own_code, remember_campaign, started
 from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput, suggestion
-from trainables.files import read_json, reading, remove_dead_drafts, write_json, write_text
+from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
 if TYPE_CHECKING:
     from search.config.campaign import CampaignConfig
@@ -134,6 +134,11 @@ class RunFolder:
             return str(name)
 
     @property
+    def experiment(self) -> Path:
+        """The id of the search's experiment in MLflow and the address in its file; missing before MLflow holds it."""
+        return self.path / "mlflow.json"
+
+    @property
     def _lock(self) -> filelock.FileLock:
         return filelock.FileLock(self.path / ".driver.lock", timeout=0)
 
@@ -231,8 +236,8 @@ def refuse_odd_files(folder: RunFolder) -> None:
 def missing(what: str, name: str, runs: Path, there: Sequence[str], start: str = "") -> InvalidInput:
     """Return the error for a search or campaign that is not ``there``."""
     return InvalidInput(
-        f"There is no {what} {name!r} in {runs}{suggestion(name, there)}; there is: {', '.join(there) or 'none yet'}."
-        f"{start}"
+        f"There is no {what} {name!r} in {runs.absolute()}{suggestion(name, there)}; there is: "
+        f"{', '.join(there) or 'none yet'}.{start}"
     )
 
 
@@ -357,6 +362,21 @@ class CampaignFolder:
         return read_config(self.content()).search_names
 
 
+def mlflow_page(folders: Sequence[RunFolder]) -> str | None:
+    """Return the address of the page that compares these searches in MLflow; None if there is no such page."""
+    from search.tracking import results_page
+
+    found = []
+    for folder in folders:
+        with suppress(OSError, InvalidInput, *DAMAGED):
+            content = read_json(folder.experiment)
+            found.append((content["uri"], str(int(content["experiment"]))))
+    uris, experiments = {uri for uri, _ in found}, list(dict.fromkeys(experiment for _, experiment in found))
+    if len(found) < len(folders) or len(uris) > 1:
+        return None
+    return results_page(uris.pop(), experiments)
+
+
 def find_campaigns(runs: Path) -> list[CampaignFolder]:
     """Return all campaigns in the folder ``runs``, by name."""
     return [CampaignFolder(runs, path.parent.name) for path in sorted(runs.glob("*/campaign.yaml"))]
@@ -370,7 +390,7 @@ def existing_campaign(runs: Path, name: str) -> CampaignFolder:
     """
     if not RunFolder(runs, name).is_campaign:
         there = [campaign.name for campaign in find_campaigns(runs)]
-        raise missing("campaign", name, runs, there, " `holdout campaign` starts one.")
+        raise missing("campaign", name, runs, there, " `holdout run` starts one.")
     return CampaignFolder(runs, name)
 
 
@@ -387,5 +407,5 @@ def refuse_member(runs: Path, name: str) -> None:
     if campaign := campaign_of(runs, name):
         raise InvalidInput(
             f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
-            "`holdout campaign` with its file resumes all of them."
+            "`holdout run` with its file resumes all of them."
         )

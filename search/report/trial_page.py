@@ -1,4 +1,4 @@
-"""The page of one trial, as `holdout show` prints it."""
+"""The page of one trial, as `holdout trials` prints it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

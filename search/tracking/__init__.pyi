@@ -17,8 +17,10 @@ from .projection import (
     milliseconds as milliseconds,
 )
 from .summary_runs import (
+    LOCAL_SERVER as LOCAL_SERVER,
     LOSS as LOSS,
     SEARCH as SEARCH,
+    results_page as results_page,
 )
 from .tracker import (
     Tracker as Tracker,

@@ -234,7 +234,7 @@ def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "R
     if registered.tags.get(SEARCH) != search:
         raise InvalidInput(
             f"MLflow already has a registered model {wanted.name}, which does not belong to the search {search}; "
-            f"register under another name: `holdout register {search} --as NAME`."
+            f"register under another name: `holdout sync {search} --register --as NAME`."
         )
     return registered
 

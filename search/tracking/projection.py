@@ -26,7 +26,6 @@ from search.tracking.summary_runs import (
     NAME,
     NOTE,
     PARENT,
-    RESULTS,
     SEARCH,
     STAGE,
     TRIAL,
@@ -146,7 +145,7 @@ class Projection:
 
     def __init__(self, uri: str, experiment: str, artifacts: str | None, search: DescribedSearch) -> None:
         self._uri = uri
-        self._experiment = experiment
+        self._name = experiment
         self._artifacts = artifacts
         self._search = search
         self._client: MlflowClient | None = None
@@ -155,24 +154,21 @@ class Projection:
         self._known: dict[tuple[str, int], Projected] = {}
 
     @property
-    def page(self) -> str:
-        """The path of the search's results on the MLflow server.
-
-        Without ``workflowType``, MLflow 3.17 opens every experiment as one of generative AI.
-        """
+    def experiment(self) -> str:
+        """The id of the experiment."""
         self._connect()
-        return f"#/experiments/{self._experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={RESULTS}"
+        return self._experiment_id
 
     def _connect(self) -> "MlflowClient":
         if self._client is not None:
             return self._client
         client = open_client(self._uri)
-        if (found := client.get_experiment_by_name(self._experiment)) is None:
-            experiment_id = client.create_experiment(self._experiment, artifact_location=self._artifacts)
+        if (found := client.get_experiment_by_name(self._name)) is None:
+            experiment_id = client.create_experiment(self._name, artifact_location=self._artifacts)
             found = client.get_experiment(experiment_id)
         if found.lifecycle_stage == "deleted":
             raise Failure(
-                f"The experiment {self._experiment!r} is deleted in MLflow; restore it (`mlflow experiments restore "
+                f"The experiment {self._name!r} is deleted in MLflow; restore it (`mlflow experiments restore "
                 f"--experiment-id {found.experiment_id}`) and then `holdout sync` the search."
             )
         self._experiment_id = found.experiment_id
@@ -219,7 +215,7 @@ class Projection:
         key = ("loss", name)
         if key not in runs:
             above = self._search_run(start)
-            tags = {**self._tags("loss"), LOSS: name, NAME: self._short(f"{self._search.name}/{name}")}
+            tags = {**self._tags("loss"), LOSS: name, NAME: f"{self._search.name}/{name}"}
             run_id = self._create(tags, start, above)
             self._begin(run_id, settings)
             runs[key] = run_id
@@ -237,7 +233,7 @@ class Projection:
 
     def _short(self, name: str) -> str:
         """Remove the name of the experiment from the name of a run."""
-        return name.removeprefix(f"{self._experiment}/")
+        return name.removeprefix(f"{self._name}/")
 
     def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:
         above = {PARENT: parent} if parent else {}

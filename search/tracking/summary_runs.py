@@ -11,7 +11,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from search.secrets import without_password
 from search.tracking.described import DescribedData, DescribedSearch, SummaryRun
 from spaces.space import Value
 from trainables.files import DAMAGED
@@ -192,8 +194,24 @@ FIRST_COLUMNS = ("0", "attributes.`Run Name`")
 LAST_COLUMNS = ("runDateAndNestInfo", "duration")
 WIDTHS, WIDTH = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}, 112
 """In pixels; ``WIDTH`` is that of a metric. Four of them fit a page of 1,400 pixels beside MLflow's own panels."""
+LOCAL_SERVER = "http://127.0.0.1:5000"
+"""The address of ``mlflow/serve.sh``."""
 KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
 """The tag of an experiment of model training; the pages of MLflow 3.17 use the link and the browser instead."""
+
+
+def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
+    """Return the address of the results in ``experiments`` (ids) at ``uri``; None if that is a database.
+
+    No ``uri`` is the local server. The rows of several experiments are one table, in the view of the first. Without
+    ``workflowType``, MLflow 3.17 opens every experiment as one of generative AI.
+    """
+    server = without_password(uri or LOCAL_SERVER).rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        return None
+    several = f"compare-experiments/s?experiments={quote(json.dumps(experiments, separators=(',', ':')))}&"
+    page = several if len(experiments) > 1 else f"experiments/{experiments[0]}/runs?"
+    return f"{server}/#/{page}workflowType=machine_learning&viewStateShareKey={RESULTS}"
 
 
 def keep_views(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:

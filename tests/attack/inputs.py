@@ -66,10 +66,10 @@ def page(runs: str, path: str) -> Action:
 READ_SEARCH: dict[str, Action] = {
     " ".join(words): command(*words, "--runs", "runs")
     for words in (
-        ["status"], ["status", "small", "--json"], ["trials", "small"], ["show", "small", LOSSES[1], "0"],
+        ["status"], ["status", "small", "--json"], ["trials", "small"], ["trials", "small", LOSSES[1], "0"],
         ["compare", "small"], ["compare", "small", "--json"], ["compare", "small", "--output", "table.csv"],
         ["report", "small"], ["verify", "small"], ["disk"], ["export", "small", "--to", "exported"],
-        ["register", "small"], ["sync", "small"], ["remove", "small", "--yes"], ["test", "small"],
+        ["sync", "small"], ["sync", "small", "--register"], ["remove", "small", "--yes"], ["test", "small"],
     )
 } | {
     f"live page {path}": page("runs", path)
@@ -166,7 +166,8 @@ def _key(world: World, draw: random.Random) -> Attack:
 
 def _mlflow(world: World, draw: random.Random) -> Attack:
     """A value in the MLflow database of a stranger's runs folder."""
-    value, inner, words = _value(world, draw), draw.random(), draw.choice((["sync", "small"], ["register", "small"]))
+    value, inner = _value(world, draw), draw.random()
+    words = ["sync", "small", *draw.choice(([], ["--register"]))]
 
     def prepare(folder: Path) -> None:
         replace_cell(run_copy(world, folder).parent / "mlflow.db", value, random.Random(inner))
@@ -366,7 +367,7 @@ def _jobs(world: World, draw: random.Random) -> Attack:
     value = _value(world, draw)
     replace_leaf(details, value, random.Random(draw.random()))
     written = json.dumps([details]).encode()[:6000].hex()
-    words = draw.choice((["list"], ["logs", "small"], ["logs", "small", "--all"], ["wait", "small"], ["stop", "small"]))
+    words = draw.choice((["status", "--jobs"], ["logs", "small"], ["logs", "small", "--all"], ["stop", "small"]))
     action = command(*words, "--address", f"http://127.0.0.1:{world.dashboard_port}/{written}")
     name = f"job, {value!r:.60}: {words[0]}"
     return Attack(kind="a job", name=name, prepare=lambda folder: None, action=action, may_contact=world.dashboard_port)

@@ -62,7 +62,7 @@ class CampaignRun:
             "table": {"rows": ["sampler"], "metrics": ["validation", "recall_at_1"]},
         }
         self.file = write_search(path / "lot.yaml", self.content)
-        self.command = ("campaign", self.file, "--runs", self.runs)
+        self.command = ("run", self.file, "--runs", self.runs)
 
     def amid_the_second_fold(self) -> bool:
         """Whether a trial of a search is there, and has not come to its end without a driver."""
@@ -186,7 +186,7 @@ def test_the_result_is_that_of_the_searches(ran: CampaignRun) -> None:
     result = json.loads(holdout_here(*ran.command, "--json").stdout)
     assert result == json.loads((ran.runs / "lot" / "campaign.json").read_text())
     assert result == json.loads(
-        holdout_here("campaign", ran.runs / "lot" / "campaign.yaml", "--runs", ran.runs, "--json").stdout
+        holdout_here("run", ran.runs / "lot" / "campaign.yaml", "--runs", ran.runs, "--json").stdout
     )
     assert len(result["cells"]) == 2 * 2 * 2
     for cell in result["cells"]:
@@ -233,6 +233,6 @@ def test_each_search_is_a_search(ran: CampaignRun) -> None:
 def test_a_campaign_that_was_tested_does_not_grow(ran: CampaignRun, tmp_path: Path) -> None:
     vary = {"sampler": {**ran.content["vary"]["sampler"], "tpe": {"search.sampler": "tpe"}}}
     file = write_search(tmp_path / "lot.yaml", {**ran.content, "vary": vary})
-    said = plain(holdout_here("campaign", file, "--runs", ran.runs, code=2).stderr)
+    said = plain(holdout_here("run", file, "--runs", ran.runs, code=2).stderr)
     assert "lot-tpe: the test classes were opened for lot-cmaes, lot-gp" in said
     assert not (ran.runs / "lot-tpe").exists()

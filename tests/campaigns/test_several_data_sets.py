@@ -16,7 +16,7 @@ from search.campaigns.comparisons import standings, wanted_pairs
 from search.campaigns.report import study
 from search.campaigns.tables import campaign_tables
 from search.config.campaign import Campaign, parse_campaign
-from search.config.recipes import read_campaign, read_search
+from search.config.recipes import read_file, read_search
 from search.config.search_config import parse_config
 from search.report.statistics import over_seeds
 from search.stages import Role
@@ -149,7 +149,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     roots = {name: make_tree(name, above / name, classes_per_half=8, images_per_class=3) for name in NAMES}
     settings = [f"vary.data.{name}.dataset.root={root}" for name, root in roots.items()]
     subset = [f"vary.data.{name}.dataset.subset=true" for name in NAMES]
-    return lambda name: read_campaign(Path(name), [*settings, *subset])
+    return lambda name: read_file(Path(name), [*settings, *subset])
 
 
 NAMES = ("cub200", "cars196", "sop")

@@ -61,7 +61,7 @@ def test_wrong_words_exit_with_2(arguments: tuple[str, ...]) -> None:
     holdout_here(*arguments, code=2)
 
 
-@pytest.mark.parametrize("command", [(), ("show",), ("remove",)])
+@pytest.mark.parametrize("command", [(), ("trials",), ("remove",)])
 def test_flags_take_no_value_in_the_help(command: tuple[str, ...]) -> None:
     shown = holdout_here(*command, "--help").stdout
     assert "--help" in shown
@@ -106,7 +106,7 @@ def test_the_state_of_a_search_says_what_is_done_and_what_was_interrupted(
     assert "searched, stopped" in holdout_here("status", "unchosen", *there).stdout
 
 
-@pytest.mark.parametrize("command", ["logs", "stop", "wait"])
+@pytest.mark.parametrize("command", ["logs", "stop"])
 def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(
     command: str, opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +117,9 @@ def test_commands_for_a_cluster_say_what_to_do_with_a_search_of_this_machine(
     assert "mine is a search of this machine" in said
     assert "`holdout status mine`" in said
     assert "this machine" not in holdout_here(command, "other", *nowhere, code=2).stderr
-    assert "`holdout status` lists the searches of this machine" in plain(holdout_here("list", *nowhere, code=2).stderr)
+    assert "`holdout status` lists the searches of this machine" in plain(
+        holdout_here("status", "--jobs", *nowhere, code=2).stderr
+    )
 
 
 def test_an_empty_runs_folder_is_said_to_be_empty(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``holdout disk``, ``remove`` and ``trim``: output, confirmation and errors."""
+"""``holdout disk`` and ``remove``: output, confirmation and errors."""
 
 import io
 import json
@@ -86,14 +86,13 @@ def test_trim_removes_decoded_images_that_nobody_uses(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     glyphs = Glyphs(num_classes=2, images_per_class=4)
     store = build_store(glyphs, list(glyphs.classes()), short_side=20, cache=tmp_path / "holdout", workers=1)
-    trim = ("trim", "--to", "0", "--runs", tmp_path / "runs")
+    trim = ("disk", "--trim", "--to", "0", "--runs", tmp_path / "runs")
     in_use = InUse(store)
-    (record,) = json.loads(holdout_here(*trim, "--json").stdout)
-    assert (record["cache"], record["removed"]) == (str(tmp_path / "holdout"), [])
-    assert record["size"] > 9000
+    shown = json.loads(holdout_here(*trim, "--json").stdout)
+    assert shown["trimmed"] == [{"cache": str(tmp_path / "holdout"), "removed": [], "freed": 0}]
+    assert shown["total"] > 9000
     in_use.close()
-    said = plain(holdout_here(*trim).stdout)
-    assert "1 image store removed" in said
+    assert "1 image store removed" in plain(holdout_here(*trim).stderr)
     assert not store.exists()
 
 
@@ -104,8 +103,9 @@ def test_trim_removes_nothing_that_a_stranger_s_search_names(runs: Path, tmp_pat
     content = yaml.safe_load((runs / "birds" / "search.yaml").read_text())
     content["dataset"]["cache"] = str(layer.parent)
     (runs / "birds" / "search.yaml").write_text(yaml.safe_dump(content))
-    trim = ("trim", "--to", "0", "--runs", runs)
-    assert "victim" not in holdout_here(*trim).stdout
+    trim = ("disk", "--trim", "--to", "0", "--runs", runs)
+    assert "victim" not in holdout_here(*trim).stderr
     assert (layer / "precious").exists()
     remember(runs / "birds", content)  # once the user starts the search with this cache, it is one
-    assert "victim" in holdout_here(*trim).stdout
+    assert "victim" in holdout_here(*trim).stderr
+    assert "add --trim" in plain(holdout_here("disk", "--to", "0", "--runs", runs, code=2).stderr)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search.cli.cluster import LogFilter, without_ray
+from search.cli.cluster import LogFilter
 
 OURS = (
     "Searching …\n",
@@ -38,14 +38,16 @@ RAYS = (
 MIXED = "".join(ray + ours for ray, ours in zip(RAYS, OURS)) + "".join(OURS[len(RAYS) :])
 
 
-def test_the_search_s_lines_are_shown_and_ray_s_are_counted() -> None:
-    assert without_ray(MIXED) == ("".join(OURS), "".join(RAYS).count("\n"))
-    assert without_ray("".join(OURS)) == ("".join(OURS), 0)
-    assert without_ray("".join(RAYS)) == ("", "".join(RAYS).count("\n"))
-
-
-@pytest.mark.parametrize("size", [1, 7, 64, 1000])
-def test_a_log_that_comes_in_pieces_is_shown_as_the_whole(size: int) -> None:
+@pytest.mark.parametrize("size", [1, 7, 64, 1000, len(MIXED)])
+@pytest.mark.parametrize(
+    ("log", "ours", "left_out"),
+    [
+        (MIXED, "".join(OURS), "".join(RAYS).count("\n")),
+        ("".join(OURS), "".join(OURS), 0),
+        ("".join(RAYS), "", "".join(RAYS).count("\n")),
+    ],
+)
+def test_the_search_s_lines_are_shown_and_ray_s_are_counted(log: str, ours: str, left_out: int, size: int) -> None:
     lines = LogFilter()
-    shown = "".join(lines.take(MIXED[start : start + size]) for start in range(0, len(MIXED), size)) + lines.end()
-    assert (shown, lines.left_out) == without_ray(MIXED)
+    shown = "".join(lines.take(log[start : start + size]) for start in range(0, len(log), size)) + lines.end()
+    assert (shown, lines.left_out) == (ours, left_out)

@@ -17,7 +17,7 @@ from examples.papers.figures import FIGURES, SUFFIXES
 from search.campaigns.prepare import read_campaign_plans
 from search.cli.main import app
 from search.config.campaign import Campaign, parse_campaign
-from search.config.recipes import PaperItem, papers, read_campaign, read_search, recipes
+from search.config.recipes import PaperItem, is_campaign, papers, read_file, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
 from search.plan.checks.parts import spaces_of
@@ -91,8 +91,8 @@ def search_of(params: dict[str, Any], trees: Trees) -> dict[str, Any]:
 
 
 def campaign_file(params: dict[str, Any], trees: Trees) -> dict[str, Any]:
-    """Return the file of a ``holdout campaign``."""
-    content = read_campaign(params["file"], params["settings"] or [])
+    """Return the file of a ``holdout run`` of a campaign."""
+    content = read_file(params["file"], params["settings"] or [])
     base = content["base"]
     of_data = read_yaml(recipes()[content["recipe"]]) if content.get("recipe") else base
     dataset = on_tree(base, of_data["dataset"]["name"], trees)
@@ -107,12 +107,12 @@ def configs_of(line: str, trees: Trees) -> dict[str, SearchConfig]:
     """Return every search of a line by name, after all its commands were validated."""
     made: dict[str, SearchConfig] = {}
     for command, params in parsed(line):
-        if command == "run":
-            config = parse_config(search_of(params, trees))
-            made[config.name] = config
-        elif command == "campaign":
+        if command == "run" and is_campaign(read_file(params["file"])):
             campaign = campaign_of(params, trees)
             made |= {member.config.name: member.config for member in campaign.members}
+        elif command == "run":
+            config = parse_config(search_of(params, trees))
+            made[config.name] = config
         elif command == "report":
             assert set(params["names"]) <= made.keys()
         elif command == "examples.papers":
@@ -164,10 +164,10 @@ def test_a_small_command_begins_without_a_data_set_and_is_affordable(line: str, 
     made = configs_of(line, trees)
     assert sum(images_seen(config) for config in made.values()) < AFFORDABLE
     for command, params in parsed(line):
-        if command == "run":
-            read_plan(search_of(params, trees), tmp_path)
-        elif command == "campaign":
+        if command == "run" and is_campaign(read_file(params["file"])):
             read_campaign_plans(campaign_file(params, trees), tmp_path)
+        elif command == "run":
+            read_plan(search_of(params, trees), tmp_path)
 
 
 @pytest.mark.parametrize("line", FULL)
@@ -178,7 +178,8 @@ def test_a_full_command_is_of_the_paper_s_setting(line: str, trees: Trees) -> No
 
 def columns_shown(line: str, trees: Trees) -> set[str]:
     """Return the metrics in the tables of a line's campaigns; super-categories stand for the classes themselves."""
-    campaigns = [campaign_of(params, trees) for command, params in parsed(line) if command == "campaign"]
+    runs = [params for command, params in parsed(line) if command == "run"]
+    campaigns = [campaign_of(params, trees) for params in runs if is_campaign(read_file(params["file"]))]
     return {metric.replace("_super", "") for campaign in campaigns for metric in campaign.config.table.metrics}
 
 

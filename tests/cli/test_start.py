@@ -84,7 +84,7 @@ def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: in
         (["backbones"], 0),
         (["datasets"], 0),
         (["papers"], 0),
-        (["list", "--address", "nonsense"], 2),
+        (["status", "--jobs", "--address", "nonsense"], 2),
         (["run", "no-such-recipe"], 2),
     ],
 )
@@ -112,7 +112,7 @@ def test_where_a_model_has_nothing_to_do_it_is_not_loaded(arguments: list[str]) 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["status"], ["status", "small"], ["trials", "small"], ["show", "small", "pnp", "0"], ["disk"]],
+    [["status"], ["status", "small"], ["trials", "small"], ["trials", "small", "pnp", "0"], ["disk"]],
 )
 def test_looking_at_searches_loads_their_studies_and_no_more(runs: Path, arguments: list[str]) -> None:
     assert not loaded(*arguments, "--runs", str(runs)) & {*HEAVY}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from search.config.campaign import read_config
-from search.config.recipes import read_campaign, read_search
+from search.config.recipes import read_file, read_search
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings
 from trainables.errors import InvalidInput, suggestion
@@ -99,7 +99,7 @@ def test_an_unknown_recipe_or_file_is_answered_with_the_nearest(tmp_path: Path) 
     (tmp_path / "birds.yaml").write_text("name: birds")
     said = refused(lambda: read_search(tmp_path / "bird.yaml"))
     assert f"(did you mean {tmp_path / 'birds.yaml'}?)" in said
-    assert "did you mean" in refused(lambda: read_campaign(Path("mpa-loses")))
+    assert "did you mean" in refused(lambda: read_file(Path("mpa-loses")))
 
 
 def test_a_hint_names_all_that_fit_equally() -> None:

@@ -162,6 +162,7 @@ def test_other_folders_are_refused_in_words(tmp_path: Path) -> None:
     [
         ("/data/CUB_200_2011", "CUB_200_2011"),
         ("/data/birds/images", "birds"),
+        ("/home/me/photos", "photos"),
         ("/data/Vögel & Co", "V-gel-Co"),
         ("/data/2024", "2024"),
         ("/data/...", "search"),

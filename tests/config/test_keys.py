@@ -1,5 +1,6 @@
 """The reference of keys: complete, true to the classes, and the same wherever it is shown."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from support.commands import holdout_here
 
-from search.config.keys import SECTION, Key, commented, keys_of, matching
+from search.config.keys import ESSENTIAL, SECTION, Key, commented, keys_of, matching
 from search.config.search_config import SearchConfig, parse_config, validate_config
 from search.config.yaml_file import apply_settings, parse_yaml
 from trainables.errors import InvalidInput
@@ -143,6 +144,7 @@ def test_patterns_find_names_then_descriptions() -> None:
     def found(pattern: str) -> list[str]:
         return [key.name for key in matching(KEYS, pattern)]
 
+    assert found("search.epochs") == ["search.epochs"]
     assert found("LR") == ["training.lr", "training.head_lr", "training.proxy_lr"]
     assert found("final.*") == ["final.seeds", "final.train_on", "final.test", "final.within"]
     assert found("space.mpa.scale") == ["space"]
@@ -152,6 +154,12 @@ def test_patterns_find_names_then_descriptions() -> None:
 
 
 def test_the_command_prints_and_refuses() -> None:
+    shown = holdout_here("keys").stdout
+    assert len(shown.splitlines()) <= 30
+    assert all(f"\n{name}  " in shown for name in ESSENTIAL)
+    assert f"all {sum(key.type != SECTION for key in KEYS)}." in shown
+    listed = json.loads(holdout_here("keys", "--all", "--json").stdout)
+    assert [key["name"] for key in listed] == [key.name for key in KEYS]
     said = holdout_here("keys", "pruner")
     assert "one of asha, hyperband, median, none" in said.stdout
     assert "search: {pruner: asha}" in said.stdout

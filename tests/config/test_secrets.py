@@ -198,7 +198,7 @@ def test_no_secret_is_told(
         commands = [
             ("status", "--json"),
             ("compare", "small", "--json"),
-            ("show", "small", "pnp", "0"),
+            ("trials", "small", "pnp", "0"),
             ("disk", "--json"),
         ]
         for arguments in (*commands, ("verify", "small", "--json"), ("report", "small")):
@@ -208,7 +208,7 @@ def test_no_secret_is_told(
         guarded = f"http://u:${{WORD}}@127.0.0.1:{port}"
         file.write_text(file.read_text().replace("uri: null", f"uri: {guarded}"))
         remember(file.parent, yaml.safe_load(file.read_text()))  # as if it had been started with this file
-        assert "MLflow lacks" in say("register", "small", code=1)  # it is none after all
+        assert "MLflow lacks" in say("sync", "small", "--register", code=1)  # it is none after all
         pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
         with served(runs) as server:
             address = server[2].rstrip("/")

@@ -30,8 +30,8 @@ from search.trust import allow, check_address, forget, place_of, started
 from trainables.errors import InvalidInput
 
 READ = [
-    ("status",), ("status", "small"), ("trials", "small"), ("show", "small", "pnp", "0"), ("report", "small"),
-    ("verify", "small"), ("disk",), ("remove", "small", "--yes"), ("sync", "small"), ("register", "small"),
+    ("status",), ("status", "small"), ("trials", "small"), ("trials", "small", "pnp", "0"), ("report", "small"),
+    ("verify", "small"), ("disk",), ("remove", "small", "--yes"), ("sync", "small"), ("sync", "small", "--register"),
     ("export", "small", "--to", "exported"), ("select", "small"), ("test", "small"),
 ]  # fmt: skip
 """Every command that opens a stored search."""
@@ -86,7 +86,7 @@ def test_no_command_contacts_the_database_that_a_stranger_names(
         assert done.returncode == (0 if command[0] == "status" else 2)
 
 
-@pytest.mark.parametrize("command", [("sync", "small"), ("register", "small")], ids=" ".join)
+@pytest.mark.parametrize("command", [("sync", "small"), ("sync", "small", "--register")], ids=" ".join)
 def test_no_command_contacts_the_mlflow_that_a_stranger_names(
     command: tuple[str, ...], stranger: Path, port: int
 ) -> None:
@@ -101,7 +101,7 @@ def test_no_command_contacts_the_checkpoints_that_a_stranger_names(
 ) -> None:
     rewrite(stranger, checkpoints__storage_path=f"ftp://127.0.0.1:{port}/x")
     done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
-    if command[0] in ("disk", "show", "verify", "sync", "register"):
+    if command[0] in ("disk", "verify", "sync") or command == ("trials", "small", "pnp", "0"):
         assert "checkpoints.storage_path of small is ftp://127.0.0.1" in plain(done.stdout + done.stderr)
 
 
@@ -327,7 +327,7 @@ def test_no_command_imports_the_code_that_a_stranger_names(
     rewrite(stranger, **change)
     done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
     assert not evil.exists()
-    if command[0] in ("verify", "sync", "register", "select", "test"):
+    if command[0] in ("verify", "sync", "select", "test"):
         assert done.returncode == 2
         assert "small names code that would be imported and run (evil_module" in plain(done.stderr)
         assert "add --trust-code" in plain(done.stderr)

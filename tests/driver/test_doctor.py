@@ -15,18 +15,16 @@ from search.config.search_config import SearchConfig, parse_config
 from search.driver import doctor
 from search.driver.doctor import CheckResult, examine
 from search.engines.capacity import mps_daemon
-from search.engines.ray_engine import check_ray
+from search.engines.ray_engine import check_token
 
-MACHINE_CHECKS = tuple(check for check in doctor.MACHINE_CHECKS if check is not check_ray)
-"""Without the start of Ray, which takes ten seconds and has a test."""
 QUICK_CHECKS = doctor.SEARCH_CHECKS[:-1]
 """Without the measurement of a training, which takes ten seconds more."""
 
 
 def examined(
-    config: SearchConfig | None, folder: Path, checks: Sequence[Callable[..., Iterator[CheckResult]]] = QUICK_CHECKS
+    config: SearchConfig, folder: Path, checks: Sequence[Callable[..., Iterator[CheckResult]]] = QUICK_CHECKS
 ) -> list[CheckResult]:
-    return list(examine(config, folder / "runs", MACHINE_CHECKS, checks))
+    return list(examine(config, folder / "runs", search_checks=checks))
 
 
 def found(findings: list[CheckResult], check: str) -> CheckResult:
@@ -36,7 +34,10 @@ def found(findings: list[CheckResult], check: str) -> CheckResult:
 
 @needs_ray
 def test_a_machine_and_a_search_are_examined(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    file = write_search(tmp_path / "x.yaml", search_file(search={"storage": "postgresql://nobody@127.0.0.1:9/x"}))
+    file = write_search(
+        tmp_path / "x.yaml",
+        search_file(search={"storage": "postgresql://nobody@127.0.0.1:9/x"}, resources={"engine": "ray"}),
+    )
     # a process of its own: Ray keeps the first token it saw
     findings = json.loads(holdout("doctor", file, "--runs", tmp_path / "runs", "--json", code=1).stdout)
     assert [entry["check"] for entry in findings] == ["python", "torch", "faiss", "token", "ray", "search"]
@@ -87,9 +88,9 @@ def test_a_token_that_others_may_read_is_found(tmp_path: Path, monkeypatch: pyte
     token.chmod(0o644)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    assert found(examined(None, tmp_path), "token").fix == f"chmod 600 {token}"
+    assert found(list(check_token()), "token").fix == f"chmod 600 {token}"
     token.chmod(0o600)
-    assert found(examined(None, tmp_path), "token").state == "ok"
+    assert found(list(check_token()), "token").state == "ok"
 
 
 def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_losses_that_always_fail_stop_the_search_before_its_choice(file: Path, t
         "Every trial of small/raises failed (CODE_ERROR in 2 of 2). The first error: IndexError: no such anchor."
         in said
     )
-    assert "`holdout show small raises 0`" in said
+    assert "`holdout trials small raises 0`" in said
     assert "Every trial of small/becomes_nan failed (DIVERGED in 2 of 2)." in said
     assert "to continue with pnp." in said
     assert not (runs / "small" / "selection.json").exists()

@@ -387,7 +387,7 @@ def campaign(images: Path, runs: Path) -> Callable[..., str]:
         file = runs.parent / "lot.yaml"
         file.write_text(yaml.safe_dump(content))
         options = [word for setting in settings for word in ("--set", setting)]
-        done = holdout_here("campaign", file, "--runs", runs, *options, code=code)
+        done = holdout_here("run", file, "--runs", runs, *options, code=code)
         return plain(done.stdout + done.stderr)
 
     return carry_out

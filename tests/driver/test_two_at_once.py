@@ -59,7 +59,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("sync", "small"), ("register", "small"), ("select", "small"), ("test", "small"), ("remove", "small", "--yes")],
+    [("sync", "small"), ("select", "small"), ("test", "small"), ("remove", "small", "--yes")],
     ids=lambda arguments: arguments[0],
 )
 def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, ...], runs: Path) -> None:
@@ -73,7 +73,7 @@ def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, 
 def test_reading_commands_work_while_a_search_runs(runs: Path, tmp_path: Path) -> None:
     before = tree(runs / "small")
     with RunFolder(runs, "small").only_driver():
-        for arguments in (("status",), ("trials", "small"), ("show", "small", "pnp", "0"), ("compare", "small")):
+        for arguments in (("status",), ("trials", "small"), ("trials", "small", "pnp", "0"), ("compare", "small")):
             holdout_here(*arguments, "--runs", runs)
         holdout_here("report", "small", "--runs", runs, "--output", tmp_path / "report.html")
         refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)

@@ -116,7 +116,7 @@ def test_everything_breaks_and_nothing_is_lost(services: Services) -> None:
     nodes = services.nodes
     second = nodes.add(cpus=1)
     services.submit()
-    (listed,) = json.loads(holdout_here("list", *services.there, "--json").stdout)
+    (listed,) = json.loads(holdout_here("status", "--jobs", *services.there, "--json").stdout)
     assert (listed["name"], listed["attempt"], listed["runs"]) == ("small", 1, str(services.runs))
     services.progresses()
 
@@ -160,7 +160,7 @@ def test_everything_breaks_and_nothing_is_lost(services: Services) -> None:
     said = plain(holdout("logs", "small", "--follow", *services.there).stdout)
     assert f"all {EPOCHS} epochs trained" in said
     assert services.epochs() == ALL_EPOCHS
-    done = json.loads(holdout_here("wait", "small", *services.there, "--json").stdout)
+    done = json.loads(holdout_here("logs", "small", "--follow", *services.there, "--json").stdout)
     assert done["state"] == "succeeded"
     assert done["attempt"] == 2
 

@@ -91,11 +91,11 @@ def test_a_training_travels_with_a_submitted_search(
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
 
     holdout("submit", write_search(file, content), "--runs", runs, *there)
-    refusal = plain(holdout("wait", "travels", *there, code=2).stderr)
+    refusal = plain(holdout("logs", "travels", "--follow", *there, code=2).stdout)
     assert "no module shipped_lab is found" in refusal
 
     holdout("submit", write_search(file, content | {"ship": ["shipped_lab"]}), "--runs", runs, *there)
-    holdout("wait", "travels", *there)
+    holdout("logs", "travels", "--follow", *there)
     (row,) = json.loads((runs / "travels" / "summary.json").read_text())["losses"].values()
     assert row["test"]["map_at_r"]["mean"] > 0
     holdout("verify", "travels", "--runs", runs, "--trust-code")

@@ -62,7 +62,7 @@ def test_two_campaigns_give_the_results_of_one(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     alone = tmp_path / "alone"
     alone.mkdir()
-    holdout_here("campaign", campaign(alone, images, cache, "in_process"), "--runs", alone / "runs")
+    holdout_here("run", campaign(alone, images, cache, "in_process"), "--runs", alone / "runs")
     for folder in people:
         for search in ("lot-ten", "lot-twenty"):
             assert_same_studies(alone / "runs", folder / "runs", search)
@@ -90,7 +90,7 @@ def assert_same_studies(alone: Path, shared: Path, search: str) -> None:
 def started(folder: Path) -> "subprocess.Popen[bytes]":
     """A driver of a person's campaign."""
     with (folder / "said.txt").open("wb") as said:
-        arguments = command("campaign", folder / "lot.yaml", "--runs", folder / "runs")
+        arguments = command("run", folder / "lot.yaml", "--runs", folder / "runs")
         return subprocess.Popen(arguments, stdout=said, stderr=subprocess.STDOUT)
 
 

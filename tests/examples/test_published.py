@@ -13,7 +13,7 @@ from examples.papers.published import FILES, main, printed
 from search.campaigns.cells import CampaignResult, Cell, Tournament, data_axes, measured
 from search.campaigns.comparisons import standings
 from search.config.campaign import Campaign, parse_campaign
-from search.config.recipes import read_campaign
+from search.config.recipes import read_file
 from search.config.yaml_file import read_yaml
 from search.plan.checks.parts import spaces_of
 from search.plan.runs import CampaignFolder
@@ -122,7 +122,7 @@ def test_a_campaign_is_shown_beside_its_paper(tmp_path: Path, capsys: pytest.Cap
     name = "split-ratio-cub200"
     root = make_tree("cub200", tmp_path / "images", classes_per_half=8, images_per_class=3)
     settings = [f"base.dataset.root={root}", "base.training.epochs=2"]
-    campaign = parse_campaign(read_campaign(Path(name), settings))
+    campaign = parse_campaign(read_file(Path(name), settings))
     folder = CampaignFolder(tmp_path / "runs", name)
     folder.begin(campaign.config)
     cells = tuple(cell.model_copy(update={"mean": 0.5}) for cell in measured(campaign, blank_summaries(campaign)))

@@ -61,9 +61,9 @@ ROWS = [
 def test_a_wrong_entry_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
     written, *sentences = row
     (here / "camp.yaml").write_text(laid_over(written, GOOD))
-    refused(here, ["campaign", "camp.yaml"], *sentences)
+    refused(here, ["run", "camp.yaml"], *sentences)
 
 
 def test_a_good_campaign_is_refused_for_its_cluster_alone(here: Path) -> None:
     (here / "camp.yaml").write_text(GOOD)
-    refused(here, ["campaign", "camp.yaml"])
+    refused(here, ["run", "camp.yaml"])

@@ -70,7 +70,7 @@ def address() -> Iterator[str]:
 def test_a_forged_description_hides_no_other_job(changes: dict[str, Any], address: str) -> None:
     forged = {key: value for key, value in (GOOD | {"submission_id": "forged"} | changes).items() if value is not ...}
     Dashboard.jobs = [GOOD, forged]
-    done = holdout_here("list", "--address", address, "--json")
+    done = holdout_here("status", "--jobs", "--address", address, "--json")
     assert [(job["name"], job["job"]) for job in json.loads(done.stdout)] == [("birds", "holdout-birds-1")]
     assert "The description of the job 'forged' on the cluster is damaged" in plain(done.stderr)
     assert "\x1b" not in done.stderr
@@ -79,7 +79,7 @@ def test_a_forged_description_hides_no_other_job(changes: dict[str, Any], addres
 @pytest.mark.parametrize("answer", [3, None, [3], {"a": 1}], ids=repr)
 def test_a_list_that_is_none_is_a_sentence(answer: Any, address: str) -> None:
     Dashboard.jobs = answer
-    said = plain(holdout_here("list", "--address", address, code=2).stderr)
+    said = plain(holdout_here("status", "--jobs", "--address", address, code=2).stderr)
     assert f"The list of jobs at {address} is damaged" in said
 
 

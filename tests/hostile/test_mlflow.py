@@ -57,17 +57,17 @@ REFUSED: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", WRITTEN_AGAIN)
 def test_register_writes_what_is_missing(name: str, database: Path) -> None:
     WRITTEN_AGAIN[name](database)
-    said = plain(holdout_here("register", "small", "--runs", database.parent).stdout)
+    said = plain(holdout_here("sync", "small", "--register", "--runs", database.parent).stdout)
     assert "models:/small@champion is the model of proxy_anchor" in said
     assert _rows(database, "model_versions") == 1
     holdout_here("sync", "small", "--runs", database.parent)
     assert _rows(database, "runs") >= 5, "trials, losses and the search"
 
 
-@pytest.mark.parametrize("command", ["register", "sync"])
+@pytest.mark.parametrize("options", [(), ("--register",)])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_mlflow_cannot_write_is_a_sentence(name: str, command: str, database: Path) -> None:
+def test_what_mlflow_cannot_write_is_a_sentence(name: str, options: tuple[str, ...], database: Path) -> None:
     REFUSED[name](database)
-    done = holdout_here(command, "small", "--runs", database.parent, code=(1, 2))
+    done = holdout_here("sync", "small", *options, "--runs", database.parent, code=(1, 2))
     assert len(done.stderr.strip().splitlines()) == 1
     assert "MLflow cannot be written (" in plain(done.stderr) or "mlflow.db" in plain(done.stderr)

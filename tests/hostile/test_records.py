@@ -22,7 +22,7 @@ from support.tampered import Copied
 from search.report.live.app import live_app
 
 Change = Callable[[Path], object]
-STATUS, TRIALS, SHOW = ["status", "small"], ["trials", "small"], ["show", "small", "proxy_anchor", "0"]
+STATUS, TRIALS, SHOW = ["status", "small"], ["trials", "small"], ["trials", "small", "proxy_anchor", "0"]
 REPORT, STATUS_TABLE = ["report", "small"], ["trials", "small"]
 COMPARE, EXPORT, TEST = ["compare", "small"], ["export", "small", "--to", "exported"], ["test", "small"]
 EMBED = ["embed", "runs/small/models/proxy_anchor", "image.png", "--to", "e.npz"]

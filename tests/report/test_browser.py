@@ -203,7 +203,8 @@ def test_mlflow_shows_the_test_values_on_its_first_page(
         loss: entry["test"]["map_at_r"]["mean"] for loss, entry in summary(tmp_path / "runs", "small")["losses"].items()
     }
     port = free_port()
-    monkeypatch.setattr("search.driver.synchronise.LOCAL_SERVER", f"http://127.0.0.1:{port}")
+    for module in ("search.driver.synchronise", "search.tracking.summary_runs"):
+        monkeypatch.setattr(f"{module}.LOCAL_SERVER", f"http://127.0.0.1:{port}")
     script = [str(ROOT / "mlflow/serve.sh"), str(tmp_path / "runs"), str(port)]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True, start_new_session=True) as server:
         assert server.stdout is not None

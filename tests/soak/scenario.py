@@ -35,11 +35,6 @@ class Scenario:
     members: tuple[str, ...] = ()
     openings: int = 0
 
-    @property
-    def command(self) -> str:
-        """The command of ``holdout``."""
-        return "campaign" if self.members else "run"
-
     def searches(self, name: str) -> tuple[str, ...]:
         """Return the names of the searches of a scenario called ``name``."""
         return tuple(f"{name}-{member}" for member in self.members) or (name,)

@@ -166,7 +166,7 @@ class World:
         if self.scenario.clock:
             program = [str(CLOCKED)]
         self.epochs_at_start = self.epochs()
-        command = [sys.executable, *program, self.scenario.command, str(self.file), "--runs", str(self.runs)]
+        command = [sys.executable, *program, "run", str(self.file), "--runs", str(self.runs)]
         with self._said.open("ab") as said:
             self.driver = subprocess.Popen(
                 command, stdout=said, stderr=said, env=self.environment, start_new_session=True

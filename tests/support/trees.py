@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from search.config.campaign import Campaign, parse_campaign
-from search.config.recipes import read_campaign, read_search, recipes
+from search.config.recipes import read_file, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
 
@@ -212,7 +212,7 @@ def shipped_file(name: str, trees: Trees) -> dict[str, Any]:
     def of_recipe(recipe: str) -> dict[str, Any]:
         return on_tree(trees, read_yaml(recipes()[recipe])["dataset"]["name"])
 
-    content = read_campaign(Path(name))
+    content = read_file(Path(name))
     if "recipe" in content:
         content["base"]["dataset"] = of_recipe(content["recipe"])
     for labels in content["vary"].values():
@@ -235,6 +235,6 @@ def recipe_on(trees: Trees, name: str) -> SearchConfig:
 
 def varied_on(trees: Trees, name: str) -> list[SearchConfig]:
     """Return the searches of a campaign on a small tree of its recipe's data set."""
-    content = read_campaign(Path(name))
+    content = read_file(Path(name))
     content["base"]["dataset"] = on_tree(trees, read_yaml(recipes()[content["recipe"]])["dataset"]["name"])
     return [member.config for member in parse_campaign(content).members]

@@ -243,17 +243,16 @@ def nothing_said(model: LoggedModel) -> DescribedModel:
 def test_the_command_registers_under_another_name_but_nobody_elses(
     search: OpenedSearch, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = search.plan.folder.runs
-    said = json.loads(
-        holdout_here("register", "small", "--as", "shop", "--runs", runs, "--trust", "127.0.0.1", "--json").stdout
-    )
+    there = ("--register", "--runs", search.plan.folder.runs, "--trust", "127.0.0.1")
+    (synced,) = json.loads(holdout_here("sync", "small", "--as", "shop", *there, "--json").stdout)
+    (said,) = synced["registered"]
     assert said["name"] == "shop"
     assert {version.tags["holdout.loss"] for version in client.search_model_versions("name = 'shop'")} == set(LOSSES)
     assert client.get_registered_model("shop").aliases == {"champion": said["versions"][said["best"]]}
     client.create_registered_model("theirs")
-    refused = holdout_here("register", "small", "--as", "theirs", "--runs", runs, "--trust", "127.0.0.1", code=2).stderr
+    refused = holdout_here("sync", "small", "--as", "theirs", *there, code=2).stderr
     assert "MLflow already has a registered model theirs" in " ".join(refused.split())
-    refused = holdout_here("register", "small", "--as", "a/b", "--runs", runs, "--trust", "127.0.0.1", code=2).stderr
+    refused = holdout_here("sync", "small", "--as", "a/b", *there, code=2).stderr
     assert "--as is 'a/b'" in refused
 
 

@@ -4,21 +4,23 @@ import getpass
 import json
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from support.commands import holdout_here, plain
 from support.driving import drive
 
-from search.config.sections import TrackingSection
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise, where_to_look
+from search.plan.runs import RunFolder, mlflow_page
 from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
+from search.tracking import results_page
 
 Opened = Callable[..., OpenedSearch]
 LOSSES = ("proxy_anchor", "pnp")
@@ -42,7 +44,7 @@ def client_of(search: OpenedSearch) -> tuple[MlflowClient, str]:
 def runs_of(search: OpenedSearch, kind: str) -> dict[str, Run]:
     client, experiment = client_of(search)
     found = client.search_runs([experiment], f"tags.`holdout.kind` = '{kind}'")
-    return {run.info.run_name: run for run in found}
+    return {run.info.run_name.removeprefix("small/"): run for run in found}
 
 
 def views_of(search: OpenedSearch) -> dict[str, dict[str, Any]]:
@@ -137,24 +139,60 @@ def columns(view: dict[str, Any]) -> list[str]:
 
 
 def test_the_printed_link_opens_a_view_that_is_there(search: OpenedSearch) -> None:
-    projection = make_projection(search.plan)
-    assert (
-        where_to_look(search.plan, projection)
-        == f"MLflow: `mlflow/serve.sh {search.plan.folder.runs}` starts its server."
-    )
-    remote = replace(
-        search.plan, config=search.config.model_copy(update={"tracking": TrackingSection(uri="http://mlflow:5000")})
-    )
-    said = where_to_look(remote, projection)
+    assert where_to_look([search.plan]) == f"MLflow: `mlflow/serve.sh {search.plan.folder.runs}` starts its server."
     client, experiment = client_of(search)
-    assert f"/#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey=" in said
-    view = views_of(search)[said.rpartition("=")[2]]
+    page = mlflow_page([search.plan.folder])
+    assert page == (
+        f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?workflowType=machine_learning"
+        "&viewStateShareKey=holdout-results"
+    )
+    view = views_of(search)[page.rpartition("=")[2]]
     assert view["name"] == "Results"
     stages = ("confirmed/map_at_r", "test/map_at_r", "default/confirmed_map_at_r", "default/test_map_at_r")
     assert columns(view)[:4] == [f"metrics.`{stage}`" for stage in stages]
     assert json.loads(view["state"])["orderByKey"] == columns(view)[0], "the best of many trials sorts nothing"
     found = client.search_runs([experiment], json.loads(view["state"])["searchFilter"])
-    assert {run.info.run_name for run in found} == {*LOSSES}
+    assert {run.info.run_name for run in found} == {f"small/{loss}" for loss in LOSSES}
+
+
+def test_one_page_compares_searches(opened: Opened, tmp_path: Path) -> None:
+    """The rows of both name their search; `sync` and `compare` print the page, and the report has it."""
+    runs = tmp_path / "runs"
+    for name in ("one", "two"):
+        search = opened(name=name, losses=["pnp"], search={"trials": 1})
+        drive(search)
+        search.close()
+    said = plain(holdout_here("compare", "one", "two", "--runs", runs).stderr)
+    assert "MLflow: `holdout sync one two`" in said
+    synced = holdout_here("sync", "one", "two", "--runs", runs, "--json").stdout
+    assert json.loads(synced) == [{"name": "one", "trials": 1}, {"name": "two", "trials": 1}]
+    client = MlflowClient(f"sqlite:///{runs}/mlflow.db")
+    ids = [client.get_experiment_by_name(name).experiment_id for name in ("one", "two")]
+    page = results_page(None, ids)
+    assert page in plain(holdout_here("compare", "one", "two", "--runs", runs).stderr)
+    assert page is not None
+    path, _, query = page.partition("?")
+    assert path.endswith("/#/compare-experiments/s")
+    assert json.loads(parse_qs(query)["experiments"][0]) == ids
+    for experiment in ids:
+        assert (
+            f"mlflow.sharedViewState.{parse_qs(query)['viewStateShareKey'][0]}"
+            in client.get_experiment(experiment).tags
+        )
+    rows = client.search_runs(ids, "tags.`holdout.kind` = 'loss'")
+    assert {run.info.run_name for run in rows} == {"one/pnp", "two/pnp"}
+    file = holdout_here("report", "one", "two", "--runs", runs, "--output", tmp_path / "both.html")
+    assert page.replace("&", "&amp;") in (tmp_path / "both.html").read_text(), file.stdout
+
+
+@pytest.mark.parametrize(
+    "damage", ["{", "[]", '{"uri": null, "experiment": "1/../.."}', '{"uri": "javascript:1", "experiment": "1"}']
+)
+def test_a_damaged_record_of_the_experiment_gives_no_page(damage: str, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "small")
+    folder.path.mkdir()
+    folder.experiment.write_text(damage)
+    assert mlflow_page([folder]) is None
 
 
 def test_every_view_finds_runs_and_sorts_them(search: OpenedSearch) -> None:

@@ -143,7 +143,7 @@ def test_a_full_installation_finds_the_same(full: Installation, of_repository: P
 
 
 def test_mlflow_loads_a_model_with_the_code_that_is_in_it(full: Installation) -> None:
-    full.holdout("register", "small", "--runs", "local")
+    full.holdout("sync", "small", "--register", "--runs", "local")
     said = full.python(
         "import mlflow, pandas\n"
         "mlflow.set_tracking_uri('sqlite:///local/mlflow.db')\n"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from search import __version__
-from search.plan.runs import RunFolder, stored_split
+from search.plan.runs import RunFolder, mlflow_page, stored_split
 from search.plan.stored import StoredSearch
 from search.report.comparison_tables import (
     columns_sentence,
@@ -351,14 +351,16 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
     names = " ".join(search.name for search in searches)
     files = [search.folder.config for search in searches] if campaign is None else [campaign]
     checked = campaign.parent.name if campaign else names
+    page = mlflow_page([search.folder for search in searches])
     return Section(
         name="again",
         title="Reproduce",
         sentences=(
             f"Written by Holdout {__version__}. The file below holds all settings.",
             f"`holdout verify {checked}` recomputes all results from the records; "
-            + (f"`holdout campaign {campaign}`" if campaign else f"`holdout compare {names}`")
+            + (f"`holdout run {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
+            *([f"Compared in MLflow: `{page}`."] if len(searches) > 1 and page else []),
             *filter(None, [overtuning_sentence(searches[0].folder.runs)]),
         ),
         results=(
