@@ -94,23 +94,23 @@ def load(
         float32 [B, 3, S, S] in 0 … 1; [B, F] for features.
     """
     if isinstance(images, Features):
-        views_B = _drawn_views(len(indices_B), 1 if augmentation == "none" else images.views, generator)
-        return _on(device, images.features(indices_B, views_B))
+        views_B = drawn_views(images, len(indices_B), augmentation, generator)
+        return to_device(device, images.features(indices_B, views_B))
     return cut(images, indices_B, AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator), device)
 
 
-def _drawn_views(count: int, views: int, generator: torch.Generator | None) -> Tensor:
-    """Draw one of ``views`` views for each of ``count`` images, int64 [B]."""
-    if views == 1:
+def drawn_views(images: Features, count: int, augmentation: str, generator: torch.Generator | None) -> Tensor:
+    """Draw a view for each of ``count`` images, int64 [B]; the first one for the augmentation ``none``."""
+    if augmentation == "none" or images.views == 1:
         return torch.zeros(count, dtype=torch.int64)
-    return torch.randint(views, (count,), generator=generator)
+    return torch.randint(images.views, (count,), generator=generator)
 
 
 def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -> Tensor:
     """Return ``crops`` of some images, float32 [B, 3, S, S] in 0 … 1 on ``device``."""
     side = crops.side
     if device.type != "cpu" and _padded(crops.windows_B4) <= PADDED:
-        return resample(_on(device, images.gather(indices_B, crops.windows_B4)), crops)
+        return resample(to_device(device, images.gather(indices_B, crops.windows_B4)), crops)
     batch = torch.empty(len(indices_B), 3, side, side, dtype=torch.float32, device=device)
     # Group images of similar width, since a chunk is padded to its widest; exact crops need no resampling.
     order = torch.where(crops.exact_B, 0, crops.windows_B4[:, 3]).argsort(stable=True)
@@ -118,11 +118,11 @@ def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -
     for chunk in order.split(max(1, size)):
         for rows in _fitting(chunk, crops.windows_B4):
             of_rows = crops.of(rows)
-            batch[rows] = resample(_on(device, images.gather(indices_B[rows], of_rows.windows_B4)), of_rows)
+            batch[rows] = resample(to_device(device, images.gather(indices_B[rows], of_rows.windows_B4)), of_rows)
     return batch
 
 
-def _on(device: torch.device, pixels: Tensor) -> Tensor:
+def to_device(device: torch.device, pixels: Tensor) -> Tensor:
     """Copy pixels to a device; to a GPU through pinned memory, which torch reuses for the next batches."""
     if device.type != "cuda" or pixels.is_cuda:
         return pixels.to(device)

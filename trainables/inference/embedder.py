@@ -26,9 +26,8 @@ from trainables.inference.model_files import (
     read_model,
     tensors_bytes,
 )
-from trainables.models.backbones import LIBRARIES
+from trainables.models.backbones import is_own_network
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.parts import is_own
 from trainables.unit import unit
 
 OnProgress = Callable[[int], None]
@@ -219,7 +218,7 @@ def embedder_of(files: ModelFiles, *, device: str | torch.device | None = None, 
             "network."
         )
     backbone = spec.model.backbone
-    if is_own(backbone) and backbone.partition(":")[0] not in LIBRARIES and not trust_code:
+    if is_own_network(backbone) and not trust_code:
         raise not_trusted(files.address, "network", backbone)
     network = EmbeddingModel(spec.model)
     try:

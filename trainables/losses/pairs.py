@@ -349,7 +349,7 @@ class Angular(PairLoss):
             ]
         )
         super().__init__()
-        self.angle, self.mining = angle, mining
+        self.mining, self._square = mining, math.tan(math.radians(angle)) ** 2
 
     def over(self, pairs: Pairs) -> torch.Tensor:
         different_BB = pairs.different_BB
@@ -361,9 +361,8 @@ class Angular(PairLoss):
             self.used = Used("pairs", some_P.sum())
         else:  # each pair once: the term is symmetric
             anchor_P, positive_P, some_P = pairs.positives_once()
-        square = math.tan(math.radians(self.angle)) ** 2
         both_PB = pairs.similarities_BB.index_select(0, anchor_P) + pairs.similarities_BB.index_select(0, positive_P)
         pair_P1 = pairs.similarities_BB[anchor_P, positive_P][:, None]
-        logits_PB = 4 * square * both_PB - 2 * (1 + square) * pair_P1
+        logits_PB = 4 * self._square * both_PB - 2 * (1 + self._square) * pair_P1
         terms_P = log1p_sum_exp(logits_PB.masked_fill(~different_BB[anchor_P], -torch.inf), 1)
         return reduced(masked_sum(terms_P, some_P), some_P.sum(), "mean")

@@ -171,6 +171,11 @@ LIBRARIES: dict[str, str] = {
 """Path of the function that describes any network of a library, by the library's name."""
 
 
+def is_own_network(name: str) -> bool:
+    """Return True if the backbone ``name`` is a user's code, and not one of a library."""
+    return is_own(name) and name.partition(":")[0] not in LIBRARIES
+
+
 def is_of_timm(name: str) -> bool:
     """Return True if the backbone ``name`` is a network of timm."""
     return name.partition(":")[0] == "timm"

@@ -139,9 +139,10 @@ class TrainingConfig:
     """The first epochs, at most `epochs`, which train only the embedding layer and the proxies; the schedule counts
     them.
     """
-    compile: Annotated[str | None, OneOf(("default", "reduce-overhead"), ("null",))] = None
-    """The mode of `torch.compile` for the network's training steps, compiled in the first epoch of a process;
-    `reduce-overhead` also records CUDA graphs on a GPU. null: not compiled. Example: default.
+    compile: Annotated[str | None, OneOf(("auto", "default", "reduce-overhead"), ("null",))] = "auto"
+    """How training steps are computed. `auto`: on a GPU, small steps are captured as CUDA graphs and others compiled
+    where that repays, except if `deterministic`; plain elsewhere. `default` and `reduce-overhead` compile network and
+    loss in the first epoch of a process, in that mode of `torch.compile`. null: plain.
     """
     clip_grad: Annotated[float | None, Bounds(gt=0)] = 10.0
     """The bound of each gradient entry, as in Proxy-Anchor's code; null: unbounded."""

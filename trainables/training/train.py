@@ -9,20 +9,20 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import invalidate_caches
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.store.spec import StoreSpec
-from trainables.data.store.view import StoreView, training_half
+from trainables.data.store.view import FeatureView, StoreView, training_half
 from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_backbone, read_network
 from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
-from trainables.models.embedding import autocast, deterministic, embed
+from trainables.models.embedding import deterministic, embed
 from trainables.parts import OURS
 from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -30,6 +30,7 @@ from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.config import OPTIMIZERS, parameter_group
 from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
+from trainables.training.steps import Steps
 from trainables.training.validation import Validation
 from trainables.unit import without_direction
 
@@ -68,7 +69,6 @@ class Training(EpochTraining):
 
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
-        self.learning_network = self._learning_network()
         # Before a warm-up freezes them: parameters that are frozen by the model's settings never learn.
         self._backbone = [parameter for parameter in self.model.backbone.parameters() if parameter.requires_grad]
         self.loss = self._make_loss().to(device)
@@ -82,17 +82,7 @@ class Training(EpochTraining):
         self._base_rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
 
         self._resume()
-
-    def _learning_network(self) -> nn.Module:
-        """Return the model as the training steps call it, compiled if the settings say so.
-
-        Validation calls the model itself, whose parameters are the same.
-        """
-        if not self._config.compile:
-            return self.model
-        # A program for each size of batch: one for all sizes would depend on which of them came first, and a resumed
-        # training would compute other last bits.
-        return cast(nn.Module, torch.compile(self.model, mode=self._config.compile, dynamic=False))
+        self.steps = Steps(spec, self.model, self.loss, self.optimizer, device)
 
     def _make_loss(self) -> Loss:
         return LOSSES[self.spec.loss](
@@ -144,22 +134,40 @@ class Training(EpochTraining):
         torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
         drawn = list(self.sampler.batches(epoch))
-        self.loss.most_pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
+        pairs = most_pairs(self.labels_N[indices_B] for indices_B in drawn)
+        left = len(drawn) * (self._config.epochs - epoch + 1)
+        self.loss.most_pairs = self.steps.begin_epoch(left, pairs, frozen=epoch <= self._config.warmup_epochs)
         losses: list[Tensor] = []
         used: list[Used | None] = []
         previous: LateValue | None = None
-        batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
-        for number, (images, labels_B) in enumerate(batches):
+        resident = isinstance(self.train_view, FeatureView) and self.train_view.is_on(self.device)
+        for number, (images, labels_B) in enumerate(self._batches(drawn, generator, resident=resident)):
             self.set_learning_rates(epoch, number, len(drawn))
             losses.append(self.step(images, labels_B))
             used.append(self.loss.used)
+            if resident:
+                continue  # steps that need nothing of the host do not wait for it either
             late = LateValue(losses[-1])
             if previous is not None:  # checked one step late, so that the device always has work queued
                 raise_if_diverged(previous.read(), epoch)
             previous = late
-        assert previous is not None, "an epoch without a batch"
-        raise_if_diverged(previous.read(), epoch)
-        return torch.stack(losses).mean().item(), len(losses), summed(used)
+        assert losses, "an epoch without a batch"
+        losses_S = torch.stack(losses)
+        mean = losses_S.mean().item()
+        if not math.isfinite(mean):
+            for loss in losses_S.tolist():
+                raise_if_diverged(loss, epoch)
+        self.steps.end_epoch()
+        return mean, len(losses), summed(used)
+
+    def _batches(
+        self, drawn: list[Tensor], generator: torch.Generator, *, resident: bool
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Yield the images and labels of each batch; the indices of ``resident`` features are copied once an epoch."""
+        if resident:
+            assert isinstance(self.train_view, FeatureView)
+            return self.train_view.batches(drawn, self.labels_N, self._config.augment, generator)
+        return prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
 
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.
@@ -188,15 +196,7 @@ class Training(EpochTraining):
 
     def step(self, images: Tensor, labels_B: Tensor) -> Tensor:
         """Take one optimizer step and return the detached loss."""
-        with autocast(self.device, self._config.precision):
-            embeddings_BD: Tensor = self.learning_network(images)
-        loss: Tensor = self.loss(embeddings_BD, labels_B)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if self._config.clip_grad is not None:
-            nn.utils.clip_grad_value_((*self.model.parameters(), *self.loss.parameters()), self._config.clip_grad)
-        self.optimizer.step()
-        return loss.detach()
+        return self.steps.take(images, labels_B)
 
     def _validate(self) -> Validated:
         if self._validation is None:

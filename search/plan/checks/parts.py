@@ -17,7 +17,7 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.errors import raise_if_any, suggestion
 from trainables.metrics.table import name_conflicts, own_metric
 from trainables.models import ModelConfig
-from trainables.models.backbones import LIBRARIES, backbone, is_of_timm
+from trainables.models.backbones import backbone, is_of_timm, is_own_network
 from trainables.models.config import pooling_problems
 from trainables.parts import is_own
 
@@ -47,7 +47,7 @@ def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str],
         if is_own(sampler):
             yield key, sampler, BATCH_SAMPLERS.__getitem__
     network = config.model.backbone
-    if is_own(network) and network.partition(":")[0] not in LIBRARIES:
+    if is_own_network(network):
         yield "model.backbone", network, backbone
 
 
@@ -57,7 +57,7 @@ def check_compiler(found: Findings, config: SearchConfig) -> None:
 
 
 def _compiler_mistakes(config: SearchConfig) -> Iterator[str]:
-    modes = [mode for loss in config.loss_names if (mode := config.training_of(loss).compile)]
+    modes = [mode for loss in config.loss_names if (mode := config.training_of(loss).compile) not in (None, "auto")]
     if config.trainable is not None or not modes:
         return
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):

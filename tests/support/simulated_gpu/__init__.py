@@ -13,9 +13,9 @@ PyTorch's own error, where a GPU would fail or compute something else:
 ``FREED_TOO_EARLY`` lists memory that was freed while another stream could still use it (``record_stream`` is missing).
 ``SEEN`` counts, by operation and line of the project, what makes the host wait and what adds numbers in no fixed order.
 
-``streams`` has the order of operations and the memory, ``tensors`` the operations, and ``device`` replaces
-``torch.cuda``. Not simulated: rounding, time, errors inside a kernel, NCCL, tensors on a second device, CUDA graphs,
-fused attention, fragmentation of memory.
+``streams`` has the order of operations and the memory, ``tensors`` the operations, ``graphs`` CUDA graphs, and
+``device`` replaces ``torch.cuda``. Not simulated: rounding, time, errors inside a kernel, NCCL, tensors on a second
+device, fused attention, fragmentation of memory.
 """
 
 from typing import Any

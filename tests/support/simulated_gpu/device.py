@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import torch
+from support.simulated_gpu.graphs import Graph, graph
 from support.simulated_gpu.streams import CUDA, DEFAULT, HELD, LOCAL, POOL, RESERVED, STATE, Event, Stream, current
 from support.simulated_gpu.tensors import NAME, Mode, Sim
 from torch.optim import optimizer
@@ -20,11 +21,17 @@ aten = torch.ops.aten
 @contextlib.contextmanager
 def _on_stream(stream: Stream | None) -> Any:
     before = current()
-    LOCAL.stream = stream or before
+    _use(stream or before)
     try:
         yield
     finally:
-        LOCAL.stream = before
+        _use(before)
+
+
+def _use(stream: Stream) -> None:
+    LOCAL.stream = stream
+    if threading.current_thread() is threading.main_thread():
+        STATE.main = stream
 
 
 def _seed(seed: int) -> None:
@@ -86,7 +93,8 @@ PATCHES: dict[str, Any] = {
     "_lazy_init": lambda: None, "is_initialized": lambda: True, "is_available": lambda: True,
     "device_count": lambda: STATE.devices, "current_device": _device, "set_device": _set_device,
     "_exchange_device": _exchange_device, "_maybe_exchange_device": _exchange_device,
-    "_is_in_bad_fork": lambda: False, "is_current_stream_capturing": lambda: False,
+    "_is_in_bad_fork": lambda: False, "CUDAGraph": Graph, "graph": graph,
+    "is_current_stream_capturing": lambda: STATE.capture is not None and STATE.capture.takes_part(),
     "get_device_properties": lambda device=None: PROPERTIES, "get_device_name": lambda device=None: PROPERTIES.name,
     "get_device_capability": lambda device=None: STATE.capability,
     "is_bf16_supported": lambda including_emulation=True: including_emulation or STATE.capability >= (8, 0),

@@ -28,7 +28,7 @@ FREED_TOO_EARLY: list[str] = []
 """Lines that made memory which was freed while another stream could still use it."""
 STATE = types.SimpleNamespace(
     on=False, debug="default", warned=False, peak=0, total=8 << 30, limit=8 << 30, streams=0, rng=None,
-    capability=(9, 0), devices=1,
+    capability=(9, 0), devices=1, capture=None, main=None,
 )  # fmt: skip
 """The simulated GPU: its limits, what was asked of it, and its random numbers."""
 LOCK = threading.RLock()
@@ -53,6 +53,8 @@ def line() -> str:
 def note(kind: str, operation: str) -> None:
     """Count an operation; warn or raise if it makes the host wait and the sync debug mode says so."""
     makes_wait = kind in WAITS
+    if STATE.capture is not None and STATE.capture.takes_part() and kind not in ("unordered", "event"):
+        raise SimulationError(f"operation not permitted when stream is capturing: {operation} at {line()}")
     beside = makes_wait and threading.current_thread() is not threading.main_thread()
     SEEN[f"{kind}, beside" if beside else kind, operation, line()] += 1
     if STATE.debug != "default" and makes_wait:
@@ -121,9 +123,14 @@ HOST = Stream()
 
 
 def current(device: Any = None) -> Stream:
-    """Return the current stream of this thread."""
-    stream: Stream = getattr(LOCAL, "stream", DEFAULT)
+    """Return the current stream of this thread; a thread of autograd uses that of the main thread, which waits."""
+    stream: Stream = (STATE.main if of_autograd() else getattr(LOCAL, "stream", None)) or DEFAULT
     return stream
+
+
+def of_autograd() -> bool:
+    """Return True in a thread that computes gradients."""
+    return isinstance(threading.current_thread(), threading._DummyThread)
 
 
 class Memory:

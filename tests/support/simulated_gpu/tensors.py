@@ -86,7 +86,17 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 
 def simulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Check, count and compute an operation; return what it returns, on the device where it would be."""
+    """Check, count and compute an operation, and record it in a capture; return what it returns, on its device."""
+    written = [tensor for tensor in _written(func, args, kwargs) if isinstance(tensor, Sim)]
+    if (capture := STATE.capture) is None or not capture.takes_part():
+        return _simulated(func, args, kwargs)
+    capture.before(written)
+    out = _simulated(func, args, dict(kwargs))
+    capture.record(func, args, kwargs, out)
+    return out
+
+
+def _simulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = func._schema.name.removeprefix("aten::")
     tensors = _tensors((args, kwargs))
     sims = [tensor for tensor in tensors if isinstance(tensor, Sim)]

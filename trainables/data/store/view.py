@@ -1,13 +1,13 @@
 """The image store as read by trials: labels, and pixels that are memory-mapped or on the GPU.
 
-Legend: N images; B images of a batch; C classes; H, W the largest height and width of the windows; 2 is (height,
-width); 4 is (top, left, height, width).
+Legend: N images; B images of a batch, M of all batches; C classes; H, W the largest height and width of the windows;
+2 is (height, width); 4 is (top, left, height, width).
 """
 
 import hashlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from trainables.data.dataset import Dataset
 from trainables.data.items import item_of
-from trainables.data.loading import Features
+from trainables.data.loading import Features, drawn_views, to_device
 from trainables.data.marks import GALLERY, QUERY
 from trainables.data.store.cache import InUse
 from trainables.data.store.contents import PIXELS, read_contents
@@ -174,6 +174,27 @@ class FeatureView(StoreView, Features):
         features_VNF = self.table.features_VNF
         device = features_VNF.device
         return features_VNF[views_B.to(device), self.rows_N[indices_B].to(device)]
+
+    def is_on(self, device: torch.device) -> bool:
+        """Return True if the features lie on the GPU ``device``."""
+        return device.type == "cuda" and self.table.features_VNF.is_cuda
+
+    def batches(
+        self, drawn: Sequence[Tensor], labels_N: Tensor, augmentation: str, generator: torch.Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield features [B, F] and labels [B] of each batch, on the device of the features.
+
+        Their indices ``drawn`` are copied there at once; the views are drawn as :func:`trainables.data.loading.load`
+        does.
+        """
+        features_VNF = self.table.features_VNF
+        views = [drawn_views(self, len(indices_B), augmentation, generator) for indices_B in drawn]
+        indices_M = torch.cat(list(drawn))
+        everything = (torch.cat(views), self.rows_N[indices_M], labels_N[indices_M])
+        sizes = [len(indices_B) for indices_B in drawn]
+        parts = (to_device(features_VNF.device, tensor_M).split(sizes) for tensor_M in everything)
+        for views_B, rows_B, labels_B in zip(*parts, strict=True):
+            yield features_VNF[views_B, rows_B], labels_B
 
 
 # Pixels on the GPU

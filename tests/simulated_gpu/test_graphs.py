@@ -1,0 +1,131 @@
+"""Steps that are captured as CUDA graphs compute what plain ones do, and are given up where that is impossible."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.simulated_gpu import SEEN, SimulationError
+from support.simulated_gpu.streams import WAITS
+from support.simulated_training import CPU, GPU, spec_of, trained
+
+from trainables.data.store.spec import StoreSpec
+from trainables.losses import LOSSES
+from trainables.models import ModelConfig
+from trainables.training import steps
+from trainables.training.config import Schedule
+from trainables.training.train import Training
+
+pytestmark = pytest.mark.simulated_gpu
+
+SETTINGS = {
+    "epochs": 4, "warmup_epochs": 1, "batch_size": 9, "sampler": "random", "compile": "auto",
+    "schedule": Schedule(decay="cosine"),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def every_step_is_small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Capture whatever the CPU behind the simulation takes for a step."""
+    monkeypatch.setattr(steps, "SMALL_STEP_S", 1e6)
+    monkeypatch.setattr(steps, "FEWEST_REPLAYS", 1)
+    steps.KNOWN.clear()
+    yield
+    steps.KNOWN.clear()
+
+
+FAST = ("mpa", "contrastive")
+
+
+@pytest.mark.parametrize(
+    "loss", [loss if loss in FAST else pytest.param(loss, marks=pytest.mark.slow) for loss in LOSSES]
+)
+def test_graphs_learn_as_plain_steps(images: StoreSpec, tmp_path: Path, loss: str) -> None:
+    """With a warm-up that freezes the backbone, a schedule of every step, and pairs that are counted."""
+    spec = spec_of(images, tmp_path / "graph", loss=loss, training=SETTINGS)
+    graphs, plain = trained(spec, GPU), trained(spec, CPU)
+    assert graphs.steps.mode == "graph"
+    assert plain.steps.mode == "plain"
+    same_draws = loss != "margin"  # its noise has the shape of the pairs, whose number a graph rounds up
+    for record, other in zip(graphs.records, plain.records, strict=True):
+        assert record.get("used") == other.get("used")
+        assert record["loss"] == pytest.approx(other["loss"], rel=1e-2 if same_draws else 1, abs=1e-3)
+
+
+def test_a_graph_is_resumed_and_saves_what_plain_steps_save(images: StoreSpec, tmp_path: Path) -> None:
+    spec = spec_of(images, tmp_path, training=SETTINGS)
+    whole = trained(spec, GPU)
+    begun = Training(spec, GPU)
+    begun.run_epoch()
+    begun.run_epoch()
+    assert begun.steps.mode == "graph"
+    begun.wait_for_checkpoints()
+    state = begun.optimizer.state_dict()
+    assert {type(group["lr"]) for group in state["param_groups"]} == {float}
+    assert {group["capturable"] for group in state["param_groups"]} == {False}
+    resumed = Training(spec, GPU)
+    while not resumed.finished:
+        resumed.run_epoch()
+    assert resumed.records[3]["loss"] == pytest.approx(whole.records[3]["loss"], rel=1e-3)
+    counts = [int(state["step"]) for state in resumed.optimizer.state.values()]
+    assert max(counts) == sum(record["batches"] for record in resumed.records)
+
+
+def test_a_deterministic_training_is_not_captured(images: StoreSpec, tmp_path: Path) -> None:
+    spec = spec_of(images, tmp_path, training=SETTINGS | {"deterministic": True, "epochs": 2})
+    assert trained(spec, GPU).steps.mode == "plain"
+
+
+class Waits(LOSSES["contrastive"]):  # type: ignore[misc]
+    """A loss that asks the device for a number."""
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        assert torch.isfinite(embeddings_BD).all()
+        loss: torch.Tensor = super().compute(embeddings_BD, labels_B)
+        return loss
+
+
+def test_a_step_that_waits_is_given_up_once(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOSSES._loaded, "contrastive", Waits)
+    with caplog.at_level(logging.WARNING):
+        for name in "ab":
+            spec = spec_of(images, tmp_path / name, loss="contrastive", training=SETTINGS | {"epochs": 2})
+            training = trained(spec, GPU)
+            assert training.steps.mode == "plain"
+    (sentence,) = [record.getMessage() for record in caplog.records if record.name == steps.__name__]
+    assert "Steps by graph fail for the loss contrastive" in sentence
+    assert "the host waits for" in sentence
+
+
+def test_a_capture_of_a_wait_fails_here_as_on_a_gpu() -> None:
+    numbers, graph = torch.ones(3, device="cuda"), torch.cuda.CUDAGraph()
+    with (
+        pytest.raises(SimulationError, match="not permitted when stream is capturing"),
+        torch.cuda.graph(graph, stream=torch.cuda.Stream(), capture_error_mode="thread_local"),
+    ):
+        numbers.sum().item()
+
+
+def test_heads_on_features_wait_once_an_epoch(images: StoreSpec, tmp_path: Path) -> None:
+    """Batches of features have their indices on the device; the losses are read at the end of an epoch."""
+    found = []
+    for batch in (12, 6):
+        model = ModelConfig(backbone="convnet", freeze="backbone", embedding_dim=8)
+        settings: dict[str, Any] = SETTINGS | {"warmup_epochs": 0, "batch_size": batch, "views": 2}
+        spec = spec_of(images, tmp_path / str(batch), model=model, training=settings)
+        graphs = trained(spec, GPU)
+        before = SEEN.copy()
+        graphs.loss.most_pairs = graphs.steps.begin_epoch(10, 132, frozen=False)
+        graphs._train(5)
+        seen = SEEN - before
+        found.append(sum(n for (kind, *_), n in seen.items() if kind in (*WAITS, "event")))
+        plain = trained(spec, CPU)
+        assert [record["loss"] for record in graphs.records] == pytest.approx(
+            [record["loss"] for record in plain.records], rel=1e-2
+        )
+    few, many = found
+    assert few == many <= 3

@@ -1,0 +1,150 @@
+"""The choice of how steps are computed, and compiled steps: the values of plain ones, and one compilation a process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.exact_training import assert_same, exact_spec, trained_apart
+
+from search.config.search_config import parse_config
+from search.plan.make_plan import make_plan
+from trainables.data.store.spec import StoreSpec
+from trainables.errors import InvalidInput
+from trainables.losses import LOSSES
+from trainables.losses.mining import most_pairs
+from trainables.spec import TrialSpec
+from trainables.training import steps
+from trainables.training.steps import COMPILING_S, choose, compiled, numbers_as_tensors
+
+HEAD_MS, LITE0_MS, RESNET50_MS = 2.0, 19.5, 37.2
+"""A head on features, EfficientNet-Lite0 with 60 images and ResNet-50 with 128, as measured on an H200."""
+
+
+@pytest.mark.parametrize(
+    ("device", "ms", "left", "changes", "mode"),
+    [
+        ("cpu", RESNET50_MS, 10**6, {}, "plain"),
+        ("cuda", None, 10**6, {}, "plain"),
+        ("cuda", HEAD_MS, 900, {}, "graph"),
+        ("cuda", HEAD_MS, 10, {}, "plain"),
+        ("cuda", LITE0_MS, 270, {}, "graph"),
+        ("cuda", LITE0_MS, 270, {"excluded": {"graph"}}, "plain"),
+        ("cuda", LITE0_MS, 10**4, {"excluded": {"graph"}}, "compile"),
+        ("cuda", RESNET50_MS, 1000, {}, "plain"),
+        ("cuda", RESNET50_MS, 2000, {}, "compile"),
+        ("cuda", RESNET50_MS, 100, {"compiling_s": 0.0}, "compile"),
+        ("cuda", RESNET50_MS, 10**6, {"excluded": {"graph", "compile"}}, "plain"),
+    ],
+)
+def test_a_way_is_chosen_where_it_repays(
+    device: str, ms: float | None, left: int, changes: dict[str, Any], mode: str
+) -> None:
+    arguments = {"compiling_s": COMPILING_S} | changes
+    choice = choose(device=device, step_s=None if ms is None else ms / 1000, left=left, **arguments)
+    assert choice.mode == mode
+    assert choice.reason
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Compile with a backend that needs no compiler, and return the sizes of the programs so far."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    made: list[int] = []
+
+    def keep(program: Any, inputs: Any) -> Any:
+        from functorch.compile import make_boxed_func
+
+        made.append(len(program.graph.nodes))
+        return make_boxed_func(program.forward)
+
+    monkeypatch.setattr(steps, "BACKEND", aot_autograd(fw_compiler=keep))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "unused")
+    torch.compiler.reset()
+    yield made
+    torch.compiler.reset()
+
+
+def spec_of(images: StoreSpec, path: Path, compile: str | None = "default", **changes: Any) -> TrialSpec:
+    """Return a training whose last batch of an epoch is smaller than the others."""
+    training = {"compile": compile, "batch_size": 24, "sampler": "random", "warmup_epochs": 1}
+    return exact_spec(images, path / str(compile), training=training | changes.pop("training", {}), **changes)
+
+
+@pytest.mark.usefixtures("exact")
+def test_a_process_compiles_once_for_all_its_trials(images: StoreSpec, tmp_path: Path, programs: list[int]) -> None:
+    """With batches of two sizes, and a warm-up that freezes the backbone."""
+
+    def compiled_by(number: int, **params: Any) -> int:
+        before = len(programs)
+        spec = spec_of(images, tmp_path / str(number), hyperparameters={"proxies_per_class": 2} | params)
+        trainings.append(trained_apart(spec, 2))
+        return len(programs) - before
+
+    trainings: list[Any] = []
+    assert compiled_by(0) > 0
+    assert_same(trainings[0], trained_apart(spec_of(images, tmp_path, None), 2))
+    assert compiled_by(1, margin=0.3, scale=10.0, gamma=0.2, tau=0.0) == 0
+    of_loss = compiled_by(2, proxies_per_class=3)
+    assert 0 < of_loss < len(programs) - of_loss
+    assert compiled_by(3, proxies_per_class=3, margin=0.2) == 0
+    assert compiled_by(4) == 0
+
+
+@pytest.mark.usefixtures("exact", "programs")
+def test_a_resumed_training_has_the_same_bits(images: StoreSpec, tmp_path: Path) -> None:
+    """The second process meets the batches of epoch 3 first, so nothing it compiles may depend on earlier ones."""
+    whole = trained_apart(spec_of(images, tmp_path / "whole"), 3)
+    spec = spec_of(images, tmp_path / "resumed")
+    trained_apart(spec, 2).wait_for_checkpoints()
+    torch.compiler.reset()
+    resumed = trained_apart(spec, 1)
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+    assert [record["metrics"] for record in resumed.records] == [record["metrics"] for record in whole.records]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ("angular", "pnp") else pytest.param(name, marks=pytest.mark.slow) for name in LOSSES]
+)
+def test_no_loss_is_compiled_again_for_other_numbers(name: str, programs: list[int], tmp_path: Path) -> None:
+    labels_B = torch.arange(12) // 3
+    numbers = {param: value for param, value in LOSSES.rows[name].defaults.items() if isinstance(value, float)}
+    for factor in (1.0, 1.01, 1.02):
+        torch.manual_seed(0)
+        params = {param: value * factor for param, value in numbers.items()}
+        plain = LOSSES[name](num_classes=4, embedding_dim=6, **params)
+        torch.manual_seed(0)
+        made = LOSSES[name](num_classes=4, embedding_dim=6, **params)
+        numbers_as_tensors(made, torch.device("cpu"))
+        embeddings_BD = torch.randn(12, 6)
+        found = []
+        for loss in (plain, compiled(made, "default", str(tmp_path))):
+            plain.most_pairs = made.most_pairs = most_pairs([labels_B])
+            given_BD = embeddings_BD.clone().requires_grad_()
+            torch.manual_seed(1)
+            value = loss(given_BD, labels_B)
+            (gradient_BD,) = torch.autograd.grad(value, given_BD)
+            found.append((value.detach(), gradient_BD))
+        torch.testing.assert_close(found[1], found[0])
+    assert len(programs) == 2, "a forward and a backward program"
+
+
+CONTENT = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"]}
+
+
+def test_an_unknown_mode() -> None:
+    with pytest.raises(InvalidInput, match=r"training\.compile: must be one of auto, default, reduce-overhead, null; "):
+        parse_config({**CONTENT, "training": {"compile": "reduce"}})
+
+
+def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {**CONTENT, "training": {"compile": "default"}, "model": {"freeze_bn": True}}
+    assert make_plan(parse_config(content), tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(InvalidInput, match=r"training\.compile is default, which needs a C\+\+ compiler"):
+        make_plan(parse_config(content), tmp_path)
+    assert make_plan(parse_config({**content, "training": {"compile": "auto"}}), tmp_path)
