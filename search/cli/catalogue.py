@@ -47,7 +47,7 @@ def keys(
 
 
 def _main_keys(listed: list["Key"], count: int) -> "RenderableType":
-    from search.report.text_table import TextTable
+    from search.text_table import TextTable
 
     table = TextTable(
         title="",

@@ -53,7 +53,7 @@ def run(
 
     with phase(messages(), "Reading the file …"):
         from search.config.recipes import is_campaign, read_file
-        from search.report.text_table import refuse_unknown
+        from search.text_table import refuse_unknown
 
         refuse_unknown(output or [])
         content = read_file(file, settings or [])
@@ -67,7 +67,7 @@ def run(
     outcome = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed, opens=opens)
     if output:
         from search.report.comparison_tables import as_csv, text_tables
-        from search.report.text_table import write_output
+        from search.text_table import write_output
 
         for path in output:
             write_output(path, as_csv(outcome.comparison), text_tables(outcome.comparison))
@@ -93,7 +93,7 @@ def _run_campaign(
         from search.driver.pipeline import run_stages
         from search.driver.synchronise import behind, try_to_write
         from search.plan.runs import CampaignFolder
-        from search.report.text_table import write_output
+        from search.text_table import write_output
 
         campaign, plans = read_campaign_plans(content, runs)
         folder = CampaignFolder(runs, campaign.name)

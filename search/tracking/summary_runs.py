@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from search.secrets import without_password
 from search.tracking.described import DescribedData, DescribedSearch, SummaryRun
 from spaces.space import Value
 from trainables.files import DAMAGED
+from trainables.secrets import without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -91,13 +91,13 @@ def _choice(searched: SearchedLoss) -> str:
 
 
 def _table(searched: SearchedLoss) -> TextTable:
-    entry, params = searched.summary, searched.chosen_params
-    notes = ["the default is clipped to the nearest value in the search range"] if entry.default.clipped else []
+    default, params = searched.summary.default, searched.chosen_params
+    notes = ["the default is clipped to the nearest value in the search range"] if default.clipped else []
     return TextTable(
         title="",
         header=("hyperparameter", "default", searched.chosen_word, "search range"),
         rows=tuple(
-            (name, param_text(entry.default.params or {}, name), param_text(params, name), range_text(entry))
+            (name, param_text(default.params or {}, name), param_text(params, name), range_text(entry))
             for name, entry in searched.varying.items()
         ),
         labels=1,
