@@ -21,28 +21,28 @@ from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS
 from trainables.ranges import is_number
 from trainables.training.config import TrainingConfig
 
-SEARCHABLE: dict[str, Float] = {
-    "lr": Float(1e-6, 1.0, log=True),
-    "head_lr": Float(1e-6, 1.0, log=True),
-    "proxy_lr": Float(1e-6, 10.0, log=True),
-    "weight_decay": Float(1e-8, 1.0, log=True),
-    "clip_grad": Float(1e-3, 1e3, log=True),
-    "warmup_epochs": Int(0, 1000),
+SEARCHABLE: Mapping[str, Mapping[str, Range]] = {
+    TRAINING: {
+        "lr": Float(1e-6, 1.0, log=True),
+        "head_lr": Float(1e-6, 1.0, log=True),
+        "proxy_lr": Float(1e-6, 10.0, log=True),
+        "weight_decay": Float(1e-8, 1.0, log=True),
+        "clip_grad": Float(1e-3, 1e3, log=True),
+        "warmup_epochs": Int(0, 1000),
+    },
+    MODEL: {
+        "embedding_dim": Int(1, MOST_DIMENSIONS, log=True),
+        "pooling": Choice(tuple(POOLING)),
+        "freeze": Choice((None, BACKBONE)),
+        "layer_norm": Choice((False, True)),
+        "head": Choice(HEADS),
+        "head_dropout": Float(0.0, 0.9),
+        "head_init": Choice(tuple(HEAD_INIT)),
+    },
 }
-"""Searchable fields of the training section."""
+"""Searchable fields of the sections training and model."""
 
-SEARCHABLE_OF_MODEL: dict[str, Range] = {
-    "embedding_dim": Int(1, MOST_DIMENSIONS, log=True),
-    "pooling": Choice(tuple(POOLING)),
-    "freeze": Choice((None, BACKBONE)),
-    "layer_norm": Choice((False, True)),
-    "head": Choice(HEADS),
-    "head_dropout": Float(0.0, 0.9),
-    "head_init": Choice(tuple(HEAD_INIT)),
-}
-"""Searchable fields of the model section."""
-
-SECTIONS = (TRAINING, MODEL)
+SECTIONS = tuple(SEARCHABLE)
 """Keys in ``space`` (for all losses) and in ``space.<loss>`` (for one) of parameters that are not the loss's."""
 
 
@@ -139,15 +139,11 @@ def search_space(
     mistakes: list[str] = []
     of_loss = _override_all(part.name, declared, of_loss_alone, declared, refuse_loss, mistakes)
     parameters, unchanged = {**declared, **of_loss}, dict(declared)
-    sections: list[tuple[str, Any, Space, Iterable[str]]] = [
-        (TRAINING, training, training_space(training, part.key), SEARCHABLE)
-    ]
     config = ModelConfig() if model is None else model
-    sections.append((MODEL, config, model_space(config), SEARCHABLE_OF_MODEL))
-    for section, settings, known, searchable in sections:
-        found = _of_section(part, section, settings, known, searchable, wishes, shared.get(section, {}), mistakes)
-        parameters |= _prefixed(section, found)
-        unchanged |= _prefixed(section, {name: known[name] for name in found})
+    for section, known in {TRAINING: training_space(training, part.key), MODEL: model_space(config)}.items():
+        found = _of_section(part, section, training, known, wishes, shared.get(section, {}), mistakes)
+        parameters |= {in_section(section, name): entry for name, entry in found.items()}
+        unchanged |= {in_section(section, name): known[name] for name in found}
     space = SearchSpace(parameters=parameters, declared=unchanged)
     if not mistakes:
         mistakes += _impossible_networks(space, config)
@@ -174,9 +170,8 @@ def search_space_of_trainable(part: LossPart, wishes: Mapping[str, Any]) -> Sear
 def _of_section(
     part: LossPart,
     section: str,
-    settings: TrainingConfig | ModelConfig,
+    training: TrainingConfig,
     known: Space,
-    searchable: Iterable[str],
     wishes: Mapping[str, Any],
     shared: Mapping[str, Any],
     mistakes: list[str],
@@ -185,9 +180,9 @@ def _of_section(
 
     def refuse(name: str, value: Value) -> None:
         if section == TRAINING:  # values of the model depend on each other and are checked together
-            replace(settings, **{name: value})  # type: ignore[arg-type]
+            replace(training, **{name: value})  # type: ignore[arg-type]
 
-    own = wishes.get(section, {})
+    searchable, own = SEARCHABLE[section], wishes.get(section, {})
     if not isinstance(own, Mapping):
         mistakes.append(f"space.{part.name}.{section} must be keys and values, such as {{lr: …}}; it is {own!r}.")
         return {}
@@ -227,10 +222,6 @@ def _build(part: LossPart, params: Mapping[str, Value]) -> None:
         if part.path is None:  # PyTorch raises RuntimeError if memory runs out
             raise InvalidInput(f"{dict(params)} cannot be built ({error}); give smaller values.") from error
         raise InvalidInput(f"{part.path} raises {type(error).__name__}: {error}; fix its constructor.") from error
-
-
-def _prefixed(section: str, space: Space) -> Space:
-    return {in_section(section, name): parameter for name, parameter in space.items()}
 
 
 def _override_all(
@@ -277,7 +268,7 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
     }
     return {
         name: _including(entry, default)
-        for name, entry in SEARCHABLE.items()
+        for name, entry in SEARCHABLE[TRAINING].items()
         if (default := defaults[name]) is not None
     }
 
@@ -285,7 +276,7 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
 def model_space(model: ModelConfig) -> Space:
     """Return the searchable parameters of the network, with defaults from ``model``."""
     found = {}
-    for name, entry in SEARCHABLE_OF_MODEL.items():
+    for name, entry in SEARCHABLE[MODEL].items():
         default = getattr(model, name)
         if isinstance(entry, Float) and default is None:
             entry = Choice((None,))  # to be replaced by a list of choices
@@ -295,8 +286,9 @@ def model_space(model: ModelConfig) -> Space:
     return found
 
 
-def _including(declared: Float, default: float) -> Float:
+def _including(declared: Range, default: float) -> Range:
     """Widen the declared range to include the default; on a log scale a default of 0 becomes the lower end."""
+    assert isinstance(declared, Float), "all of the training section are numbers"
     low = declared.low if declared.log and default <= 0 else min(declared.low, default)
     high, source = max(declared.high, default), "the training section"
     return replace(declared, low=low, high=high, default=max(low, default), source=source)

@@ -53,29 +53,35 @@ logger = logging.getLogger(__name__)
 
 
 def make_projection(plan: Plan) -> Projection:
-    """Return the search's projection to MLflow, with all that it shows from the first trial on."""
-    config, folder, split = plan.config, plan.folder, plan.split
-    tracking, campaign = config.tracking, campaign_of(folder.runs, config.name)
+    """Return the search's projection to MLflow: the server, the experiment and the artifact location."""
+    tracking, folder = plan.config.tracking, plan.folder
     return Projection(
         expand(tracking.uri) if tracking.uri else folder.tracking,
-        tracking.experiment or config.name,
+        tracking.experiment or plan.config.name,
         # A tracking server has its own artifact location; a local database gets one in the runs folder.
         None if tracking.uri else (folder.runs.resolve() / "mlartifacts").as_uri(),
-        DescribedSearch(
-            name=config.name,
-            description=_description(plan),
-            objective=config.objective,
-            settings=settled_entries(config),
-            settings_of={loss: settled_entries(config.of_loss(loss)) for loss in config.loss_names},
-            searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
-            data=DescribedData(
-                name=config.dataset.name,
-                root=config.dataset.root,
-                digest=split.digest,
-                classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
-            ),
-            campaign=campaign.name if campaign else None,
+        described(plan),
+    )
+
+
+def described(plan: Plan) -> DescribedSearch:
+    """Return the description of a search that MLflow shows from its first trial on."""
+    config, split = plan.config, plan.split
+    campaign = campaign_of(plan.folder.runs, config.name)
+    return DescribedSearch(
+        name=config.name,
+        description=_description(plan),
+        objective=config.objective,
+        settings=settled_entries(config),
+        settings_of={loss: settled_entries(config.of_loss(loss)) for loss in config.loss_names},
+        searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
+        data=DescribedData(
+            name=config.dataset.name,
+            root=config.dataset.root,
+            digest=split.digest,
+            classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
         ),
+        campaign=campaign.name if campaign else None,
     )
 
 
@@ -200,7 +206,7 @@ def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str
     for loss in (*outcome.summary.losses, *outcome.summary.baselines):
         file = outcome.search.plan.folder.model(loss) / DESCRIPTION
         if file.is_file() and not is_of_trainable(read_json(file)):
-            model = _described(outcome, loss)
+            model = described_model(outcome, loss)
             logged[loss] = projection.log_model(loss, model), model
     return logged
 
@@ -390,7 +396,8 @@ def _chosen_params(entry: LossSummary) -> dict[str, Value]:
     return dict(entry.chosen.params or {}) if entry.chosen else {}
 
 
-def _described(outcome: Outcome, loss: str) -> DescribedModel:
+def described_model(outcome: Outcome, loss: str) -> DescribedModel:
+    """Return the description of the chosen model of ``loss``, which is in its folder."""
     comparison, summary, folder = outcome.comparison, outcome.summary, outcome.search.plan.folder
     path, entry = folder.model(loss), summary.losses.get(loss)
     scores = (entry.tuned.test if entry else summary.baselines[loss].test) or {}

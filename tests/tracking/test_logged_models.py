@@ -27,7 +27,7 @@ from support.small_search import small_search
 
 import holdout
 from search.driver.stages import recorded_outcome
-from search.driver.synchronise import described_models, make_projection, register, synchronise
+from search.driver.synchronise import described_model, make_projection, register, synchronise
 from search.plan.search import OpenedSearch
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.described import DescribedModel, Registration
@@ -195,7 +195,7 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
     search: OpenedSearch, client: MlflowClient, tmp_path: Path
 ) -> None:
     outcome = recorded_outcome(search)
-    wanted = described_models(outcome.comparison, search.plan.folder)["pnp"]
+    wanted = described_model(outcome, "pnp")
     experiment = client.create_experiment("killed")
     run = client.create_run(experiment).info.run_id
 
