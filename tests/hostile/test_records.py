@@ -128,6 +128,7 @@ ROWS = [
     ("study.db", written(b"garbage" * 1_000), TRIALS, "/runs/small/study.db, is damaged or not a database (file is not a database); restore it"),
     ("study.db", written(b"garbage" * 1_000), SHOW, "/runs/small/study.db, is damaged or not a database (file is not a database)"),
     ("study.db", cut, TRIALS, "/runs/small/study.db, is damaged or not a database (database disk image is malformed)"),
+    ("study.db", in_sql("UPDATE trial_params SET distribution_json = CAST(x'7bff' AS TEXT)"), TRIALS, "/runs/small/study.db, is damaged or not a database (Could not decode to UTF-8 column"),
     ("study.db", in_sql("UPDATE trial_user_attributes SET value_json = '{'"), TRIALS, "/runs/small/study.db, is damaged, or another version wrote it (JSONDecodeError: "),
     ("study.db", in_sql("UPDATE trial_params SET distribution_json = '{}'"), TRIALS, "/runs/small/study.db, is damaged, or another version wrote it (KeyError: 'type')"),
     ("study.db", in_sql("UPDATE trials SET state = 'ZOMBIE'"), TRIALS, "(LookupError: 'ZOMBIE' is not among the defined enum values."),
