@@ -18,8 +18,6 @@ LAUGHS = "{a: &a [1,1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a], c
 
 SETTINGS = [
     (["trials"], "--set needs key.path=value, such as search.trials=20; it is 'trials'."),
-    (["=3"], "--set needs key.path=value, such as search.trials=20; it is '=3'."),
-    ([""], "--set needs key.path=value, such as search.trials=20; it is ''."),
     (["search..trials=3"], "--set needs key.path=value, such as search.trials=20; it is 'search..trials=3'."),
     ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
     (["search.trials="], "search.trials: must be a whole number; it is None."),
@@ -34,17 +32,13 @@ SETTINGS = [
     (["search.trials=!!python/name:os.system"], "the tag !!python/name:os.system is not supported; remove it."),
     (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: line 1: the character U+001B is not allowed"),
     (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', which holds an invisible character"),
-    (["search.trials=.nan"], "search.trials: must be finite; it is nan."),
-    (["search.trials=yes"], "search.trials: must be a whole number; it is 'yes'."),
     (["__class__=3"], "__class__: no such section; remove it."),
-    (["<<=3"], "<<: no such section; remove it."),
 ]
 
 COMMANDS = [
     (["run", "folder"], "folder cannot be read (Is a directory); name a search file."),
     (["run", "pipe"], "pipe is not a regular file; copy its content into one, and name that."),
     (["run", "/dev/zero"], "/dev/zero is not a regular file"),
-    (["run", "/dev/null"], "/dev/null is not a regular file"),
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
     (["run", "dangling"], "dangling cannot be read (No such file or directory); name a search file."),
     (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
@@ -56,15 +50,11 @@ COMMANDS = [
     (["run", "row.yaml", "--set", "search.storage=sqlite:///other.db"], "search.storage: other.db is the database of another program (it has the tables bookmarks, but not studies); name another file."),
     (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "tracking.uri: other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
     (["campaign", "row.yaml"], "row.yaml is a single search; run it with `holdout run row.yaml`."),
-    (["campaign", "quickstart"], "quickstart is a single search; run it with `holdout run quickstart`."),
     (["campaign", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the suffix of the file is its format and must be one of .csv, .md, .tex; it is '.pdf'."),
     (["status", ".."], "There is no search '..' in runs; there is: none yet."),
     (["status", "a\0b"], r"There is no search 'a\x00b' in runs"),
     (["status", "\x1b[31mx"], r"There is no search '\x1b[31mx' in runs"),
-    (["status", "[red]x[/red]"], "There is no search '[red]x[/red]' in runs"),
-    (["compare", "x", "x"], "There is no search 'x' in runs"),
     (["test", "x"], "There is no search 'x' in runs"),
-    (["select", "/"], "There is no search '/' in runs"),
     (["remove", "../row.yaml"], "There is no search or campaign '../row.yaml' in runs"),
     (["init", "/nonexistent"], "'/nonexistent', which does not exist. Give the folder that holds the images."),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
@@ -72,8 +62,6 @@ COMMANDS = [
     (["query", "garbled", "row.yaml"], "The index garbled is damaged ("),
     (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 3; make the index again"),
     (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
-    (["list", "--address", "nonsense"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'nonsense'."),
-    (["list", "--address", "http://[::1"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'http://[::1'."),
     (["list", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
     (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
     (["list", "--address", "http://127.0.0.1:abc"], "No cluster answers at http://127.0.0.1:abc "),
@@ -82,7 +70,6 @@ COMMANDS = [
 USAGE = [
     (["run", "row.yaml", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
     (["status", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
-    (["disk", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
     (["run", "a\0b"], "embedded null byte"),
     (["compare"], "Missing argument 'NAME…'. `"),
     (["ruN"], "No such command 'ruN'. Did you mean 'run'?"),
@@ -90,7 +77,6 @@ USAGE = [
     (["run", "row.yaml", "extra"], "Got unexpected extra argument(s) (extra)"),
     (["show", "x", "pnp", "1e3"], "Invalid value for 'NUMBER'"),
     (["serve", "--port", "99999"], "Invalid value for '--port': it must be less than or equal to 65535"),
-    (["serve", "--port", "abc"], "Invalid value for '--port': it must be a valid integer. `"),
     (["check", "pnp", "--kind", "zebra"], "'zebra' is not one of 'loss', 'dataset', 'backbone', 'sampler', 'metric'"),
 ]
 
