@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 import sqlalchemy
 import yaml
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from support.commands import holdout, holdout_here, write_search
 from support.finished_search import finish
 from support.services import postgres
@@ -272,6 +272,7 @@ def raised(secret: str, written: str, where: str) -> Exception:
         return error
 
 
+@settings(deadline=None)
 @given(secrets, st.sampled_from(sorted(WRITTEN)), st.sampled_from(["arguments", "cause", "group", "note"]))
 @example(VALUE, "in a list's repr in a repr", "arguments")
 @example('it\'s "a" \\ b\N{LATIN SMALL LETTER E WITH ACUTE}\ud7ff', "in JSON in JSON", "cause")
