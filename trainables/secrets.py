@@ -19,7 +19,7 @@ LEAST = 6
 """The length of the shortest value that is masked: shorter ones are parts of other words."""
 
 PASSWORD = re.compile(
-    r"((?::/+|//)[^/@\s:]*:)((\$\{\w+\})|[^@\s]+)(?=@)"  # of a user, or the reference to one
+    r"((?:://|:/(?!/)|(?<![:/])//)[^/@\s:]*:)((\$\{\w+\})|[^@\s]+)(?=@)"  # of a user, or the reference to one
     r"|((?:password|passwd|secret|token|signature|access_key|api_?key|(?<![a-z])sig)=)"  # in a query
     r"(?:(\$\{\w+\})(?=[&;\s'\"]|$)|[^&;\s'\"]+)",
     re.IGNORECASE,

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 import sqlalchemy
 import yaml
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from support.commands import holdout, holdout_here, write_search
 from support.finished_search import finish
 from support.services import postgres
@@ -43,6 +43,8 @@ from trainables.training.train import failure_of
         ("postgresql://u:secret@h/x", "postgresql://u:***@h/x"),
         ("postgresql+psycopg://u:a/b:c@h:1/x", "postgresql+psycopg://u:***@h:1/x"),
         ("http://:secret@h", "http://:***@h"),
+        ("postgresql:/u:secret@h/x", "postgresql:/u:***@h/x"),  # malformed
+        ("postgresql//u:secret@h/x", "postgresql//u:***@h/x"),
         ("postgresql://h/x?user=u&password=secret&sslmode=on", "postgresql://h/x?user=u&password=***&sslmode=on"),
         ("(Error) no answer from [http://u:secret@h] [x", "(Error) no answer from [http://u:***@h] [x"),
         ("s3://b/x?aws_secret_access_key=Ab/+=&region=eu", "s3://b/x?aws_secret_access_key=***&region=eu"),
@@ -62,6 +64,7 @@ def test_a_password_is_seen_and_not_shown(address: str, shown: str) -> None:
         "http://h:5000",
         "postgresql://u:${PASSWORD}@h/x",
         "sqlite:////home/u/x.db",
+        "sqlite:////u:x@y/x.db",
         "no address",
         "http://h/design=5",
     ],
@@ -266,6 +269,7 @@ def raised(secret: str, written: str, where: str) -> Exception:
         return error
 
 
+@settings(deadline=None)
 @given(secrets, st.sampled_from(sorted(WRITTEN)), st.sampled_from(["arguments", "cause", "group", "note"]))
 @example(VALUE, "in a list's repr in a repr", "arguments")
 @example('it\'s "a" \\ b\N{LATIN SMALL LETTER E WITH ACUTE}\ud7ff', "in JSON in JSON", "cause")

@@ -18,8 +18,6 @@ LAUGHS = "{a: &a [1,1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a], c
 
 SETTINGS = [
     (["trials"], "--set needs key.path=value, such as search.trials=20; it is 'trials'."),
-    (["=3"], "--set needs key.path=value, such as search.trials=20; it is '=3'."),
-    ([""], "--set needs key.path=value, such as search.trials=20; it is ''."),
     (["search..trials=3"], "--set needs key.path=value, such as search.trials=20; it is 'search..trials=3'."),
     ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
     (["search.trials="], "search.trials: must be a whole number; it is None."),
@@ -34,17 +32,13 @@ SETTINGS = [
     (["search.trials=!!python/name:os.system"], "the tag !!python/name:os.system is not supported; remove it."),
     (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: line 1: the character U+001B is not allowed"),
     (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', which holds an invisible character"),
-    (["search.trials=.nan"], "search.trials: must be finite; it is nan."),
-    (["search.trials=yes"], "search.trials: must be a whole number; it is 'yes'."),
     (["__class__=3"], "__class__: no such section; remove it."),
-    (["<<=3"], "<<: no such section; remove it."),
 ]
 
 COMMANDS = [
     (["run", "folder"], "folder cannot be read (Is a directory); name a search file."),
     (["run", "pipe"], "pipe is not a regular file; copy its content into one, and name that."),
     (["run", "/dev/zero"], "/dev/zero is not a regular file"),
-    (["run", "/dev/null"], "/dev/null is not a regular file"),
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
     (["run", "dangling"], "dangling cannot be read (No such file or directory); name a search file."),
     (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
@@ -59,10 +53,7 @@ COMMANDS = [
     (["status", ".."], "There is no search '..' in "),
     (["status", "a\0b"], r"There is no search 'a\x00b' in "),
     (["status", "\x1b[31mx"], r"There is no search '\x1b[31mx' in "),
-    (["status", "[red]x[/red]"], "There is no search '[red]x[/red]' in "),
-    (["compare", "x", "x"], "There is no search 'x' in "),
     (["test", "x"], "There is no search 'x' in "),
-    (["select", "/"], "There is no search '/' in "),
     (["remove", "../row.yaml"], "There is no search or campaign '../row.yaml' in "),
     (["init", "/nonexistent"], "'/nonexistent', which does not exist. Give the folder that holds the images."),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
@@ -70,8 +61,6 @@ COMMANDS = [
     (["query", "garbled", "row.yaml"], "The index garbled is damaged ("),
     (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 3; make the index again"),
     (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
-    (["status", "--jobs", "--address", "nonsense"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'nonsense'."),
-    (["status", "--jobs", "--address", "http://[::1"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'http://[::1'."),
     (["status", "--jobs", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
     (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
     (["status", "--jobs", "--address", "http://127.0.0.1:abc"], "No cluster answers at http://127.0.0.1:abc "),
@@ -80,7 +69,6 @@ COMMANDS = [
 USAGE = [
     (["run", "row.yaml", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
     (["status", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
-    (["disk", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
     (["run", "a\0b"], "embedded null byte"),
     (["compare"], "Missing argument 'NAME' of `"),
     (["query", "folder"], "holdout query INDEX IMAGES`. `"),
@@ -89,7 +77,6 @@ USAGE = [
     (["run", "row.yaml", "extra"], "Got unexpected extra argument(s) (extra)"),
     (["trials", "x", "pnp", "1e3"], "Invalid value for 'NUMBER'"),
     (["serve", "--port", "99999"], "Invalid value for '--port': it must be less than or equal to 65535"),
-    (["serve", "--port", "abc"], "Invalid value for '--port': it must be a valid integer. `"),
     (["check", "pnp", "--kind", "zebra"], "'zebra' is not one of 'loss', 'dataset', 'backbone', 'sampler', 'metric'"),
 ]
 

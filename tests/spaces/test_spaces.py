@@ -3,8 +3,11 @@
 import inspect
 
 import pytest
+from hypothesis import given, settings, strategies as st
+from optuna.distributions import CategoricalDistribution
 
 from spaces.losses import SPACES
+from spaces.space import indistinct
 from trainables.losses import LOSSES
 
 OUTPUT_CONVENTIONS = {"num_classes", "embedding_dim", "reduction"}
@@ -63,3 +66,19 @@ def test_pnp_searches_what_its_variant_has() -> None:
 )
 def test_what_the_papers_found_best_can_be_found(loss: str, parameter: str, found: float) -> None:
     assert SPACES[loss][parameter].contains(found)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.integers(-2, 2) | st.booleans() | st.floats(-2, 2) | st.just(float("nan")) | st.text(max_size=1),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_each_of_the_choices_that_are_accepted_can_be_proposed(choices: list[bool | int | float | str]) -> None:
+    found = [CategoricalDistribution(choices).to_internal_repr(choice) for choice in choices]
+    if indistinct(choices) is None:
+        assert found == [*range(len(choices))]
+    else:
+        assert found != [*range(len(choices))] or any(choice != choice for choice in choices)

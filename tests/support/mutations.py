@@ -100,13 +100,15 @@ def another(value: Any, draw: random.Random) -> Any:
         case bool():
             return not value
         case int():
-            return value + draw.choice((-1, 1, 10, value))
+            return value + draw.choice((-1, 1, 10))
         case float():
-            return value * draw.choice((1 + 1e-6, 1.01, 2)) + draw.choice((0, 0.01))
+            return value * draw.choice((1 + 1e-6, 1.01, 2)) + (draw.choice((0, 0.01)) if value else 1e-6)
         case str():
-            return draw.choice((f"{value}x", value[1:], value[::-1], re.sub("[0-9]", "7", value)))
-        case list() | dict():
-            return type(value)([*(value.items() if isinstance(value, dict) else value)][1:])
+            return draw.choice((f"{value}x", f"x{value[1:]}x", re.sub("[0-9]", "7", f"{value}0")))
+        case [_, *rest]:
+            return rest
+        case dict() if value:
+            return dict([*value.items()][1:])
     return draw.choice((0, ""))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 from support.own_trainings import own_spec
 from support.small_training import worker_of
 
@@ -69,6 +70,16 @@ def test_a_change_is_put_back_and_seen_again(change: Callable[[], Any]) -> None:
     assert state() == before != changed
     with contained(kept):
         assert change is enter_removed_folder or state() == changed
+    assert state() == before
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(sorted(CHANGES)), min_size=2, max_size=5))
+def test_changes_in_any_order_are_put_back(names: list[str]) -> None:
+    before = state()
+    with contained():
+        for name in names:
+            CHANGES[name]()
     assert state() == before
 
 

@@ -76,7 +76,7 @@ def _tracking(stored: StoredSearch) -> list[Health]:
 def _first_line(error: Exception) -> str:
     if isinstance(error, InvalidInput):
         return _shown(error.sentences[0])
-    return _shown(f"{type(error).__name__}: {error}".splitlines()[0])
+    return _shown(f"{type(error).__name__}: {error}").splitlines()[0]
 
 
 def _shown(text: str) -> str:

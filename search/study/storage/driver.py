@@ -67,8 +67,8 @@ def _refuse_damaged(error: Exception, name: str, *, waited: bool) -> None:
             f"{name} was not created by this version of Optuna ({cause.orig}); restore it from a copy, or name another "
             "one."
         ) from error
-    # Its subclasses mean that the database is locked or is being created.
-    if type(cause.orig) is sqlite3.DatabaseError:
+    # Its subclasses mean that the database is locked or is being created, or that a text in it is none.
+    if type(cause.orig) is sqlite3.DatabaseError or "Could not decode to UTF-8" in str(cause.orig):
         raise InvalidInput(
             f"{name} is damaged or not a database ({cause.orig}); restore it from a copy, or search under a new name."
         ) from error
