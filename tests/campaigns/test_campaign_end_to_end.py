@@ -3,8 +3,6 @@ trials, the noise of seeds and splits, merged classes, and a test by every fold'
 
 import csv
 import json
-import math
-import statistics
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +14,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import needs_ray
 from support.small_search import draw_folder, small_search
 
-from search.trials import best_epochs, epochs_of
+from search.trials import epochs_of
 
 # Minutes long, as what breaks a cluster; a stopped campaign is in test_cluster too.
 pytestmark = [pytest.mark.cluster, needs_ray]
@@ -110,19 +108,6 @@ def test_nothing_is_lost_and_nothing_doubled(ran: CampaignRun) -> None:
         assert not list((ran.runs / name / "trials").rglob("last.pt"))
 
 
-def test_every_trial_trained_every_fold(ran: CampaignRun) -> None:
-    for name in NAMES:
-        for study in (f"{LOSS}@noise", LOSS):
-            for trial in stored(ran.runs, name, study):
-                trained = [(record["fold"], record["epoch"]) for record in epochs_of(trial)]
-                assert trained == [(fold, epoch) for fold in (1, 2) for epoch in range(1, EPOCHS + 1)]
-                assert sorted(trial.intermediate_values) == [1, 2]
-        for trial in stored(ran.runs, name, f"{LOSS}@confirm"):  # on halves
-            assert [record["epoch"] for record in epochs_of(trial)] == [*range(1, EPOCHS + 1)]
-        assert len(stored(ran.runs, name, f"{LOSS}@noise")) == 3
-        assert summary(ran.runs, name)["noise"]["split_std"] is not None
-
-
 def test_a_killed_cross_validation_went_on_in_its_fold(ran: CampaignRun) -> None:
     """What the first attempt trained, whole folds and a part of one, is on record with its first times."""
     stops = []
@@ -152,20 +137,6 @@ def test_every_fold_s_model_is_scored_or_the_one_of_all_classes(ran: CampaignRun
         tested = summary(ran.runs, name)["losses"][LOSS]["test"]["recall_at_1"]
         assert (tested["seeds"], len(tested["values"])) == (SEEDS, SEEDS * len(folds))
         assert tested["ci95"] is not None
-
-
-def test_all_classes_train_as_long_as_the_confirmations_were_best(ran: CampaignRun) -> None:
-    confirmed = stored(ran.runs, CMAES, f"{LOSS}@confirm")
-    for trial in stored(ran.runs, CMAES, f"{LOSS}@final"):
-        best = [
-            epoch
-            for other in confirmed
-            if other.user_attrs["source_trial"] == trial.user_attrs["source_trial"]
-            for epoch in best_epochs(epochs_of(other), "map_at_r")
-        ]
-        assert len(epochs_of(trial)) == math.ceil(statistics.median(best))
-        assert all(record["metrics"] == {} for record in epochs_of(trial))
-    assert summary(ran.runs, CMAES)["losses"][LOSS]["final"] is None
 
 
 def test_the_test_was_opened_once_for_both(ran: CampaignRun) -> None:
@@ -219,15 +190,6 @@ def test_the_rows_are_compared_and_written_to_files(ran: CampaignRun, tmp_path: 
         assert "samplers with a model" in file.read_text()
     wrong = plain(holdout_here(*ran.command, "--output", tmp_path / "lot.doc", code=2).stderr)
     assert "the suffix of the file is its format" in wrong
-
-
-def test_each_search_is_a_search(ran: CampaignRun) -> None:
-    shown = plain(holdout_here("compare", *NAMES, "--runs", ran.runs).stdout)
-    assert f"{', '.join(NAMES)}: losses, default and tuned" in shown
-    assert f"Noise of {LOSS}: map_at_r" in shown
-    assert "8 classes train (every 2 as one) and validate in 2 folds, 8 test" in shown
-    listed = json.loads(holdout_here("status", "--runs", ran.runs, "--json").stdout)
-    assert {(entry["name"], entry["state"]) for entry in listed} == {(name, "tested") for name in NAMES}
 
 
 def test_a_campaign_that_was_tested_does_not_grow(ran: CampaignRun, tmp_path: Path) -> None:

@@ -123,13 +123,8 @@ def test_comments_keep_text_of_every_kind() -> None:
     ("setting", "near"),
     [
         ("model.freeze=backbon", "backbone"),
-        ("model.pooling=gme", "gem"),
-        ("model.weights=imagnet", "imagenet"),
-        ("training.augment=crop_flp", "crop_flip"),
         ("metrics.gallery=training_hal", "training_half"),
-        ("selection.on=halve", "halves"),
         ("dataset={name: features, file: texts.npy}", ".npz"),
-        ("space.mpa.scal=3", "scale"),
         ("space.model.poolin=[avg]", "pooling"),
     ],
 )

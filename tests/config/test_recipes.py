@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -136,9 +135,3 @@ def test_the_network_of_a_recipe_trains(recipe: str, plan: Callable[..., Plan]) 
 @pytest.mark.parametrize(("paper", "loss"), LOSSES_OF)
 def test_every_loss_of_a_paper_trains(paper: str, loss: str, plan: Callable[..., Plan]) -> None:
     trains(plan(LOSSES_OF[paper, loss], "model.backbone=convnet"), loss)
-
-
-@pytest.mark.parametrize("recipe", [recipe for recipe in PAPERS if recipe.startswith("thesis")])
-def test_a_recipe_of_the_thesis_runs_on_a_folder(recipe: str, image_folder: Path, tmp_path: Path) -> None:
-    settings = ("dataset.name=folder", f"dataset.root={image_folder}", *SMALL)
-    make_plan(configured(recipe, *settings, "metrics.validation=[recall_at_1]"), tmp_path)

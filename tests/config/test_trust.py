@@ -17,11 +17,10 @@ from support.finished_search import finish
 from support.listening import listening
 from support.small_search import small_search
 
-import holdout
 from search.campaigns.prepare import stored_campaign
 from search.config.campaign import parse_campaign
 from search.plan.make_plan import read_plan
-from search.plan.runs import CampaignFolder
+from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch
 from search.report.live.app import health
@@ -31,8 +30,8 @@ from trainables.errors import InvalidInput
 
 READ = [
     ("status",), ("status", "small"), ("trials", "small"), ("trials", "small", "pnp", "0"), ("report", "small"),
-    ("verify", "small"), ("disk",), ("remove", "small", "--yes"), ("sync", "small"), ("sync", "small", "--register"),
-    ("export", "small", "--to", "exported"), ("select", "small"), ("test", "small"),
+    ("verify", "small"), ("disk",), ("sync", "small"), ("sync", "small", "--register"),
+    ("export", "small", "--to", "exported"), ("select", "small"), ("test", "small"), ("remove", "small", "--yes"),
 ]  # fmt: skip
 """Every command that opens a stored search."""
 
@@ -69,40 +68,33 @@ def port() -> Iterator[int]:
         assert not heard
 
 
-@pytest.mark.parametrize("command", READ, ids=" ".join)
-def test_no_command_contacts_the_database_that_a_stranger_names(
-    command: tuple[str, ...], stranger: Path, port: int
+OF_STUDIES = {entry for entry in READ if entry[0] not in ("disk", "export", "remove")}
+OF_MODELS = {
+    entry for entry in READ if entry[0] in ("disk", "verify", "sync") or (len(entry) == 4 and entry[0] == "trials")
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "address", "refused"),
+    [
+        ("search__storage", "postgresql+psycopg://u:${MY_SECRET}@127.0.0.1:PORT/db", OF_STUDIES),
+        ("checkpoints__storage_path", "ftp://127.0.0.1:PORT/x", OF_MODELS),
+        ("tracking__uri", "http://127.0.0.1:PORT/${MY_SECRET}", {entry for entry in READ if entry[0] == "sync"}),
+    ],
+)
+def test_no_command_contacts_what_a_stranger_names(
+    key: str, address: str, refused: set[tuple[str, ...]], stranger: Path, port: int
 ) -> None:
-    address = f"postgresql+psycopg://u:${{MY_SECRET}}@127.0.0.1:{port}/db"
-    rewrite(stranger, search__storage=address)
-    done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
-    said = plain(done.stdout + done.stderr)
-    assert "for-no-eye" not in said
-    if command[0] == "remove":
-        assert "are kept: you did not start this search here" in said
-    elif command[0] not in ("disk", "export"):  # which need no studies, and a choice first
-        assert "search.storage of small is postgresql+psycopg://u:${MY_SECRET}@127.0.0.1" in said
-        assert "--trust 127.0.0.1" in said
-        assert done.returncode == (0 if command[0] == "status" else 2)
-
-
-@pytest.mark.parametrize("command", [("sync", "small"), ("sync", "small", "--register")], ids=" ".join)
-def test_no_command_contacts_the_mlflow_that_a_stranger_names(
-    command: tuple[str, ...], stranger: Path, port: int
-) -> None:
-    rewrite(stranger, tracking__uri=f"http://127.0.0.1:{port}/${{MY_SECRET}}")
-    done = holdout_here(*command, "--runs", stranger, code=2)
-    assert "tracking.uri of small is http://127.0.0.1" in plain(done.stderr)
-
-
-@pytest.mark.parametrize("command", READ, ids=" ".join)
-def test_no_command_contacts_the_checkpoints_that_a_stranger_names(
-    command: tuple[str, ...], stranger: Path, port: int
-) -> None:
-    rewrite(stranger, checkpoints__storage_path=f"ftp://127.0.0.1:{port}/x")
-    done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
-    if command[0] in ("disk", "verify", "sync") or command == ("trials", "small", "pnp", "0"):
-        assert "checkpoints.storage_path of small is ftp://127.0.0.1" in plain(done.stdout + done.stderr)
+    rewrite(stranger, **{key: address.replace("PORT", str(port))})
+    for command in [entry for entry in READ if key != "tracking__uri" or entry in refused]:
+        done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
+        said = plain(done.stdout + done.stderr)
+        assert "for-no-eye" not in said
+        if command in refused:
+            assert f"{key.replace('__', '.')} of small is {address.partition(':PORT')[0]}" in said
+            assert "--trust 127.0.0.1" in said
+        if command[0] == "remove" and key == "search__storage":
+            assert "are kept: you did not start this search here" in said
 
 
 @pytest.mark.parametrize("address", ["nope://x", "ftp://[::1/x", "simplecache::ftp://h/x", 3, "a\0b"])
@@ -116,11 +108,12 @@ def test_an_address_that_is_none_leaves_the_disk_commands_usable(address: object
 def test_the_live_page_contacts_only_what_is_allowed(stranger: Path) -> None:
     with listening() as (port, heard):
         rewrite(stranger, tracking__uri=f"http://127.0.0.1:{port}/${{MY_SECRET}}")
-        (_, refused) = health(StoredSearch(holdout.open("small", runs=stranger)._stored.folder))
+        (_, refused) = health(StoredSearch(RunFolder(stranger, "small")))
         assert refused.problem is not None
         assert "--trust 127.0.0.1" in refused.problem
         assert not heard
-        health(holdout.open("small", runs=stranger, trust=["127.0.0.1"])._stored)
+        allow(["127.0.0.1"])
+        health(StoredSearch(RunFolder(stranger, "small")))
         assert heard
 
 
@@ -320,17 +313,15 @@ CODE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", CODE, ids=lambda change: next(iter(change)))
-@pytest.mark.parametrize("command", [entry for entry in READ if entry[0] != "remove"], ids=" ".join)
-def test_no_command_imports_the_code_that_a_stranger_names(
-    command: tuple[str, ...], change: dict[str, Any], stranger: Path, evil: Path
-) -> None:
+def test_no_command_imports_the_code_that_a_stranger_names(change: dict[str, Any], stranger: Path, evil: Path) -> None:
     rewrite(stranger, **change)
-    done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
-    assert not evil.exists()
-    if command[0] in ("verify", "sync", "select", "test"):
-        assert done.returncode == 2
-        assert "small names code that would be imported and run (evil_module" in plain(done.stderr)
-        assert "add --trust-code" in plain(done.stderr)
+    for command in READ:
+        done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
+        assert not evil.exists(), command
+        if command[0] in ("verify", "sync", "select", "test"):
+            assert done.returncode == 2
+            assert "small names code that would be imported and run (evil_module" in plain(done.stderr)
+            assert "add --trust-code" in plain(done.stderr)
 
 
 def test_a_forged_outcome_sends_no_control_characters_to_a_csv_file(

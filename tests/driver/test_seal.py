@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 from PIL import Image
-from support.commands import holdout_here, plain, write_search
+from support.commands import holdout_here, plain, stored, write_search
 from support.small_search import draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
@@ -26,6 +26,7 @@ from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
+from trainables.data.store.contents import read_contents
 from trainables.errors import InvalidInput
 
 SMALL: dict[str, Any] = {
@@ -345,6 +346,40 @@ def test_test_images_among_the_training_images(images: Path, runs: Path, scored:
     summary = json.loads((runs / "small" / "summary.json").read_text())
     assert (summary["test_overlap"], summary["test_opened"]) == (4, 1)
     assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
+
+
+def test_a_search_warns_of_broken_test_images_and_runs(images: Path, runs: Path, tmp_path: Path) -> None:
+    chosen = ["search", "select"]
+    assert "damaged" not in run(images, tmp_path / "whole", stages=chosen)
+    cut_off = images / "class-09" / "03.png"
+    cut_off.write_bytes(cut_off.read_bytes()[: cut_off.stat().st_size // 2])
+    (images / "class-15" / "00.png").write_bytes(b"garbage")
+    assert (
+        "small: 2 of 40 images of test classes look damaged: class-09/03.png (the file is cut off); class-15/00.png "
+        "(not an image of a known format). Repair them before the test"
+    ) in run(images, runs, stages=chosen)
+    assert (runs / "small" / "selection.json").exists(), "the test images are not needed before the test"
+    assert not Ledger(runs / "test_openings.jsonl").openings(), "checking a file does not open the test set"
+
+
+def test_the_same_command_resumes_after_repair(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    """One image is damaged after its header, where only decoding finds it; it is replaced by another image."""
+    path = images / "class-09" / "03.png"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:300] + bytes(200) + whole[500:])
+    refused = run(images, runs, code=2)
+    assert "1 of 40 images cannot be read: class-09/03.png" in refused
+    assert "The trainings are kept and this opening counts once; repair this and run the same command" in refused
+    trained = [trial.user_attrs for trial in stored(runs, "small", "pnp@final")]
+    assert trained
+    assert not scored
+    assert not list(runs.rglob("test.json"))
+    path.write_bytes((images / "class-09" / "02.png").read_bytes())
+    assert "this test set: 1 opening by 1 search" in run(images, runs)
+    assert [trial.user_attrs for trial in stored(runs, "small", "pnp@final")] == trained, "nothing is trained again"
+    assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
+    assert len(scored) == len(trained)
+    assert "class-09/03.png" in read_contents(scored[0].images.make()).image_keys
 
 
 def test_metrics_are_those_that_were_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:

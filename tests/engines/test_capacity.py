@@ -1,5 +1,6 @@
-"""How many trials fit on a cluster's nodes, and on a GPU's memory."""
+"""How many trials fit on a cluster's nodes, on a GPU's memory, and beside other searches."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from support.services import ROOT
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import CONTEXT_BYTES, capacity, growth, too_tight
+from search.engines.waiting import Share
 from trainables.errors import InvalidInput
 from trainables.spec import DeviceMemory
 
@@ -55,3 +57,24 @@ def test_too_small_a_gpu_fraction_suggests_one_that_fits(peak: float, fraction: 
     packed = int(1 / float(fraction))
     assert packed == 1 or packed * (peak + CONTEXT_BYTES) <= total < (packed + 1) * (peak + CONTEXT_BYTES)
     assert too_tight(float(fraction), DeviceMemory(peak=int(peak), total=total)) is None
+
+
+@pytest.mark.parametrize(
+    ("workers", "drivers", "expected"), [(16, 1, 16), (16, 2, 8), (16, 3, 5), (2, 5, 1), (4, 0, 4)]
+)
+def test_every_search_has_the_same_share_and_at_least_one_worker(workers: int, drivers: int, expected: int) -> None:
+    share = Share(workers, lambda: drivers)
+    assert share.workers == expected
+    assert share.is_shared == (drivers > 1)
+
+
+def test_a_share_follows_the_number_of_drivers(caplog: pytest.LogCaptureFixture) -> None:
+    on_cluster = iter([1, 2, 2, 3, 1])
+    share = Share(12, lambda: next(on_cluster), poll_s=0.0)
+    with caplog.at_level(logging.WARNING):
+        assert [share.workers for _ in range(5)] == [12, 6, 6, 4, 12]
+    assert caplog.messages == [
+        "2 searches share this cluster: 6 of 12 workers each.",
+        "3 searches share this cluster: 4 of 12 workers each.",
+        "No other search uses this cluster any more: all 12 workers are free.",
+    ]

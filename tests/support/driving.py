@@ -34,6 +34,13 @@ def record(epoch: int, value: float, **fold: int) -> EpochRecord:
     )
 
 
+def begun(queue: TrialQueue) -> RunningTrial:
+    """Return the next trial of a queue that has one."""
+    running = queue.next_trial()
+    assert running is not None
+    return running
+
+
 def train(queue: TrialQueue, job: RunningTrial, trial_value: TrialValue) -> None:
     """Report the epochs of a trial until it ends."""
     epochs = job.spec.training.epochs

@@ -4,12 +4,14 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.commands import holdout_here
+
+from trainables.errors import InvalidInput
 
 NOWHERE = "127.0.0.1:9"
 """An address without Ray. Input that should fail but passes fails here, so that no row of a table ever trains."""
@@ -81,3 +83,10 @@ def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_m
     assert len(said) == len(sentences), said
     assert done.stdout == ""
     assert contents(folder) == before
+
+
+def sentences_of(refused: Callable[[], object]) -> tuple[str, ...]:
+    """Return the sentences with which a call is refused."""
+    with pytest.raises(InvalidInput) as caught:
+        refused()
+    return caught.value.sentences

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from PIL import Image
-from support.commands import command, holdout, holdout_here, plain, stored
+from support.commands import command, holdout_here, plain, stored
 from support.finished_search import finish, run_here
 from support.small_search import draw_glyphs, small_search
 from support.tampered import Copied
@@ -73,7 +73,7 @@ def files(folder: Path) -> dict[str, str]:
 
 def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> None:
     before = files(finished)
-    lines = holdout("verify", "small", "--runs", finished).stdout.splitlines()
+    lines = holdout_here("verify", "small", "--runs", finished).stdout.splitlines()
     assert files(finished) == before
     assert len(lines) > 20
     assert all(line.startswith("ok  ") for line in lines), lines
@@ -163,18 +163,6 @@ def _swap_reports(copied: Copied) -> None:
     )
 
 
-def _value(study: str, number: int, value: float) -> Change:
-    return lambda copied: copied.sql(
-        "UPDATE trial_values SET value = ? WHERE trial_id = ?", value, copied.trial(study, number)
-    )
-
-
-def _state(study: str, number: int, state: str) -> Change:
-    return lambda copied: copied.sql(
-        "UPDATE trials SET state = ? WHERE trial_id = ?", state, copied.trial(study, number)
-    )
-
-
 def _column(table: str, assignment: str, study: str, number: int) -> Change:
     return lambda copied: copied.sql(f"UPDATE {table} SET {assignment} WHERE trial_id = ?", copied.trial(study, number))
 
@@ -185,10 +173,6 @@ def _ledger(change: Callable[[list[str]], list[str]]) -> Change:
         path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
 
     return changed
-
-
-def _line(**changes: Any) -> Change:
-    return _ledger(lambda lines: [json.dumps({**json.loads(lines[0]), **changes}), *lines[1:]])
 
 
 def _chained_again(copied: Copied) -> None:
@@ -208,7 +192,6 @@ def _chosen_again(copied: Copied) -> None:
 
 
 STUDIES: dict[str, tuple[Change, str]] = {
-    "a value": (_value("pnp", 0, 0.99), "pnp trial 0: value"),
     "a value, a little": (
         lambda c: c.sql("UPDATE trial_values SET value = value + 1e-12 WHERE trial_id = ?", c.trial("pnp", 0)),
         "pnp trial 0: value",
@@ -219,7 +202,6 @@ STUDIES: dict[str, tuple[Change, str]] = {
     ),
     "an epoch's objective": (lambda c: c.metric("pnp", 1, 1, "map_at_r", 0.999), "pnp trial 1"),
     "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.5), "selection.json studies"),
-    "an epoch's loss": (lambda c: c.epoch("pnp", 1, 1, loss=0.5), "selection.json studies"),
     "an epoch's number": (
         lambda c: c.attribute("pnp", 0, "epoch:000002", lambda record: {**record, "epoch": 3}),
         "pnp trial 0: epochs.1.1: 3 is stored, 2 recomputed",
@@ -234,7 +216,6 @@ STUDIES: dict[str, tuple[Change, str]] = {
         ),
         "pnp trial 0: epochs",
     ),
-    "a seed": (lambda c: c.attribute("pnp", 2, "seed", lambda seed: seed + 1), "pnp trial 2: seed"),
     "swapped seeds": (_swap_seeds("pnp"), "pnp trial 0: seed"),
     "a parameter": (
         lambda c: c.sql(
@@ -252,17 +233,16 @@ STUDIES: dict[str, tuple[Change, str]] = {
         "the range of temperature",
     ),
     "a dropped trial, the last": (lambda c: c.drop("pnp", 5), "5 trials are stored and 6 were planned"),
-    "a dropped trial, the third": (lambda c: c.drop("pnp", 2), "pnp trials.2"),
     "a pruned trial that is complete": (
-        lambda c: _state("pnp", c.state("pnp", "PRUNED"), "COMPLETE")(c),
+        lambda c: c.sql(
+            "UPDATE trials SET state = 'COMPLETE' WHERE trial_id = ?", c.trial("pnp", c.state("pnp", "PRUNED"))
+        ),
         "epochs",
     ),
-    "a complete trial that failed": (_state("pnp", 0, "FAIL"), "pnp trial 0: outcome"),
     "why a trial was pruned": (
         lambda c: c.attribute("pnp", c.state("pnp", "PRUNED"), "outcome", lambda text: text.replace("half", "third")),
         "outcome",
     ),
-    "why a trial is complete": (lambda c: c.attribute("pnp", 0, "outcome", lambda _: "done"), "pnp trial 0: outcome"),
     "the order of the reports": (_swap_reports, "pnp trial"),
     "a replicate": (
         lambda c: c.sql(
@@ -272,16 +252,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
         "pnp trial 1: replicate_of",
     ),
     "the split of the study": (lambda c: c.study_attribute("pnp", "split_digest", "0" * 64), "pnp.split_digest"),
-    "the number of planned trials": (lambda c: c.study_attribute("pnp", "planned_trials", 9), "pnp.planned_trials"),
     "the sessions": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "summary.json time"),
-    "the number of slots": (
-        lambda c: c.study_attribute("proxy_anchor", "slots", 9),
-        "summary.json time.slots",
-    ),
-    "a confirmation's seed": (
-        lambda c: c.attribute("pnp@confirm", 0, "seed", lambda seed: seed + 1),
-        "pnp@confirm trials with",
-    ),
     "a confirmation's configuration": (
         lambda c: c.attribute("pnp@confirm", 0, "source_trial", lambda number: number + 1),
         "pnp@confirm",
@@ -290,7 +261,6 @@ STUDIES: dict[str, tuple[Change, str]] = {
         lambda c: c.drop("pnp@confirm", c.last("pnp@confirm")),
         "pnp@confirm trials with",
     ),
-    "a confirmation's value": (_value("pnp@confirm", 1, 0.99), "pnp@confirm trial 1: value"),
     "a value by class": (
         _classes(lambda values: [values[0] + 1e-6, *values[1:]]),
         "epoch 1: mean of the classes by query",
@@ -302,10 +272,6 @@ STUDIES: dict[str, tuple[Change, str]] = {
         lambda c: c.epoch("pnp@confirm", 0, 1, classes=None),
         "epoch 1: metrics, checkpoint, classes.2",
     ),
-    "values by class in the search": (
-        lambda c: c.epoch("pnp", 0, 1, classes={"class-00": 0.5}),
-        "epoch 1: metrics, checkpoint, classes.2",
-    ),
     "a half": (lambda c: c.attribute("pnp@confirm", 0, "half", lambda half: 3 - half), "pnp@confirm"),
     "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
     "the enqueued parameters": (
@@ -315,48 +281,32 @@ STUDIES: dict[str, tuple[Change, str]] = {
         ),
         "selection.json studies",
     ),
-    "a final training's seed": (
-        lambda c: c.attribute("pnp@final", 0, "seed", lambda seed: seed + 1),
-        "pnp@final trials with",
-    ),
     "swapped seeds of final trainings": (_swap_seeds("pnp@final"), "stored"),
     "a dropped final training": (lambda c: c.drop("pnp@final", 3), "pnp@final trials with"),
     "a final training's loss": (
         lambda c: c.epoch("pnp@final", 0, 2, loss=0.5),
         "small/pnp@final was changed",
     ),
-    "a value of the noise": (_value("proxy_anchor@noise", 0, 0.99), "proxy_anchor@noise trial 0: value"),
     "a seed of the noise": (
         lambda c: c.attribute("proxy_anchor@noise", 0, "seed", lambda seed: seed + 1),
         "proxy_anchor@noise trials with",
     ),
     "a loss of the noise": (lambda c: c.epoch("proxy_anchor@noise", 0, 2, loss=0.5), "selection.json studies"),
-    "all studies": (lambda c: (c.path / "study.db").unlink(), "The studies are missing"),
 }
 
 FILES: dict[str, tuple[Change, str]] = {
     "the split's seed": (lambda c: c.search_file(lambda file: file["split"].update(seed=1)), "split.json"),
-    "the split's ratio": (lambda c: c.text("search.yaml", "ratio: 0.9", "ratio: 0.6"), "split.json"),
-    "the search's seed": (lambda c: c.search_file(lambda file: file["search"].update(seed=1)), "settled_digest"),
     "how many trials": (lambda c: c.text("search.yaml", "trials: 6", "trials: 7"), "6 trials are stored and 7"),
     "the learning rate": (lambda c: c.text("search.yaml", "  lr: 0.001", "  lr: 0.002"), "settled_digest"),
-    "the pruner": (lambda c: c.text("search.yaml", "pruner: asha", "pruner: none"), "settled_digest"),
-    "an unknown key": (lambda c: c.text("search.yaml", "finalists", "finalist"), "finalist"),
     "a validation class": (
         lambda c: c.json("split.json", lambda split: split["validation"].append(split["train"].pop())),
         "split.json",
     ),
-    "the split's digest": (lambda c: c.json("split.json", lambda split: split.update(digest="0" * 64)), "split.json"),
-    "the split": (lambda c: (c.path / "split.json").unlink(), "split.json"),
     "the choice": (
         lambda c: c.json("selection.json", lambda content: content["chosen"]["pnp"].update(number=4)),
         "selection.json",
     ),
     "the choice, frozen again": (_chosen_again, "selection.json"),
-    "the rule for the exported model": (
-        lambda c: c.json("selection.json", lambda content: content.update(exported="the one with the best score")),
-        "selection.json",
-    ),
     "the exported model": (
         lambda c: (c.path / "models/pnp/model.safetensors").write_bytes(
             (c.path / "models/proxy_anchor/model.safetensors").read_bytes()
@@ -378,25 +328,12 @@ FILES: dict[str, tuple[Change, str]] = {
         lambda c: c.json("models/pnp/model.json", lambda content: content["origin"].update(trial=1)),
         "models/pnp/model.json origin.trial",
     ),
-    "the reason": (
-        lambda c: c.json("selection.json", lambda content: content["reasons"].update(pnp="it looks good")),
-        "selection.json",
-    ),
     "a study's digest": (
         lambda c: c.json("selection.json", lambda content: content["studies"].update({"small/pnp": "0" * 64})),
         "selection.json",
     ),
-    "no choice": (lambda c: (c.path / "selection.json").unlink(), "selection.json: nothing is stored"),
     "a removed line of the ledger": (_ledger(lambda lines: lines[1:]), "Line 1 of the ledger"),
-    "a doubled line of the ledger": (_ledger(lambda lines: [*lines, *lines]), "Line 4 of the ledger"),
-    "a further line of the ledger": (
-        _ledger(lambda lines: [*lines, json.dumps({**json.loads(lines[0]), "id": "f" * 32, "time": "9"})]),
-        "Line 4 of the ledger",
-    ),
-    "moved lines of the ledger": (_ledger(lambda lines: [lines[1], lines[0], lines[2]]), "Line 1 of the ledger"),
     "a line that is chained again": (_chained_again, "reason"),
-    "the ledger's reason": (_line(reason="another"), "Line 1 of the ledger"),
-    "the ledger": (lambda c: (c.runs / "test_openings.jsonl").unlink(), "test.json openings"),
     "a test metric": (
         lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"][0]["metrics"].update(recall_at_1=0.99)),
         "recall_at_1",
@@ -418,20 +355,10 @@ FILES: dict[str, tuple[Change, str]] = {
         lambda c: c.json("test.json", lambda t: t["openings"][0].update(overlap=3)),
         "overlap with the training images: 3 is stored, 0 recomputed",
     ),
-    "the number of copies": (
-        lambda c: c.json("test.json", lambda t: t["openings"][0].update(copies=2)),
-        "copies within the test set: 2 is stored, 0 recomputed",
-    ),
-    "the images that were opened": (
-        _ledger(lambda lines: [lines[0], json.dumps({**json.loads(lines[1]), "digest": "0" * 64}), lines[2]]),
-        "Line 2 of the ledger",
-    ),
     "no images that were opened": (_ledger(lambda lines: lines[:1]), "test.json openings"),
     "the images of the ledger": (lambda c: c.write(c.opened_images, b"0" * 160), "images of an opened test set"),
-    "no images in the ledger": (lambda c: c.opened_images.unlink(), "images of an opened test set"),
     "the training images": (lambda c: c.json("split.json", lambda split: split.update(images="0" * 64)), "split.json"),
     "a dropped opening": (lambda c: c.json("test.json", lambda t: t["openings"].clear()), "test.json openings"),
-    "no scores": (lambda c: (c.path / "test.json").unlink(), "test.json openings"),
     "a per-image result": (
         lambda c: c.arrays(lambda arrays: arrays["recall_at_1"].__setitem__(3, 1 - arrays["recall_at_1"][3])),
         "recall_at_1",
@@ -439,40 +366,24 @@ FILES: dict[str, tuple[Change, str]] = {
     "an image's name": (lambda c: c.arrays(lambda arrays: arrays["keys"].__setitem__(3, "another")), "keys"),
     "an image's class": (lambda c: c.arrays(lambda arrays: arrays["labels"].__setitem__(3, 5)), "labels"),
     "swapped results": (lambda c: c.swap(*c.results[:2]), "npz"),
-    "missing results": (lambda c: c.results[0].unlink(), "No such file"),
     "a neighbour": (
         lambda c: c.arrays(lambda a: a["neighbours_QK"].__setitem__((3, 0), 3), c.rankings[0]),
         "@final-0.npz was changed",
     ),
-    "swapped rankings": (lambda c: c.swap(*c.rankings[:2]), "retrieval/"),
-    "a missing ranking": (lambda c: c.rankings[0].unlink(), ".npz is missing"),
     "a thumbnail": (
         lambda c: c.arrays(lambda a: a["pictures"].__setitem__(40, a["pictures"][40] ^ 1), c.thumbnails),
         "thumbnails.npz was changed",
     ),
-    "missing thumbnails": (lambda c: c.thumbnails.unlink(), "thumbnails.npz is missing"),
     "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "The scored model"),
-    "swapped models": (lambda c: c.swap(*c.models[:2]), "The scored model"),
-    "a missing model": (lambda c: c.models[0].unlink(), "is missing"),
     "a mean": (
         lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["confirmed"].update(mean=0.99)),
         "summary.json losses.pnp.confirmed.mean: 0.99 is stored",
-    ),
-    "an interval": (
-        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["test"]["nmi"]["ci95"].__setitem__(0, 0.0)),
-        "summary.json losses.pnp.test.nmi.ci95.0",
     ),
     "a count": (
         lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["trials"].update(failed=0, pruned=0)),
         "summary.json losses.pnp.trials",
     ),
-    "a key without a value": (
-        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"].pop("ended_early")),
-        "ended_early: nothing is stored, null recomputed",
-    ),
     "the number of openings": (lambda c: c.json("summary.json", lambda s: s.update(test_opened=0)), "test_opened"),
-    "a time": (lambda c: c.json("summary.json", lambda s: s["time"].update(wall_s=1.0)), "summary.json time.wall_s"),
-    "no summary": (lambda c: (c.path / "summary.json").unlink(), "summary.json: nothing is stored"),
 }  # fmt: skip
 
 
@@ -565,27 +476,19 @@ def test_a_retrained_trial_is_the_same_bit_for_bit(finished: Path) -> None:
     assert files(finished) == before
 
 
-def test_retraining_finds_a_changed_loss(images: Path, tmp_path: Path) -> None:
-    """Before the choice is frozen, no digest covers the loss, so only retraining finds the change."""
-    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 1}, stages=["search"])
-    finish(tmp_path / "runs", content)
-    copied = Copied(tmp_path / "runs", tmp_path / "copied")
-    copied.epoch("pnp", 0, 2, loss=0.5)
-    verified(copied.runs)
-    assert "small/pnp trial 0 epoch 2 retrained, loss: 0.5 is stored" in verified(
-        copied.runs, "--retrain", "pnp:0", code=1
-    )
-
-
-def test_retraining_finds_a_changed_count(images: Path, tmp_path: Path) -> None:
+def test_retraining_finds_a_changed_loss_and_count(images: Path, tmp_path: Path) -> None:
+    """Before the choice is frozen, no digest covers them, so only retraining finds the change."""
     content = small_search(images, training=TRAINING, losses=["triplet"], search={"trials": 1}, stages=["search"])
     finish(tmp_path / "runs", content)
-    assert "4 epochs retrained, bit for bit the same" in verified(tmp_path / "runs", "--retrain", "triplet:0")
-    copied = Copied(tmp_path / "runs", tmp_path / "copied")
-    copied.epoch("triplet", 0, 2, used={"triplets": 7})
-    assert "small/triplet trial 0 epoch 2 retrained, used.triplets: 7 is stored" in verified(
-        copied.runs, "--retrain", "triplet:0", code=1
-    )
+    for number, change, found in (
+        (1, {"loss": 0.5}, "loss: 0.5 is stored"),
+        (2, {"used": {"triplets": 7}}, "used.triplets: 7 is stored"),
+    ):
+        copied = Copied(tmp_path / "runs", tmp_path / f"copied-{number}")
+        copied.epoch("triplet", 0, 2, **change)
+        verified(copied.runs)
+        said = verified(copied.runs, "--retrain", "triplet:0", code=1)
+        assert f"small/triplet trial 0 epoch 2 retrained, {found}" in said
 
 
 @pytest.mark.parametrize(
@@ -615,7 +518,7 @@ def test_the_result_as_json(finished: Path, copied: Copied) -> None:
     whole = json.loads(verified(finished, "--json"))
     assert whole["ok"]
     assert {check["problem"] for check in whole["checks"]} == {None}
-    _value("pnp", 0, 0.99)(copied)
+    copied.metric("pnp", 0, 1, "map_at_r", 0.99)
     out, _ = json.JSONDecoder().raw_decode(verified(copied.runs, "--json", code=1))
     assert not out["ok"]
     assert [check["problem"] is None for check in out["checks"]] == [True] * (len(out["checks"]) - 1) + [False]

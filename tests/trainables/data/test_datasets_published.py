@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.refusals import sentences_of
 from support.trees import WRITERS, make_omniglot, make_published, make_tree
 from torchvision.datasets import Omniglot
 
@@ -48,9 +49,7 @@ def part(name: str, root: Path, **options: Any) -> PublishedDataset:
 
 
 def refusal(dataset: PublishedDataset) -> tuple[str, ...]:
-    with pytest.raises(InvalidInput) as mistake:
-        dataset.classes()
-    return mistake.value.sentences
+    return sentences_of(lambda: dataset.classes())
 
 
 def keys_of(dataset: PublishedDataset) -> list[str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from pyarrow.parquet import write_table
 from safetensors.numpy import save_file
+from support.refusals import sentences_of
 
 from trainables.data.feature_file import read_features
 from trainables.data.sets.features import FeatureFile
@@ -134,16 +135,12 @@ N = CLASSES * EACH
 MISTAKES = [
     ({"embeddings": None}, "there are no embeddings; it has labels, ids."),
     ({"embeddings": changed(3, np.nan)}, "1 row of embeddings with numbers that are not finite (row 3)"),
-    ({"embeddings": changed(3, np.inf)}, "1 row of embeddings with numbers that are not finite (row 3)"),
     ({"embeddings": np.full((N, 2), 1e300)}, "24 rows of embeddings with numbers that are not finite (row 0, 1, 2, "),
     ({"embeddings": changed(7, 0)}, "1 row of embeddings with zeros only (row 7): a vector of zeros has no direction"),
     ({"embeddings": np.ones(N, np.float32)}, "embeddings must be numbers, items × features; they are float32 of 24."),
-    ({"embeddings": np.ones((N, 2, 2))}, "they are float64 of 24 × 2 × 2."),
     ({"embeddings": np.array([["a"] * 2] * N)}, "embeddings must be numbers"),
-    ({"embeddings": np.ones((0, 4))}, "they are float64 of 0 × 4."),
     ({"labels": ["a"] * (N - 1)}, "there are 24 embeddings and 23 labels; give one for each."),
     ({"labels": np.ones(N)}, "labels must be one text or whole number for each item; they are float64 of 24."),
-    ({"labels": np.ones((N, 1), int)}, "one text or whole number for each item; they are int64 of 24 × 1."),
     ({"labels": ["a"] * (N - 1) + [""]}, "labels has 1 empty entry (row 23)."),
     ({"ids": ["one"] * 2 + [str(row) for row in range(N - 2)]}, "1 entry of ids more than once: one."),
 ]  # fmt: skip
@@ -155,17 +152,14 @@ MISTAKES = [
 def test_a_mistake_is_a_sentence(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     write_npz(path, arrays(**changes))
-    with pytest.raises(InvalidInput) as error:
-        FeatureFile(file=path).classes()
-    assert [sentence in said for said in error.value.sentences] == [True]
-    assert error.value.sentences[0].startswith(f"dataset.file is {str(path)!r}: ")
+    error = sentences_of(lambda: FeatureFile(file=path).classes())
+    assert [sentence in said for said in error] == [True]
+    assert error[0].startswith(f"dataset.file is {str(path)!r}: ")
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     write_npz(tmp_path / "x.npz", arrays(embeddings=changed(0, 0), labels=["a"], ids=["b"] * N))
-    with pytest.raises(InvalidInput) as error:
-        FeatureFile(file=tmp_path / "x.npz").classes()
-    assert len(error.value.sentences) == 3
+    assert len(sentences_of(lambda: FeatureFile(file=tmp_path / "x.npz").classes())) == 3
 
 
 def test_labels_are_needed_for_a_search_only(tmp_path: Path) -> None:

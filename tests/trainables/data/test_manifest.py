@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from support.refusals import sentences_of
 from support.trees import make_inshop
 
 from trainables.data.marks import check_galleries, joined_classes
@@ -51,9 +52,7 @@ def with_parts(classes: int = 8, images: int = 4) -> list[dict[str, Any]]:
 
 
 def refusals(file: Path, **options: Any) -> tuple[str, ...]:
-    with pytest.raises(InvalidInput) as mistakes:
-        checked(file, **options)
-    return mistakes.value.sentences
+    return sentences_of(lambda: checked(file, **options))
 
 
 def checked(file: Path, **options: Any) -> Manifest:

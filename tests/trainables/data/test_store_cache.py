@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.slow_build import slow_build
 from support.small_disk import small_disk
 
 from trainables.data import DATASETS
@@ -125,29 +126,8 @@ def test_concurrent_readers_and_eviction(tmp_path: Path) -> None:
     assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock", ".used"}
 
 
-SLOW = """
-import sys, time
-from pathlib import Path
-from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.build import build_store
-
-class SlowGlyphs(Glyphs):
-    def read(self, key):
-        print(key, flush=True)
-        time.sleep(0.05)
-        return super().read(key)
-
-glyphs = SlowGlyphs(num_classes=4, images_per_class=24)
-build_store(glyphs, list(glyphs.classes()), short_side=40, cache=Path(sys.argv[1]), workers=1)
-"""
-
-
 def test_an_abandoned_draft_is_removed(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", SLOW, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("glyph-")
+    with slow_build(tmp_path, read=1) as process:
         (draft,) = stores_in(tmp_path)
         assert draft.is_draft
         assert make_room(tmp_path, limit=0) == []

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
+from support.refusals import sentences_of
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
@@ -275,9 +276,7 @@ def test_two_layers_of_a_network_are_not_taken_for_one(tmp_path: Path) -> None:
 
 def test_weights_of_another_architecture(whole: nn.Module, tmp_path: Path) -> None:
     torch.save(whole.state_dict(), tmp_path / "weights.pth")
-    with pytest.raises(InvalidInput) as mistake:
-        load_weights(BACKBONES["resnet50"].build(), tmp_path / "weights.pth")
-    (sentence,) = mistake.value.sentences
+    (sentence,) = sentences_of(lambda: load_weights(BACKBONES["resnet50"].build(), tmp_path / "weights.pth"))
     assert "77 of the 265 tensors that the backbone needs are in" in sentence
     assert "and all must be: 165 missing (layer1.0.conv3.weight [256, 64, 1, 1], " in sentence
     assert "23 of another shape (layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in sentence
@@ -338,9 +337,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_files_that_are_not_weights(write: Callable[[Path], object], words: str, tmp_path: Path) -> None:
     path = tmp_path / "weights.csv"
     write(path)
-    with pytest.raises(InvalidInput) as mistake:
-        EmbeddingModel(ModelConfig(weights=str(path)))
-    (sentence,) = mistake.value.sentences
+    (sentence,) = sentences_of(lambda: EmbeddingModel(ModelConfig(weights=str(path))))
     assert words in sentence
     assert str(path) in sentence
     assert "weights_only" not in sentence

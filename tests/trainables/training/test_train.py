@@ -12,7 +12,6 @@ from trainables.data.sets.folders import Folder
 from trainables.data.split import noisy_labels
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import training_half
-from trainables.errors import InvalidInput
 from trainables.inference.model_files import read_network, read_tensors
 from trainables.losses import LOSSES
 from trainables.models import EmbeddingModel, ModelConfig
@@ -243,23 +242,6 @@ def test_batches_without_pairs_have_a_loss_of_zero(
     assert {record["loss"] for record in records} == {0.0}
 
 
-@pytest.mark.parametrize(
-    ("schedule", "factors"),
-    [
-        (Schedule(), (1, 1, 1, 1)),
-        (Schedule(step=2, gamma=0.5), (1, 1, 0.5, 0.5)),
-        (Schedule(step=1, gamma=0.1), (1, 0.1, 0.01, 0.001)),
-        (Schedule(milestones=(1, 3, 200), gamma=0.1), (1, 0.1, 0.1, 0.01)),
-    ],
-)
-def test_learning_rates_follow_the_schedule(spec: TrialSpec, schedule: Schedule, factors: tuple[float, ...]) -> None:
-    training = Training(trained(spec, schedule=schedule, lr=1e-3, proxy_lr=1e-2), CPU)
-    for factor in factors:
-        rates = {group["lr"] for group in training.optimizer.param_groups}
-        assert sorted(rates) == pytest.approx([1e-3 * factor, 1e-2 * factor])
-        training.run_epoch()
-
-
 def test_warm_up_trains_head_and_proxies_alone(spec: TrialSpec) -> None:
     training = Training(trained(spec, warmup_epochs=1), CPU)
     first = {name: value.clone() for name, value in training.model.named_parameters()}
@@ -310,9 +292,3 @@ def test_derived_seeds_differ_and_fit_every_library() -> None:
     assert len(seeds) == 2000
     assert all(0 <= seed < 2**31 for seed in seeds)
     assert derived_seed(1, 23) != derived_seed(12, 3)
-
-
-def test_wrong_settings_come_all_at_once() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        TrainingConfig(epochs=0, lr=-1, sampler="x", warmup_epochs=9)
-    assert len(caught.value.sentences) == 4

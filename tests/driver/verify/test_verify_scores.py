@@ -1,6 +1,6 @@
-"""A search on a manifest with groups, official queries and gallery, and cameras, from its plan to its verification.
+"""Scores of unusual searches, against plain loops and scikit-learn, and what ``holdout verify`` finds there.
 
-Shapes: N test images.
+Queries and a gallery with cameras and groups, three test lists, and superclasses. Shapes: N test images.
 """
 
 import csv
@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import normalized_mutual_info_score
 from support.commands import holdout_here, plain
-from support.kinds import OF_QUERIES, Finished, by_group, write_manifest
+from support.kinds import OF_LISTS, OF_QUERIES, Finished, by_group, write_manifest
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder
@@ -20,6 +21,15 @@ from search.report.pairs import class_scores
 from search.selection.retrieval_file import FOLDER, RetrievalFile
 
 KIND = "groups, queries and a gallery"
+LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}
+
+
+def refusal(runs: Path) -> str:
+    """Return what a search's verification refuses."""
+    return str(holdout_here("verify", "small", "--runs", runs, code=1).stderr)
+
+
+# Queries and a gallery.
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +91,6 @@ def test_tables_and_the_report_say_so(runs: Path, tmp_path: Path) -> None:
     assert "Best queries" in page
 
 
-def refusal(runs: Path) -> str:
-    return str(holdout_here("verify", "small", "--runs", runs, code=1).stderr)
-
-
 def other_part(rows: list[dict[str, str]]) -> None:
     row = next(row for row in rows if row["part"] == "query")
     row["part"] = "gallery"
@@ -128,3 +134,87 @@ def test_metrics_that_cannot_be_computed_are_refused(tmp_path: Path, metrics: di
     file.write_text(json.dumps(by_group(tmp_path, metrics=metrics)))
     assert said in plain(holdout_here("run", file, "--runs", tmp_path / "runs", code=2).stderr)
     assert not (tmp_path / "runs").exists()
+
+
+# Three test lists.
+
+
+def vehicles_of(search: Finished, name: str) -> set[str]:
+    file = Path(search.content["dataset"]["root"]) / "train_test_split" / f"{LISTS[name]}.txt"
+    return {line.split()[1] for line in file.read_text().splitlines()}
+
+
+def test_one_training_is_scored_on_three_lists(kinds: Callable[[str], Finished]) -> None:
+    """Compare with plain loops over the stored neighbours: the nearest one in the list decides."""
+    search = kinds("test lists")
+    opening = search.opening
+    assert len(opening["scores"]) == 2
+    test = json.loads((search.folder / "split.json").read_text())["test"]
+    folder = search.folder / "test" / opening["id"]
+    for model in opening["scores"]:
+        assert list(model["metrics"]) == OF_LISTS
+        neighbours = RetrievalFile.read(folder / FOLDER / model["per_image"]).neighbours_QK
+        with np.load(folder / model["per_image"]) as content:
+            names = [test[label] for label in content["labels"]]
+            kept = {name: content[name] for name in OF_LISTS if name in content.files}
+        for subset in LISTS:
+            within = [name in vehicles_of(search, subset) for name in names]
+            assert sum(within) == {"small": 16, "medium": 32, "large": 48}[subset]
+            hits = []
+            for query, ranked in enumerate(neighbours):
+                in_list = [row for row in ranked if within[row]]
+                if within[query] and in_list:
+                    hits.append((query, names[in_list[0]] == names[query]))
+            assert len(hits) > 0.8 * sum(within), "eight neighbours are kept"
+            if (name := f"recall_at_1-{subset}") in OF_LISTS:
+                assert all(kept[name][query] == hit for query, hit in hits)
+                assert np.isnan(kept[name]).tolist() == [not inside for inside in within]
+                assert model["metrics"][name] == pytest.approx(np.nanmean(kept[name]))
+        assert model["metrics"]["recall_at_1-large"] == model["metrics"]["recall_at_1"], "the large list has them all"
+        assert model["metrics"]["recall_at_1-small"] >= model["metrics"]["recall_at_1"], "a smaller gallery is easier"
+
+
+def test_a_subset_is_compared_on_its_classes(kinds: Callable[[str], Finished]) -> None:
+    folder = RunFolder(kinds("test lists").runs, "small")
+    counts = {
+        metric: [entry.counts_C.tolist() for entry in class_scores(folder, metric)]
+        for metric in ("map_at_r", "map_at_r-small")
+    }
+    assert counts == {"map_at_r": [[4] * 12] * 2, "map_at_r-small": [[4] * 4] * 2}
+    for entry in class_scores(folder, "map_at_r-small"):
+        assert np.isfinite(entry.sums_C).all()
+
+
+@pytest.mark.parametrize("name", ["recall_at_1-small", "nmi-medium", "dists_intra-large"])
+def test_another_value_of_a_list_is_found(kinds: Callable[[str], Finished], tmp_path: Path, name: str) -> None:
+    copied = Copied(kinds("test lists").runs, tmp_path / "runs")
+    copied.json("test.json", lambda test: test["openings"][0]["scores"][0]["metrics"].update({name: 0.123}))
+    assert name in refusal(copied.runs)
+
+
+# Superclasses.
+
+
+def test_scores_of_superclasses_agree_with_scikit_learn(kinds: Callable[[str], Finished]) -> None:
+    search = kinds("superclasses")
+    assert len(search.opening["scores"]) == 2
+    for model in search.opening["scores"]:
+        with np.load(search.folder / "test" / search.opening["id"] / model["per_image"]) as content:
+            folders = [key.partition("_final/")[0] for key in content["keys"].tolist()]  # one folder per superclass
+            clusters = content["clusters_super"]
+        assert len(set(folders)) == len(set(clusters.tolist())) == 2
+        assert model["metrics"]["nmi_super"] == pytest.approx(normalized_mutual_info_score(folders, clusters))
+        assert 0 <= model["in_small_galleries"] <= 1
+
+
+def test_changed_superclasses_are_found(kinds: Callable[[str], Finished]) -> None:
+    search = kinds("superclasses")
+    path = Path(search.content["dataset"]["root"]) / "Ebay_test.txt"
+    before = path.read_text()
+    heading, *lines = (line.split() for line in before.splitlines())
+    moved = [[i, product, "9" if product == lines[0][1] else kind, key] for i, product, kind, key in lines]
+    path.write_text("\n".join(" ".join(line) for line in (heading, *moved)))
+    try:
+        assert "superclass" in refusal(search.runs)
+    finally:
+        path.write_text(before)

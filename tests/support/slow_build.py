@@ -1,0 +1,37 @@
+"""A process that builds the store of drawn images so slowly that it can be met, or killed, half way."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.commands import ROOT
+
+from trainables.data.sets.glyphs import Glyphs
+
+GLYPHS = Glyphs(num_classes=4, images_per_class=12)
+
+SLOW_BUILD = """
+import sys, time
+from pathlib import Path
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store.build import build_store
+
+class SlowGlyphs(Glyphs):
+    def read(self, key):
+        print(key, flush=True)
+        time.sleep(0.02)
+        return super().read(key)
+
+dataset = SlowGlyphs(num_classes=4, images_per_class=12)
+build_store(dataset, list(dataset.classes()), short_side=40, cache=Path(sys.argv[1]), workers=1)
+"""
+
+
+def slow_build(cache: Path, *, read: int) -> subprocess.Popen[str]:
+    """Start a process that builds the store of ``GLYPHS`` in a second; return once some of 48 images are read."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", SLOW_BUILD, str(cache)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert all(process.stdout.readline().startswith("glyph-") for _ in range(read))
+    return process
