@@ -65,9 +65,6 @@ REFUSED: list[tuple[str, str, Callable[[Arrays], object]]] = [
     (RANKING, "50,000 images on the map", lambda arrays: [_times(name, 625)(arrays) for name in ("sample_S", "embeddings_SD")]),
     (RANKING, "more dimensions than memory", _as("embeddings_SD", lambda array: np.zeros((len(array), 70_000), np.float16))),
     (RANKING, "fewer embeddings", _as("embeddings_SD", lambda array: array[:-1])),
-    (RANKING, "a longer curve", _times("precision_L", 100_000)),
-    (RANKING, "other bins", _times("same_B", 3)),
-    (RANKING, "text for counts", _as("other_B", lambda array: array.astype(str))),
     (THUMBNAILS, "negative lengths", _as("lengths_T", lambda array: -array)),
     (THUMBNAILS, "longer lengths", _as("lengths_T", lambda array: array + 2**30)),
     (THUMBNAILS, "a program for a picture", _picture(EPS)),
@@ -81,8 +78,6 @@ REFUSED: list[tuple[str, str, Callable[[Arrays], object]]] = [
 DRAWN: list[tuple[str, str, Callable[[Arrays], object]]] = [
     (RESULTS, "infinite scores", _as("map_at_r", lambda array: array + np.inf)),
     (RANKING, "no embedding is a number", _as("embeddings_SD", lambda array: array * np.nan)),
-    (RANKING, "a curve without numbers", _as("precision_L", lambda array: array * np.nan)),
-    (RANKING, "negative counts", _as("same_B", lambda array: -array - 1)),
     (THUMBNAILS, "markup for a metric", _each(metric=np.array("<script>alert(1)</script>"))),
     (THUMBNAILS, "no pictures", _each(rows_T=np.array([], int), lengths_T=np.array([], int), pictures=np.array([], np.uint8))),
 ]  # fmt: skip
