@@ -112,7 +112,7 @@ def test_the_live_page_shows_the_campaign(finished: Finished) -> None:
     sections = json.loads(body)
     assert [section["name"] for section in sections] == ["study", "effort", "again"]
     first, _, _ = sections[0]["html"].partition("<figure")
-    assert first.index("<table>") < first.index("<p>")
+    assert "<table>" in first
     for cell in result.cells:
         assert cell.mean is not None
         assert f"{100 * cell.mean:.2f}" in first

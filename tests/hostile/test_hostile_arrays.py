@@ -60,7 +60,7 @@ REFUSED: list[tuple[str, str, Callable[[Arrays], object]]] = [
     (RANKING, "neighbours without ranks", _as("neighbours_QK", lambda array: array[:, 0])),
     (RANKING, "50,000 images on the map", lambda arrays: [_times(name, 625)(arrays) for name in ("sample_S", "embeddings_SD")]),
     (RANKING, "more dimensions than memory", _as("embeddings_SD", lambda array: np.zeros((len(array), 70_000), np.float16))),
-    (RANKING, "a longer curve", _times("precision_L", 100_000)),
+    (RANKING, "fewer embeddings", _as("embeddings_SD", lambda array: array[:-1])),
     (THUMBNAILS, "negative lengths", _as("lengths_T", lambda array: -array)),
     (THUMBNAILS, "a program for a picture", _picture(EPS)),
     (THUMBNAILS, "a large picture", _picture(_webp(4_000, 4_000))),
@@ -72,8 +72,6 @@ REFUSED: list[tuple[str, str, Callable[[Arrays], object]]] = [
 DRAWN: list[tuple[str, str, Callable[[Arrays], object]]] = [
     (RESULTS, "infinite scores", _as("map_at_r", lambda array: array + np.inf)),
     (RANKING, "no embedding is a number", _as("embeddings_SD", lambda array: array * np.nan)),
-    (RANKING, "a curve without numbers", _as("precision_L", lambda array: array * np.nan)),
-    (RANKING, "negative counts", _as("same_B", lambda array: -array - 1)),
     (THUMBNAILS, "markup for a metric", _each(metric=np.array("<script>alert(1)</script>"))),
     (THUMBNAILS, "no pictures", _each(rows_T=np.array([], int), lengths_T=np.array([], int), pictures=np.array([], np.uint8))),
 ]  # fmt: skip

@@ -176,12 +176,12 @@ def test_a_search_that_has_just_begun(images: Path, tmp_path: Path, epochs: int)
     assert "Not yet:" in page.text
     assert not [entry for entry in page.of("p") if entry.get("class") == "missing"], "nothing is wrong"
     if epochs == 0:
-        assert "No epoch has been trained." in page.text
+        assert "no trial has a value of map_at_r" in page.text
 
 
 def test_without_a_complete_trial(opened: Callable[..., OpenedSearch], tmp_path: Path) -> None:
     opened().close()
-    assert "no trial finished" in checked(reported(tmp_path / "runs", "small")).text
+    assert "none finished" in checked(reported(tmp_path / "runs", "small")).text
 
 
 def test_an_older_summary_is_made_anew(runs: Path) -> None:
