@@ -5,7 +5,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -73,7 +73,7 @@ class LogFilter:
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a submitted search or campaign.")]
-OnlyRuns = Annotated[Path | None, typer.Option("--runs", help="Only searches in this runs folder of the cluster.")]
+OnlyRuns = Annotated[str | None, typer.Option("--runs", help="Only searches in this runs folder of the cluster.")]
 ADDRESS = "http://127.0.0.1:8265"
 
 
@@ -131,14 +131,14 @@ def submit(
     with connected(address) as jobs:
         job, is_new = jobs.submit(submitted, str(runs), *(["--allow-failed"] if allow_failed else []))
     done = "was submitted" if is_new else "is already running"
-    show(_record(job), as_json, lambda: f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows its log.")
+    show(asdict(job), as_json, lambda: f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows its log.")
 
 
 def show_jobs(name: str | None, address: str, as_json: bool) -> None:
     """Print the job of the search ``name``, or of every search, on a cluster."""
     with _cluster(address, name) as jobs:
         found = jobs.searches() if name is None else [jobs.get(name)]
-    show([_record(job) for job in found], as_json, lambda: Tables([_table(found, address)]))
+    show([asdict(job) for job in found], as_json, lambda: Tables([_table(found, address)]))
 
 
 def logs(
@@ -163,7 +163,7 @@ def logs(
         return text if whole else lines.take(text)
 
     with _cluster(address, name) as jobs:
-        job = jobs.get(name, _only(runs))
+        job = jobs.get(name, runs)
         if follow and not as_json:
             jobs.follow(job, lambda text: print(take(text), end="", flush=True))
         if follow:
@@ -172,7 +172,7 @@ def logs(
             shown = take(jobs.log(job))
         shown += lines.end()
     if as_json:
-        show({**_record(job), "log": shown, "left_out": lines.left_out}, as_json, str)
+        show({**asdict(job), "log": shown, "left_out": lines.left_out}, as_json, str)
     else:
         print(shown, end="", flush=True)
         if lines.left_out:
@@ -187,22 +187,14 @@ def logs(
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Stop a search on a cluster; `submit` resumes it."""
     with _cluster(address, name) as jobs:
-        job = jobs.get(name, _only(runs))
+        job = jobs.get(name, runs)
         was_live = job.is_live
         if was_live:
             job = jobs.stop(job)
     done = (
         "was stopped; `holdout submit` with its file resumes it" if was_live else f"is not running: it has {job.state}"
     )
-    show(_record(job), as_json, lambda: f"{name} {done}.")
-
-
-def _only(runs: Path | None) -> str | None:
-    return None if runs is None else str(runs)
-
-
-def _record(job: "SearchJob") -> dict[str, Any]:
-    return asdict(job)
+    show(asdict(job), as_json, lambda: f"{name} {done}.")
 
 
 def _table(found: list["SearchJob"], location: str) -> "TextTable":

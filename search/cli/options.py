@@ -23,11 +23,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a search.
 AnyName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of a search or campaign.", autocompletion=known_names)
 ]
-AnyNames = Annotated[
+Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME", help="The names of searches or campaigns.", autocompletion=known_names),
+    typer.Argument(metavar="NAME", help="Searches; or campaigns, to report or sync.", autocompletion=known_names),
 ]
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The names of searches.", autocompletion=known_names)]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a key of the file; may be repeated.")
 ]

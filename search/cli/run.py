@@ -14,9 +14,9 @@ from search.cli import STARTED
 from search.cli.options import (
     RUNS,
     AllowFailed,
-    AnyNames,
     Json,
     Name,
+    Names,
     Output,
     Runs,
     SearchFile,
@@ -50,27 +50,24 @@ def run(
     More trials, losses or wider ranges for a tested search begin its successor, such as birds-2.
     """
     from search.driver.progress_view import phase
+    from search.text_table import refuse_unknown, write_output
 
+    refuse_unknown(output or [])
     with phase(messages(), "Reading the file …"):
         from search.config.recipes import is_campaign, read_file
-        from search.text_table import refuse_unknown
 
-        refuse_unknown(output or [])
         content = read_file(file, settings or [])
+        from search.driver.start import run_search
     if is_campaign(content):
         _run_campaign(content, settings or [], runs, output or [], allow_failed, as_json)
         return
-    with phase(messages(), "Reading the search …"):
-        from search.driver.start import run_search
 
     opens = partial(_opens_test, yes)
     outcome = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed, opens=opens)
-    if output:
+    for path in output or []:
         from search.report.comparison_tables import as_csv, text_tables
-        from search.text_table import write_output
 
-        for path in output:
-            write_output(path, as_csv(outcome.comparison), text_tables(outcome.comparison))
+        write_output(path, as_csv(outcome.comparison), text_tables(outcome.comparison))
     _print_result(outcome, as_json)
 
 
@@ -205,7 +202,7 @@ def enqueue(
 
 
 def sync(
-    names: AnyNames,
+    names: Names,
     register: Annotated[
         bool, typer.Option("--register", help="Also register the chosen model of each loss; the best is `champion`.")
     ] = False,
@@ -237,7 +234,7 @@ def sync(
             folder = CampaignFolder(runs, name)
             begun = [member for member in folder.searches() if RunFolder(runs, member).config.exists()]
             searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
-            count = _synchronise_campaign(folder, searches) if begun else _synchronise(searches)
+            count = _synchronise(folder, searches)
             found = [_register(search, model_name or search.name) for search in searches] if register else []
         records.append({"name": name, "trials": count, **({"registered": found} if register else {})})
         plans += [search.plan for search in searches]
@@ -263,24 +260,19 @@ def _opens_test(yes: bool, doubt: str) -> bool:
     return yes or (sys.stdin.isatty() and typer.confirm(f"{doubt} Open the test classes?", err=True))
 
 
-def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
+def _synchronise(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
+    """Update MLflow from the searches, and from their campaign's result if ``folder`` has one; count the trials."""
     from search.driver.stages import recorded_outcome
     from search.driver.synchronise import make_projection, mlflow_errors, synchronise
 
     outcomes = [recorded_outcome(search) for search in searches]
     with mlflow_errors():
-        return sum(synchronise(outcome, make_projection(outcome.search.plan)) for outcome in outcomes)
-
-
-def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
-    from search.campaigns import campaign_result, record_campaign, stored_campaign
-    from search.driver.synchronise import mlflow_errors
-    from search.report.summary import write_summary
-
-    count = _synchronise(searches)
+        count = sum(synchronise(outcome, make_projection(outcome.search.plan)) for outcome in outcomes)
     if folder.result.exists():
+        from search.campaigns import campaign_result, record_campaign, stored_campaign
+
         campaign = stored_campaign(folder)
-        result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+        result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
         with mlflow_errors():
             record_campaign([search.plan for search in searches], campaign, result, folder)
     return count

@@ -225,7 +225,7 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
 
 HEAD = """\
 # A search for the best settings of several losses. `holdout run FILE` starts it, or resumes it if it was stopped.
-# Keys that are not listed here have their defaults: `holdout keys` describes them, runs/NAME/search.yaml has them all.
+# Keys that are not listed here have their defaults: `holdout keys --all` lists them, runs/NAME/search.yaml has all.
 """
 
 

@@ -190,9 +190,7 @@ def _extra() -> Iterator[CheckResult]:
         yield CheckResult(check="extra", state="warning", found=found, fix=f"Run `{INSTALL}`.")
 
 
-MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
-    _python, _torch, _faiss, _mps, _extra,
-)  # fmt: skip
+MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _mps, _extra)
 
 
 def _data(plan: Plan) -> Iterator[CheckResult]:

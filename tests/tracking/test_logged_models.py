@@ -80,6 +80,7 @@ def search(server: str, image_folder: Path, tmp_path_factory: pytest.TempPathFac
     """A finished search whose models are logged and registered."""
     file = small_search(image_folder, losses=[*LOSSES], search={"trials": 2}, tracking={"uri": server})
     (search,) = run_here(tmp_path_factory.mktemp("models") / "runs", [file])
+    synchronise(recorded_outcome(search), make_projection(search.plan))
     register(recorded_outcome(search), make_projection(search.plan), "small")
     return search
 
