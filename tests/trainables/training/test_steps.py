@@ -18,6 +18,8 @@ from trainables.spec import TrialSpec
 from trainables.training import steps
 from trainables.training.steps import COMPILING_S, choose, compiled, numbers_as_tensors
 
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo looks at it
+
 HEAD_MS, LITE0_MS, RESNET50_MS = 2.0, 19.5, 37.2
 """A head on features, EfficientNet-Lite0 with 60 images and ResNet-50 with 128, as measured on an H200."""
 
