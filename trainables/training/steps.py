@@ -174,7 +174,7 @@ class Steps:
     def end_epoch(self) -> None:
         """Remember the time of a plain step; call it once the device has finished the steps."""
         self._known.taken += self._count
-        if self.mode == "plain" and self._device.type == "cuda":
+        if self.mode == "plain" and self._device.type == "cuda" and self._count > self._untimed:
             self._known.step_s = (time.perf_counter() - self._begun) / (self._count - self._untimed)
         self._known.compiled |= self.mode == "compile"
 
@@ -203,6 +203,7 @@ class Steps:
         )  # fmt: skip
         self._known.failed.add((self._spec.loss, self.mode))
         self.mode, self._network, self._objective = "plain", self._model, self._loss
+        self._begun, self._untimed = time.perf_counter(), self._count
         if self._graphs is not None:
             self._graphs.end()
             self._graphs = None
