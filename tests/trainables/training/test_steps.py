@@ -1,5 +1,6 @@
 """The choice of how steps are computed, and compiled steps: the values of plain ones, and one compilation a process."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,13 @@ def test_no_loss_is_compiled_again_for_other_numbers(name: str, programs: list[i
             found.append((value.detach(), gradient_BD))
         torch.testing.assert_close(found[1], found[0])
     assert len(programs) == 2, "a forward and a backward program"
+
+
+def test_the_workers_of_a_node_share_compiled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    compiled(torch.nn.Linear(1, 1), "default", str(tmp_path))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor")
 
 
 CONTENT = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"]}
