@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-compile bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-choice bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-gpu gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-choice bench-gallery bench-ledger bench-initial-proxies bench-loss-scales gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -154,19 +154,10 @@ bench-loss-scales: export OMP_NUM_THREADS = 1
 bench-loss-scales: setup
 	$(BIN)/python -m benchmarks.loss_scales $(IMAGES)
 
-# With one thread, minutes: NETWORKS='resnet18:64 resnet50:112' are others.
-bench-compile: export OMP_NUM_THREADS = 1
-bench-compile: setup
-	$(BIN)/python -m benchmarks.compiled $(NETWORKS)
-
-# On one GPU; nothing is installed, as for test-gpu. On a CPU it runs a small version, only to check that it works.
-bench-gpu:
-	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu $(PARTS)
-
-# On the first machine with a GPU: its tests and all measurements, at most 35 minutes, one JSON and one page in build/gpu-day.
-# Nothing is installed, as for test-gpu.
+# On a machine with a GPU: all measurements of docs/gpu.md in at most 12 minutes, as JSON lines and one page in build/gpu-day.
+# Nothing is installed, as for test-gpu. REHEARSE=--rehearse makes everything tiny, to check on a CPU that it runs.
 gpu-day:
-	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu.day build/gpu-day
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu_day build/gpu-day $(REHEARSE)
 
 # With one thread: bfloat16 and float32 with the same seeds.
 bench-precision: export OMP_NUM_THREADS = 1

@@ -6,16 +6,16 @@ Shapes: B batch, D embedding, C classes, K proxies per class.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pytorch_metric_learning import distances, losses, miners, reducers
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 from benchmarks.timing import Step, best_device, machine, medians, peak_bytes
 from trainables.losses import LOSSES
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 C, D, BATCHES, IMAGES_PER_CLASS = 100, 512, (180, 384), 4
 GOALS = ("proxy_anchor", "soft_triple", "multi_similarity", "contrastive", "lifted_structure", "smooth_ap", "pnp")
@@ -140,8 +140,11 @@ def compared(row: Row, batch: int, device: torch.device) -> list[float]:
     return medians(steps, device=device)
 
 
-def compare(console: Console, device: torch.device) -> None:
+def compare(console: "Console", device: torch.device) -> None:
     """Print a table of all losses, and the geometric means of those with a target."""
+    from rich.progress import track  # late: the machine of `make gpu-day` has only PyTorch
+    from rich.table import Table
+
     table = Table(title=f"forward + backward, {D} dimensions, {C} classes, {machine(device)}; ms, median")
     for heading in (
         "loss",
@@ -182,8 +185,10 @@ def _geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def compare_large(console: Console, device: torch.device) -> None:
+def compare_large(console: "Console", device: torch.device) -> None:
     """Print proxy losses at the size of Stanford Online Products, compared to their matrix products alone."""
+    from rich.table import Table
+
     torch.manual_seed(0)
     table = Table(title=f"{SOP_CLASSES} classes, batch {SOP_BATCH}, {machine(device)}: forward + backward, median")
     for heading in ("loss", "proxies a class", "ms", "ratio to bare products", "peak MB"):
@@ -216,6 +221,8 @@ def bare_products(count: int, embeddings_BD: torch.Tensor) -> Step:
 
 
 def main() -> None:
+    from rich.console import Console
+
     console = Console(width=150)
     device = best_device()
     compare(console, device)

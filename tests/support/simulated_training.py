@@ -20,7 +20,7 @@ def spec_of(images: StoreSpec, path: Path, **changes: Any) -> TrialSpec:
     """Return two epochs of a small network in float32 on four of six classes; ``training`` changes its settings."""
     training = TrainingConfig(
         epochs=2, batch_size=12, images_per_class=3, image_size=32, warmup_epochs=1,
-        schedule=Schedule(step=1), precision="float32",
+        schedule=Schedule(step=1), precision="float32", compile=None,
     )  # fmt: skip
     spec = TrialSpec(
         loss="mpa", hyperparameters={}, model=ModelConfig(embedding_dim=8), training=training, images=images,

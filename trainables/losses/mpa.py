@@ -81,9 +81,9 @@ def centre_regulariser(among_CKK: torch.Tensor) -> torch.Tensor:
     classes, count, _ = among_CKK.shape
     if count == 1:
         return among_CKK.new_zeros(())
-    rows, columns = torch.tril_indices(count, count, -1, device=among_CKK.device)
     # rounding may make 2 − 2w·w of equal proxies negative, and the root has no gradient at 0
-    return (2 - 2 * among_CKK[:, rows, columns]).clamp(min=1e-5).sqrt().sum() / (classes * count * (count - 1))
+    distances_CKK = (2 - 2 * among_CKK).clamp(min=1e-5).sqrt()
+    return distances_CKK.tril(-1).sum() / (classes * count * (count - 1))
 
 
 @declared("mpa")

@@ -85,7 +85,7 @@ def faiss_for(device: torch.device) -> ModuleType | None:
     """Return faiss, with torch's number of threads, if it should search on ``device``; None if torch should.
 
     On a CPU faiss is faster; it may be missing on a machine that only trains. On a GPU torch searches, which is always
-    installed; ``make bench-gpu`` times both. The environment variable :data:`SEARCH` chooses otherwise.
+    installed; ``make gpu-day`` times both. The environment variable :data:`SEARCH` chooses otherwise.
 
     Raises:
         InvalidInput: the choice is unknown, or faiss is chosen and cannot be imported or has no GPU.

@@ -133,7 +133,10 @@ class Steps:
         """
         self._begun, self._count, self._untimed = time.perf_counter(), 0, 0
         if self._config.compile == "auto" and self.mode == "plain":
-            self._choose(left)
+            choice = self._choice(left)
+            if choice.mode != "plain":
+                logger.info("Steps by %s: %s.", choice.mode, choice.reason)
+            self.use(choice.mode)
         if self.mode != "plain":
             pairs = 1 << (pairs - 1).bit_length()
         if self.mode == "graph" and (self._graphs is None or self._variant != (frozen, pairs)):
@@ -141,22 +144,23 @@ class Steps:
             self._variant = frozen, pairs
         return pairs
 
-    def _choose(self, left: int) -> None:
+    def use(self, mode: Mode) -> None:
+        """Compute the steps from the next epoch on by ``mode``, on a GPU."""
+        if mode == "compile":
+            self._compile("default")
+        self.mode = mode
+
+    def _choice(self, left: int) -> Choice:
         known, loss = self._known, self._spec.loss
         excluded: set[Mode] = {mode for failed, mode in known.failed if failed == loss}
         if self._config.deterministic:
             excluded = {"compile", "graph"}
         elif is_own(loss) or (is_own_network(self._spec.model.backbone) and not self._model.on_vectors):
             excluded.add("graph")  # it would not run their Python again
-        choice = choose(
+        return choose(
             device=self._device.type, step_s=known.step_s, left=left + known.taken,
             compiling_s=0.0 if known.compiled else COMPILING_S, excluded=excluded,
         )  # fmt: skip
-        if choice.mode != "plain":
-            logger.info("Steps by %s: %s.", choice.mode, choice.reason)
-        if choice.mode == "compile":
-            self._compile("default")
-        self.mode = choice.mode
 
     def _compile(self, mode: str) -> None:
         # Graphs of reduce-overhead overwrite their results, and those of the loss are read at the end of an epoch.
@@ -170,7 +174,7 @@ class Steps:
     def end_epoch(self) -> None:
         """Remember the time of a plain step; call it once the device has finished the steps."""
         self._known.taken += self._count
-        if self.mode == "plain" and self._device.type == "cuda":
+        if self.mode == "plain" and self._device.type == "cuda" and self._count > self._untimed:
             self._known.step_s = (time.perf_counter() - self._begun) / (self._count - self._untimed)
         self._known.compiled |= self.mode == "compile"
 
@@ -199,6 +203,7 @@ class Steps:
         )  # fmt: skip
         self._known.failed.add((self._spec.loss, self.mode))
         self.mode, self._network, self._objective = "plain", self._model, self._loss
+        self._begun, self._untimed = time.perf_counter(), self._count
         if self._graphs is not None:
             self._graphs.end()
             self._graphs = None
@@ -209,7 +214,7 @@ class Steps:
             embeddings_BD = self._network(images)
         loss = self._objective(embeddings_BD, labels_B)
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if self._config.clip_grad is not None:
             nn.utils.clip_grad_value_((*self._model.parameters(), *self._loss.parameters()), self._config.clip_grad)
         self._optimizer.step()
@@ -304,7 +309,7 @@ class GraphedSteps:
     ) -> None:
         self._step, self._optimizer, self._loss = step, optimizer, loss
         self._stream = torch.cuda.Stream(device)
-        self._pool = None
+        self._pool: Any = None
         self._rates = [torch.zeros((), device=device) for _ in optimizer.param_groups]
         self._set: list[float] = []
         self._warm: Counter[torch.Size] = Counter()
@@ -341,9 +346,12 @@ class GraphedSteps:
                 loss = self._step(images, labels_B)
         finally:
             current.wait_stream(self._stream)
-        loss.record_stream(current)
-        self._loss.used = _kept(self._loss.used)
-        return loss.clone()
+        used = self._loss.used
+        made = [tensor for state in self._optimizer.state.values() for tensor in state.values()]
+        for tensor in (loss, used and used.count, *made):  # memory of the other stream that this one uses
+            if isinstance(tensor, Tensor):
+                tensor.record_stream(current)
+        return loss
 
     def _captured(self, images: Tensor, labels_B: Tensor) -> Graph:
         graph, images, labels_B = torch.cuda.CUDAGraph(), images.clone(), labels_B.clone()

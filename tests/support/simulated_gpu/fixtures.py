@@ -33,7 +33,7 @@ def nothing_is_freed_too_early() -> Iterator[None]:
     view._resident.clear()
     FREED_TOO_EARLY.clear()
     yield
-    assert not FREED_TOO_EARLY, f"{FREED_TOO_EARLY}: memory was freed while another stream could still use it"
+    assert not FREED_TOO_EARLY, "memory was freed while another stream could still use it"
 
 
 @pytest.fixture

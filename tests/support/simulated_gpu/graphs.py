@@ -65,6 +65,8 @@ class Graph:
         assert self._operations, "nothing was captured"
         for func, args, kwargs, fresh in self._operations:
             out = _simulated(func, args, dict(kwargs))
+            for tensor in fresh:  # memory of a graph is freed after its last replay
+                tensor.memory_.recorded.add(current())
             if func._schema.name.removeprefix("aten::") in NO_ACCESS:
                 continue
             results = {id(tensor) for tensor in _tensors((args, kwargs))}
@@ -84,7 +86,9 @@ def graph(graph: Graph, *, pool: Any = None, stream: Stream, capture_error_mode:
     assert capture_error_mode == "thread_local", "another thread prepares batches"
     before = current()
     torch.cuda.synchronize()
-    with torch.cuda.stream(stream), graph.capturing():
-        stream.wait_stream(before)
-        yield
-    before.wait_stream(stream)
+    try:
+        with torch.cuda.stream(stream), graph.capturing():
+            stream.wait_stream(before)
+            yield
+    finally:
+        before.wait_stream(stream)

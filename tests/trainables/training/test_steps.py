@@ -1,5 +1,6 @@
 """The choice of how steps are computed, and compiled steps: the values of plain ones, and one compilation a process."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from trainables.losses.mining import most_pairs
 from trainables.spec import TrialSpec
 from trainables.training import steps
 from trainables.training.steps import COMPILING_S, choose, compiled, numbers_as_tensors
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo looks at it
 
 HEAD_MS, LITE0_MS, RESNET50_MS = 2.0, 19.5, 37.2
 """A head on features, EfficientNet-Lite0 with 60 images and ResNet-50 with 128, as measured on an H200."""
@@ -130,6 +133,13 @@ def test_no_loss_is_compiled_again_for_other_numbers(name: str, programs: list[i
             found.append((value.detach(), gradient_BD))
         torch.testing.assert_close(found[1], found[0])
     assert len(programs) == 2, "a forward and a backward program"
+
+
+def test_the_workers_of_a_node_share_compiled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    compiled(torch.nn.Linear(1, 1), "default", str(tmp_path))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor")
 
 
 CONTENT = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"]}
