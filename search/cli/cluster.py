@@ -134,10 +134,10 @@ def submit(
     show(asdict(job), as_json, lambda: f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows its log.")
 
 
-def show_jobs(name: str | None, address: str, as_json: bool) -> None:
-    """Print the job of the search ``name``, or of every search, on a cluster."""
+def show_jobs(name: str | None, address: str, as_json: bool, runs: str | None = None) -> None:
+    """Print the job of the search ``name``, or of every search, on a cluster; only those with the folder ``runs``."""
     with _cluster(address, name) as jobs:
-        found = jobs.searches() if name is None else [jobs.get(name)]
+        found = jobs.searches(runs) if name is None else [jobs.get(name, runs)]
     show([asdict(job) for job in found], as_json, lambda: Tables([_table(found, address)]))
 
 

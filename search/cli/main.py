@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from search import __version__
 from search.cli import catalogue, cluster, datasets, disk, models, results, run, trials
+from search.cli.aliases import ALIASES
 from search.cli.output import say, set_up_logging
 from search.config.names import find_parts_here
 from trainables.errors import Failure, InvalidInput
@@ -85,6 +86,8 @@ RESUMABLE = {"run", "select", "test", "sync"}
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(cls=_Command, rich_help_panel=panel)(command)
+for alias, command in ALIASES.items():
+    app.command(alias, cls=_Command, hidden=True)(command)
 
 
 def _print_version(wanted: bool) -> None:
