@@ -1,4 +1,4 @@
-"""Earlier commands that other programs rely on: each is another command with an option, and `--help` does not list it."""
+"""Earlier commands that other programs rely on, each another command with an option; `--help` does not list them."""
 
 from collections.abc import Callable
 from typing import Annotated, Any

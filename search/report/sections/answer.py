@@ -220,7 +220,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         finding=_finding(comparison, tested, metric),
         picture=plotted(
             traces,
-            named_rows(labels, f"{metric}: mean, 95 % interval, and seeds as ticks"),
+            named_rows(labels, "mean, 95 % interval; ticks: seeds"),
             height=110 + 26 * len(tested),
         ),
         table=TextTable(
@@ -284,7 +284,6 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         "colorscale": [[0, BAD], [0.5, FAINT], [1, GOOD]],
         "zmin": -1,
         "zmax": 1,
-        "opacity": 0.5,
         "showscale": False,
         "xgap": 3,
         "ygap": 3,
