@@ -12,7 +12,7 @@ from support.kinds import Finished, finished
 from support.refusals import NOWHERE
 from support.services import SECRET, TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
-from support.small_search import draw_folder, small_search
+from support.small_search import draw_folder, save_resnet, small_search
 from support.trees import Trees, make_tree
 
 from search import trust
@@ -127,6 +127,12 @@ def on_nodes(nodes: Nodes) -> Iterator[None]:
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of sixteen classes of ten small images, not to be changed."""
     return draw_folder(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with the weights of a ResNet-18 that nobody trained."""
+    return save_resnet(tmp_path_factory.mktemp("weights"))
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,12 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from support.finished_search import run_here
+from support.finished_search import campaign_here
 
 from search.campaigns.cells import CampaignResult
 from search.campaigns.report import study
-from search.campaigns.result import campaign_family, campaign_result
 from search.campaigns.tables import campaign_tables
-from search.config.campaign import Campaign, parse_campaign
-from search.report.summary import write_summary
+from search.config.campaign import Campaign
 
 FOLDS, SEEDS = 3, 2
 WRITTEN: dict[str, Any] = {
@@ -36,13 +34,9 @@ WRITTEN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def dealt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult, Path]]:
-    campaign = parse_campaign(WRITTEN)
-    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
     runs: Path = tmp_path_factory.mktemp("folds") / "runs"
-    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
-    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches]), runs
-    for search in searches:
-        search.close()
+    with campaign_here(runs, WRITTEN) as (campaign, result):
+        yield campaign, result, runs
 
 
 def test_each_fold_has_its_own_validation_and_test(dealt: tuple[Campaign, CampaignResult, Path]) -> None:

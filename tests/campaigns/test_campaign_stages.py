@@ -12,7 +12,6 @@ from search.driver.pipeline import stage_by_stage
 from search.driver.sealed import score_test
 from search.driver.stages import FailedLosses, NothingToSelect
 from search.plan.search import OpenedSearch
-from search.report.comparison import openings_told
 from search.report.summary import summarise
 from search.selection.ledger import Ledger, Opening
 from search.selection.retrieval_file import Scoring
@@ -98,15 +97,6 @@ def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[OpenedSe
         assert summary.test_opened == 1
         assert summary.losses["pnp"].test
         assert summary.losses["pnp"].test["recall_at_1"].values
-
-
-def test_once_more_is_one_search_s_own_opening(searches: list[OpenedSearch]) -> None:
-    carry_out(searches)
-    score_test(searches, QUIET, opener="lot", reason=None, score_all=here)
-    score_test(searches[:1], QUIET, opener="lot-a", reason="to see that it is counted", score_all=here)
-    assert [summarise(search).test_opened for search in searches] == [2, 1]
-    told = openings_told([search.plan.folder for search in searches])
-    assert told == "this test set: 2 openings by 2 searches, 2 configurations scored"
 
 
 def test_different_test_classes_are_different_openings(searches: list[OpenedSearch], opened: Opened) -> None:

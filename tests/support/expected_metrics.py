@@ -2,8 +2,11 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
+from typing import Any
+
+import numpy as np
 
 
 def similarity(left: Sequence[float], right: Sequence[float]) -> float:
@@ -61,3 +64,20 @@ def expected(similarities: Sequence[float], relevant: Sequence[bool], name: str)
             chances = after
         before_group += total
     return score
+
+
+def of_queries(
+    embeddings: Any, labels: Sequence[int], name: str, galleries: Mapping[int, Sequence[int]] | None = None
+) -> dict[int, float]:
+    """Compute a metric of each query among the rows of its gallery; without galleries, of each among all others."""
+    unit = np.asarray(embeddings, dtype=np.float64)
+    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
+    rows = range(len(labels))
+    if galleries is None:
+        galleries = {query: [row for row in rows if row != query] for query in rows}
+    return {
+        query: expected(
+            (unit[list(gallery)] @ unit[query]).tolist(), [labels[row] == labels[query] for row in gallery], name
+        )
+        for query, gallery in galleries.items()
+    }

@@ -19,6 +19,7 @@ from search.driver.pipeline import stage_by_stage
 from search.driver.sealed import note_opened_images, score_test, with_training_images
 from search.driver.untrained import validate_baselines, without_baselines
 from search.plan.make_plan import make_plan
+from search.plan.runs import CampaignFolder
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
@@ -102,8 +103,12 @@ def _train(queue: TrialQueue, epochs: int | None) -> bool:
 def campaign_here(runs: Path, written: dict[str, Any]) -> Iterator[tuple[Campaign, CampaignResult]]:
     """Run the searches of a campaign file, and yield the campaign with its result while they are open."""
     campaign = parse_campaign(written)
+    folder = CampaignFolder(runs, campaign.name)
+    folder.begin(campaign.config)
     files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
     searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
-    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+    result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+    folder.end(result.model_dump(mode="json"))
+    yield campaign, result
     for search in searches:
         search.close()

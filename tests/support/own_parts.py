@@ -12,7 +12,6 @@ from torch import nn
 from spaces.space import Choice, Float, Space
 from trainables.data import Dataset
 from trainables.data.samplers import BatchSampler
-from trainables.data.sets.folders import Folder
 from trainables.losses.base import Loss, ProxyLoss, Used
 from trainables.models.backbones import Backbone
 
@@ -44,15 +43,6 @@ class WithoutSpace(Pull):
     """A loss that does not say what may be searched."""
 
     space = None  # type: ignore[assignment]
-
-
-class NotSquared(Pull):
-    """A loss that cannot be computed for some of its hyperparameters."""
-
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        if self.power == 2:
-            raise RuntimeError("the power is 2")
-        return super().compute(embeddings_BD, labels_B)
 
 
 class Ordered(Pull):
@@ -162,17 +152,6 @@ class Misgrouped(Grouped):
 
     def parts(self) -> dict[str, str]:
         return {keys[0]: "probe" for keys in self.classes().values()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Renamed(Folder):
-    """A folder's images under other names."""
-
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        return {f"renamed-{name}": keys for name, keys in super().classes().items()}
-
-    def identity(self) -> str:
-        return "renamed"
 
 
 class Tiny(nn.Module):

@@ -187,11 +187,6 @@ class ExitsAfterEpoch(Scales):
         sys.exit()
 
 
-class FinishRaises(Scales):
-    def finish(self) -> None:
-        raise RuntimeError("still open")
-
-
 # Functions.
 
 

@@ -176,11 +176,9 @@ def make_tree(name: str, root: Path, classes_per_half: int = 4, images_per_class
 
 make_omniglot = partial(make_tree, "omniglot")
 make_cub200 = partial(make_tree, "cub200")
-make_cars196 = partial(make_tree, "cars196")
 make_sop = partial(make_tree, "sop")
 make_inshop = partial(make_tree, "inshop")
 make_vehicleid = partial(make_tree, "vehicleid")
-make_inaturalist = partial(make_tree, "inaturalist")
 
 
 def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[int, int], files: bool) -> Path:

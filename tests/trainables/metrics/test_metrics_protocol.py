@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from support.expected_metrics import expected, similarity
+from support.expected_metrics import of_queries
 
 from trainables.metrics import evaluate, per_query_metrics
 from trainables.metrics.protocol import RetrievalProtocol
@@ -43,16 +43,6 @@ def galleries(labels_N: torch.Tensor, protocol: RetrievalProtocol) -> dict[int, 
     }
 
 
-def similarities(embeddings_ND: torch.Tensor) -> list[list[float]]:
-    rows = embeddings_ND.tolist()
-    return [[similarity(row, other) for other in rows] for row in rows]
-
-
-def scored(cosine: list[list[float]], labels_N: torch.Tensor, q: int, gallery: list[int], name: str) -> float:
-    """Compute one metric of a query from its definition."""
-    return expected([cosine[q][j] for j in gallery], [bool(labels_N[j] == labels_N[q]) for j in gallery], name)
-
-
 def without_cameras(protocol: RetrievalProtocol) -> RetrievalProtocol:
     return RetrievalProtocol(queries_N=protocol.queries_N, gallery_N=protocol.gallery_N)
 
@@ -62,13 +52,11 @@ def without_cameras(protocol: RetrievalProtocol) -> RetrievalProtocol:
 def test_every_metric_of_queries_against_a_gallery(images: int, seed: int, cameras: bool) -> None:
     embeddings_ND, labels_N, protocol = drawn(images, seed)
     protocol = protocol if cameras else without_cameras(protocol)
-    cosine = similarities(embeddings_ND)
     found = per_query_metrics(embeddings_ND, labels_N, NAMES, protocol=protocol)
     for name in NAMES:
         assert (~found[name].isnan()).tolist() == protocol.queries_N.tolist(), name
-        for q, gallery in galleries(labels_N, protocol).items():
-            score = scored(cosine, labels_N, q, gallery, name)
-            assert found[name][q].item() == pytest.approx(score, abs=1e-11), (name, q)
+        scores = of_queries(embeddings_ND, labels_N.tolist(), name, galleries(labels_N, protocol))
+        assert {q: found[name][q].item() for q in scores} == pytest.approx(scores, abs=1e-11), name
 
 
 @pytest.mark.parametrize("cameras", [False, True])
@@ -77,16 +65,17 @@ def test_candidates_rank_as_a_sort_of_all(cameras: bool) -> None:
     embeddings_ND, labels_N, protocol = drawn(600, 0)
     labels_N = labels_N + 6 * (torch.arange(600) // 30)
     protocol = protocol if cameras else without_cameras(protocol)
-    cosine = np.array(similarities(embeddings_ND))
+    unit_ND = torch.nn.functional.normalize(embeddings_ND.double())
+    cosine = (unit_ND @ unit_ND.T).numpy()
     found = per_query_metrics(embeddings_ND, labels_N, ["recall_at_1", "map_at_r"], protocol=protocol)
     queries_Q = protocol.queries_N.nonzero().flatten()
     nearest_QK = Gallery(embeddings_ND, labels_N, protocol).neighbours(queries_Q, 4)
     for place, (q, gallery) in enumerate(galleries(labels_N, protocol).items()):
         order = [gallery[at] for at in np.lexsort((gallery, -cosine[q][gallery].round(11)))]
         assert nearest_QK[place].tolist() == order[:4]
-        for name, values in found.items():
-            score = scored(cosine, labels_N, q, gallery, name)  # type: ignore[arg-type]
-            assert values[q].item() == pytest.approx(score, abs=1e-11)
+    for name, values in found.items():
+        scores = of_queries(embeddings_ND, labels_N.tolist(), name, galleries(labels_N, protocol))
+        assert {q: values[q].item() for q in scores} == pytest.approx(scores, abs=1e-11)
 
 
 def test_all_images_as_queries_and_gallery_is_the_default() -> None:
@@ -101,10 +90,7 @@ def test_further_images_join_the_gallery_of_a_protocol() -> None:
     more_ND, more_N, _ = drawn(25, 6)
     joined_ND, joined_N = torch.cat((embeddings_ND, more_ND)), torch.cat((labels_N, more_N + 6))
     found = evaluate(joined_ND, joined_N, NAMES, queries=40, protocol=protocol)
-    cosine = similarities(joined_ND)
+    joined = {q: [*gallery, *range(40, 65)] for q, gallery in galleries(labels_N, protocol).items()}
     for name in NAMES:
-        values = [
-            scored(cosine, joined_N, q, [*gallery, *range(40, 65)], name)
-            for q, gallery in galleries(labels_N, protocol).items()
-        ]
-        assert found[name] == pytest.approx(sum(values) / len(values), abs=1e-11)
+        values = of_queries(joined_ND, joined_N.tolist(), name, joined)
+        assert found[name] == pytest.approx(sum(values.values()) / len(values), abs=1e-11)

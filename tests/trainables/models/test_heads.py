@@ -1,8 +1,9 @@
 """Heads, frozen parameters, and networks on features."""
 
+from pathlib import Path
+
 import pytest
 import torch
-import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -81,16 +82,10 @@ def test_a_network_on_features() -> None:
 # Frozen parameters
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("weights") / "resnet18.pth"
-    torch.manual_seed(3)
-    torch.save(torchvision.models.resnet18().state_dict(), path)
-    return str(path)
-
-
-def test_patterns_freeze_parameters_and_their_statistics(weights: str) -> None:
-    model = EmbeddingModel(ModelConfig(backbone="resnet18", weights=weights, freeze=("conv1*", "bn1*", "layer[12].*")))
+def test_patterns_freeze_parameters_and_their_statistics(weights: Path) -> None:
+    model = EmbeddingModel(
+        ModelConfig(backbone="resnet18", weights=str(weights), freeze=("conv1*", "bn1*", "layer[12].*"))
+    )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     model.train()
@@ -103,20 +98,20 @@ def test_patterns_freeze_parameters_and_their_statistics(weights: str) -> None:
     assert changed == learned
 
 
-def test_wrong_ways_to_freeze(weights: str) -> None:
+def test_wrong_ways_to_freeze(weights: Path) -> None:
     with pytest.raises(
         InvalidInput, match=r"model.freeze has 'stage9.*', which matches no parameter of resnet18; .* conv1"
     ):
-        EmbeddingModel(ModelConfig(backbone="resnet18", weights=weights, freeze=("stage9.*",)))
+        EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(weights), freeze=("stage9.*",)))
     for settings, sentence in (
         ({"freeze": "head"}, "model.freeze must be one of backbone, a list, null"),
         ({"freeze": ()}, "model.freeze is an empty list"),
         ({"freeze": "backbone"}, "model.weights null: the features of a random network"),
         (
-            {"freeze": "backbone", "weights": weights, "head": "none", "embedding_dim": None},
+            {"freeze": "backbone", "weights": str(weights), "head": "none", "embedding_dim": None},
             "so nothing of the network",
         ),
-        ({"freeze": "backbone", "weights": weights, "pooling": "gem_learned"}, "whose exponent learns"),
+        ({"freeze": "backbone", "weights": str(weights), "pooling": "gem_learned"}, "whose exponent learns"),
         ({"head": "deep"}, "model.head must be one of linear, mlp, residual, none; it is 'deep'"),
         ({"head_widths": ()}, "model.head_widths must have at least one entry"),
         ({"head_dropout": 1.0}, r"model.head_dropout must be at least 0, less than 1; it is 1"),

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torchvision
 from hypothesis import given, settings, strategies as st
+from support.expected_metrics import of_queries
 from support.own_trainings import own_spec, trained
 from support.small_search import draw_folder
 from support.small_training import small_spec
@@ -46,26 +46,12 @@ def stored(dataset: Dataset, root: Path) -> StoreSpec:
 def naive(
     embeddings: np.ndarray, keys: list[str], labels: list[int], queries: set[str] | None, metric: str
 ) -> dict[int, list[float]]:
-    """Return the scores of the queries of each class, one query at a time; ``keys`` are those of the first items."""
+    """Return the scores of the queries of each class; ``keys`` are those of the first items."""
+    ranked = [at for at, key in enumerate(keys) if queries is None or key in queries]
+    gallery = [at for at in range(len(labels)) if queries is None or at not in ranked]
     found: dict[int, list[float]] = {}
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    for query, key in enumerate(keys):
-        if queries is not None and key not in queries:
-            continue
-        others = [
-            at
-            for at in range(len(unit))
-            if at != query and not (queries is not None and at < len(keys) and keys[at] in queries)
-        ]
-        hits = [labels[at] == labels[query] for at in sorted(others, key=lambda at: -unit[query] @ unit[at])]
-        relevant = sum(hits)
-        precisions = [sum(hits[: rank + 1]) / (rank + 1) if hits[rank] else 0.0 for rank in range(len(hits))]
-        score = {
-            "map_at_r": sum(precisions[:relevant]) / relevant,
-            "map": sum(precisions) / relevant,
-            "recall_at_1": float(hits[0]),
-            "recall_at_2": float(any(hits[:2])),
-        }[metric]
+    galleries = {query: [at for at in gallery if at != query] for query in ranked}
+    for query, score in of_queries(embeddings, labels, metric, galleries).items():
         found.setdefault(labels[query], []).append(score)
     return found
 
@@ -129,16 +115,12 @@ def sizes_of(images: StoreSpec) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_the_best_epochs_so_far_record_their_classes(root: Path, tmp_path: Path, frozen: bool) -> None:
+def test_the_best_epochs_so_far_record_their_classes(root: Path, weights: Path, tmp_path: Path, frozen: bool) -> None:
     images = stored(Folder(root=str(root)), root)
     plain = small_spec(images, tmp_path, epochs=5)
     model = plain.model
     if frozen:
-        torch.manual_seed(3)
-        torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "resnet18.pth")
-        model = ModelConfig(
-            backbone="resnet18", weights=str(tmp_path / "resnet18.pth"), freeze="backbone", embedding_dim=8
-        )
+        model = ModelConfig(backbone="resnet18", weights=str(weights), freeze="backbone", embedding_dim=8)
     spec = replace(
         plain, model=model, train_classes=images.class_names[:3], validation_classes=images.class_names[3:],
         training=replace(plain.training, batch_size=15, lr=0.01), by_class=True,

@@ -50,7 +50,13 @@ def undisturbed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def writing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+def write_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[AnyPath, Write], None]], None]:
+    """Return a function that sets how checkpoints are written."""
+    return lambda write: monkeypatch.setattr(checkpoints, "write_whole", write)
+
+
+@pytest.fixture
+def writing(write_by: Callable[[Callable[[AnyPath, Write], None]], None]) -> Iterator[threading.Event]:
     """Return an event that pending writes wait for."""
     may_write = threading.Event()
 
@@ -58,7 +64,7 @@ def writing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         assert may_write.wait(60)
         write_whole(path, write)
 
-    monkeypatch.setattr(checkpoints, "write_whole", late)
+    write_by(late)
     yield may_write
     may_write.set()
 
@@ -168,11 +174,9 @@ def refuse(path: AnyPath, write: Write) -> None:
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_a_full_disk_is_no_failure_of_the_training(
-    spec: TrialSpec, epochs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_no_failure_of_the_training(spec: TrialSpec, epochs: int, write_by: Any) -> None:
     """It is reported by the next epoch's step, or by the last epoch's own step."""
-    monkeypatch.setattr(checkpoints, "write_whole", refuse)
+    write_by(refuse)
     trial = worker_of(replace(spec, training=replace(spec.training, epochs=epochs)))
     news = [trial.step() for _ in range(epochs)]
     assert set(news[-1]) == {"disk_full"}
@@ -180,13 +184,13 @@ def test_a_full_disk_is_no_failure_of_the_training(
     assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
 
 
-def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, write_by: Any) -> None:
     """The driver has ended the trial already, so nobody is told but the log."""
     trial = worker_of(spec)
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "write_whole", refuse)
-        trial.step()
-        trial.assign(replace(spec, directory=f"{spec.directory}-next"))
+    write_by(refuse)
+    trial.step()
+    trial.assign(replace(spec, directory=f"{spec.directory}-next"))
+    write_by(write_whole)
     assert "No space left" in next((Path(spec.directory) / "logs").iterdir()).read_text()
     news = trial.step()
     trial.end()

