@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from search.cli.options import Json
-from search.cli.output import Tables, show
+from search.cli.output import Tables, show, stacked
 from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -42,8 +41,11 @@ def keys(
     count = sum(key.type != SECTION for key in known)
     is_short = pattern is None and not whole
     listed = [key for key in known if key.name in ESSENTIAL] if is_short else matching(known, pattern or "*")
-    rendered = partial(_main_keys, count=count) if is_short else _rendered_keys
-    show([asdict(key) for key in listed], as_json, lambda: rendered(listed))
+    show(
+        [asdict(key) for key in listed],
+        as_json,
+        lambda: _main_keys(listed, count) if is_short else stacked(map(_key, listed)),
+    )
 
 
 def _main_keys(listed: list["Key"], count: int) -> "RenderableType":
@@ -63,20 +65,14 @@ def _main_keys(listed: list["Key"], count: int) -> "RenderableType":
     return Tables([table])
 
 
-def _rendered_keys(listed: list["Key"]) -> "RenderableType":
-    from rich.console import Group
+def _key(key: "Key") -> tuple["RenderableType", ...]:
     from rich.padding import Padding
     from rich.text import Text
 
-    def rendered(key: "Key") -> "RenderableType":
-        default = "required" if key.default is None else f"default {key.default}" if key.default else ""
-        facts = "; ".join(filter(None, (key.value, default)))
-        lines = [Text(key.does), *([Text(key.in_file, style="cyan")] if key.example else [])]
-        return Group(
-            Text.assemble((key.name, "bold"), "  ", (facts, "dim")), Padding(Group(*lines), (0, 0, 1, 2), expand=False)
-        )
-
-    return Group(*map(rendered, listed))
+    default = "required" if key.default is None else f"default {key.default}" if key.default else ""
+    facts = "; ".join(filter(None, (key.value, default)))
+    lines = "\n".join((key.does, *([key.in_file] if key.example else [])))
+    return Text.assemble((key.name, "bold"), "  ", (facts, "dim")), Padding(Text(lines), (0, 0, 1, 2), expand=False)
 
 
 # holdout losses
@@ -89,13 +85,7 @@ def losses(as_json: Json = False) -> None:
     from search.config.parts import described_losses
 
     listed = described_losses()
-    show([asdict(loss) for loss in listed], as_json, lambda: _rendered_losses(listed))
-
-
-def _rendered_losses(listed: list["LossDescription"]) -> "RenderableType":
-    from rich.console import Group
-
-    return Group(*(part for loss in listed for part in _loss(loss)))
+    show([asdict(loss) for loss in listed], as_json, lambda: stacked(map(_loss, listed)))
 
 
 def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
@@ -137,14 +127,7 @@ def backbones(
     from trainables.models.backbones import BACKBONES
 
     entries = [_described(entry) for entry in (BACKBONES if name is None else [name])]
-    show(entries, as_json, lambda: _rendered_backbones(entries, "" if name else OTHERS))
-
-
-def _rendered_backbones(entries: list[dict[str, Any]], note: str) -> "RenderableType":
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(*(part for entry in entries for part in _entry(entry)), Text(note))
+    show(entries, as_json, lambda: stacked([*map(_entry, entries), () if name else (OTHERS,)]))
 
 
 def _described(name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import Json
-from search.cli.output import say, show
+from search.cli.output import say, show, stacked
 from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def datasets(
 
     if root is None and not settings and picture is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
-        show(entries, as_json, lambda: _rendered(entries))
+        show(entries, as_json, lambda: stacked(map(_entry, entries)))
         return
     if name is None:
         raise InvalidInput(
@@ -71,12 +71,6 @@ def datasets(
     _say_damage(dataset, split)
     say([*filter(None, [similar_names(dataset.classes()), dataset.left_out()])], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts))
-
-
-def _rendered(entries: list[dict[str, Any]]) -> "RenderableType":
-    from rich.console import Group
-
-    return Group(*(part for entry in entries for part in _entry(entry)))
 
 
 def _described(name: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -31,6 +31,11 @@ def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -
         print(json.dumps(record, indent=2, allow_nan=False))
     else:
         _results().print(for_people())
+
+
+def stacked(entries: Iterable[Iterable[RenderableType]]) -> Group:
+    """Return the parts of all entries, one below the other."""
+    return Group(*chain.from_iterable(entries))
 
 
 def show_line(text: str) -> None:
