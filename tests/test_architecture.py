@@ -47,7 +47,7 @@ MOST_LINES = {
     "holdout": 570, "spaces": 2050, "search/campaigns": 1440, "search/cli": 2740, "search/config": 3120,
     "search/driver": 5260, "search/engines": 1850, "search/plan": 2990, "search/report": 7920, "search/selection": 2110,
     "search/study": 2660, "search/tracking": 1490, "trainables/data": 4900, "trainables/inference": 1380,
-    "trainables/losses": 2010, "trainables/metrics": 1620, "trainables/models": 1600, "trainables/training": 3310,
+    "trainables/losses": 2010, "trainables/metrics": 1620, "trainables/models": 1600, "trainables/training": 3320,
 }  # fmt: skip
 """Lines of each room; what needs more raises its budget in the same commit, with the reason."""
 SERVICES = {
