@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search.campaigns import stored_result
 from search.config.campaign import read_config
-from search.config.recipes import read_campaign
+from search.config.recipes import read_file
 from search.config.search_config import differences
 from search.config.yaml_file import read_yaml
 from search.plan.runs import CampaignFolder
@@ -52,7 +52,7 @@ def printed(name: str) -> list[dict[str, Any]]:
 
 def changed(folder: CampaignFolder) -> list[str]:
     """Return the settings of a campaign that are not those of the shipped one, whose numbers the paper has."""
-    files = folder.content(), read_campaign(Path(folder.name))
+    files = folder.content(), read_file(Path(folder.name))
     ours, theirs = (read_config(file).model_dump(mode="json") for file in files)
     return [
         f"{key} is {here!r}, not {there!r}"

@@ -107,7 +107,7 @@ def test_a_command_for_one_search_refuses_a_campaign(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(tiny()))
     for given in ("loss-benchmark", file):
         said = plain(holdout_here("doctor", given, code=2).stderr)
-        assert said.startswith(f"{given} is a campaign of several searches; `holdout run {given}` runs it.")
+        assert f"{given} is a campaign of several searches; `holdout run {given}` runs it." in said
 
 
 def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path: Path) -> None:

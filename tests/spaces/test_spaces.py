@@ -7,7 +7,8 @@ from hypothesis import given, settings, strategies as st
 from optuna.distributions import CategoricalDistribution
 
 from spaces.losses import SPACES
-from spaces.space import indistinct
+from spaces.space import Choice
+from trainables.errors import InvalidInput
 from trainables.losses import LOSSES
 
 OUTPUT_CONVENTIONS = {"num_classes", "embedding_dim", "reduction"}
@@ -78,7 +79,9 @@ def test_what_the_papers_found_best_can_be_found(loss: str, parameter: str, foun
 )
 def test_each_of_the_choices_that_are_accepted_can_be_proposed(choices: list[bool | int | float | str]) -> None:
     found = [CategoricalDistribution(choices).to_internal_repr(choice) for choice in choices]
-    if indistinct(choices) is None:
-        assert found == [*range(len(choices))]
-    else:
+    try:
+        assert Choice(choices).distribution
+    except InvalidInput:
         assert found != [*range(len(choices))] or any(choice != choice for choice in choices)
+    else:
+        assert found == [*range(len(choices))]
