@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torchvision
 from PIL import Image
 from support.commands import holdout_here, plain
 from support.refusals import refused
+from support.small_search import save_resnet
 
 from search.config import initial_file
 from search.config.image_facts import ImageFacts, facts_of
@@ -206,10 +206,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_pretrained_network_is_frozen(tmp_path: Path) -> None:
-    torch.manual_seed(3)
-    torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "resnet18.pth")
     root = _draw(tmp_path / "birds", [4] * 8)
-    file, weights = tmp_path / "birds.yaml", tmp_path / "resnet18.pth"
+    file, weights = tmp_path / "birds.yaml", save_resnet(tmp_path)
     said = plain(holdout_here("init", root, "-o", file, "--backbone", "resnet18", "--weights", weights).stdout)
     sentence = "loaded 100 of 102 tensors of resnet18.pth; left out fc.weight, fc.bias."
     assert f"resnet18: {sentence}" in said
@@ -223,7 +221,7 @@ def test_a_pretrained_network_is_frozen(tmp_path: Path) -> None:
 
 
 def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
-    torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "resnet18.pth")
+    save_resnet(tmp_path)
     root = _draw(tmp_path / "birds", [4] * 8)
     init = ["init", root, "-o", tmp_path / "birds.yaml", "--weights", tmp_path / "resnet18.pth"]
     refused(tmp_path, init, "--backbone is missing")

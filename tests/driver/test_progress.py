@@ -10,7 +10,7 @@ from itertools import chain
 
 import pytest
 from rich.console import Console
-from support.driving import record, train
+from support.driving import begun, record, train
 
 from search.driver.progress import Progress
 from search.driver.progress_view import NOTHING, SlotLine, StudyLine, sparkline, time_left, view
@@ -123,8 +123,7 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     progress = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST])
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     assert progress.seconds_left() is None
-    job = queue.next_trial()
-    assert job is not None
+    job = begun(queue)
     assert report(queue, job, 1, 0.1)
     assert progress.seconds_left() == 2 + 9 + 12 + 12
     two = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=2)
@@ -156,8 +155,7 @@ def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
     search = opened(search={"trials": 5})
     queue = TrialQueue(iter([search_stage(search)]))
     for _ in range(6):
-        job = queue.next_trial()
-        assert job is not None
+        job = begun(queue)
         train(queue, job, by_number)
     search.close()
     again = open_search(search.plan)

@@ -160,8 +160,10 @@ def test_forecasts_of_a_call_are_told_here(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
-def test_a_worker_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search.engines.local.PROGRAM", "raise OSError('no room')")
+def test_a_worker_that_cannot_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (python := tmp_path / "python").write_text("#!/bin/sh\necho 'OSError: no room' >&2\nexit 1\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
     engine = Local(HALF, max_concurrent=1)
     with engine.session(), pytest.raises(Failure, match=r"ended with code 1, OSError: no room\)"):
         engine.map(abs, [-1])

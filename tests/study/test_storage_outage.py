@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 from optuna.trial import TrialState
-from support.driving import only, record
+from support.driving import begun, only, record
 
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.queued import RunningTrial
 from search.study.trial_queue import MAX_STORAGE_FAILURES, PAUSES_S, TrialQueue
 from trainables.errors import Failure
 
@@ -31,12 +30,6 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
-
-
-def begun(queue: TrialQueue) -> RunningTrial:
-    running = queue.next_trial()
-    assert running is not None
-    return running
 
 
 def epochs(*numbers: int, finished: bool = False) -> dict[str, Any]:

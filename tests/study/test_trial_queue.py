@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import OperationalError
-from support.driving import drive, only, record, train
+from support.driving import begun, drive, only, record, train
 
 from search.driver.stages import NothingToSelect, confirm_stage, final_stage, freeze, search_stage
 from search.plan.search import OpenedSearch, open_search
@@ -82,8 +82,7 @@ def test_failures_are_named_and_count(opened: Opened) -> None:
 def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
     search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
-    first = queue.next_trial()
-    assert first is not None
+    first = begun(queue)
     queue.on_trial_result(first, {"records": [record(1, 0.1)], "finished": False})
     queue.on_trial_error(first, "ActorDiedError", own=True)
     assert queue.next_trial() is first
@@ -96,8 +95,7 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     search = opened(search={"trials": 1}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
     for death in range(MAX_CRASHES):
-        job = queue.next_trial()
-        assert job is not None
+        job = begun(queue)
         # Known epochs are not progress.
         assert queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False}), death
         queue.on_trial_error(job, "ActorDiedError", own=True)
@@ -117,15 +115,13 @@ def test_a_trial_that_moves_thirty_times_is_not_lost(opened: Opened, own: bool, 
     queue = TrialQueue(only(search_stage(search)))
     epochs = 0
     for _ in range(30):
-        job = queue.next_trial()
-        assert job is not None
+        job = begun(queue)
         for _ in range(epochs_between):
             epochs += 1
             assert queue.on_trial_result(job, {"records": [record(epochs, 0.1)], "finished": False})
         queue.on_trial_error(job, "ActorDiedError", own=own)
         assert queue.has_to_wait is False
-    job = queue.next_trial()
-    assert job is not None
+    job = begun(queue)
     rest = [record(epoch, 0.1) for epoch in range(1, 33)]
     assert not queue.on_trial_result(job, {"records": rest, "finished": True})
     assert search.study("mpa", Stage.SEARCH).trial(0).state == TrialState.COMPLETE
@@ -179,15 +175,13 @@ def test_stages_follow_each_other_and_wait(opened: Opened) -> None:
         order.append("after")
 
     queue = TrialQueue(stages())
-    first = queue.next_trial()
-    assert first is not None
+    first = begun(queue)
     assert queue.next_trial() is None
     assert queue.has_to_wait
     assert not order
     train(queue, first, lambda job, epoch: 0.1)
     assert not queue.has_to_wait
-    second = queue.next_trial()
-    assert second is not None
+    second = begun(queue)
     assert (second.stage, order) == (Stage.SELECT, ["between"])
 
 
@@ -245,8 +239,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
 def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
     search = opened(search={"trials": 1}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
-    job = queue.next_trial()
-    assert job is not None
+    job = begun(queue)
     queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
     with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
         freeze(search)
@@ -289,8 +282,7 @@ def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened
     search = opened(search={"trials": 1}, losses=["mpa"])
     follower = Follower()
     queue = TrialQueue(only(search_stage(search)), listeners=[follower])
-    running = queue.next_trial()
-    assert running is not None
+    running = begun(queue)
     for attempt in ("attempt-1", "attempt-2"):
         news = {**record(1, 0.1), "checkpoint": f"{attempt}/best.safetensors"}
         assert queue.on_trial_result(running, {"records": [news], "finished": False})
@@ -324,8 +316,7 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
     search = opened(search={"trials": 1}, losses=["mpa"])
     follower = Follower()
     queue = TrialQueue(only(search_stage(search)), listeners=[follower])
-    running = queue.next_trial()
-    assert running is not None
+    running = begun(queue)
     queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
     queue.on_trial_error(running, "ActorDiedError", own=True)
     assert queue.next_trial() is running
@@ -345,8 +336,7 @@ def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened)
 
     search = opened(search={"trials": 1}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)), listeners=[Interrupts()])
-    running = queue.next_trial()
-    assert running is not None
+    running = begun(queue)
     with pytest.raises(RuntimeError, match="enough"):
         queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
     (trial,) = search.trials("mpa", Stage.SEARCH)
