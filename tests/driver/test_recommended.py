@@ -1,31 +1,26 @@
 """The recommended model of a search, also one without training: named, exported, loaded and registered."""
 
 import json
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torchvision
 from mlflow import MlflowClient
-from PIL import Image
 from sklearn.decomposition import PCA
+from support.bare_networks import TRAINING, bare_features
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
-from support.small_search import draw_glyphs, save_resnet, small_search
+from support.small_search import draw_glyphs, small_search
 
 import holdout
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, register
+from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder, stored_split
 from search.plan.search import open_search
-from trainables.errors import InvalidInput
 
-TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16, "resize_size": 20, "lr": 1e-8}
-MEAN, SCALE = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 NAMES = {"frozen": "whitened or untrained", "plain": "a loss"}
 
 
@@ -35,17 +30,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_resnet(tmp_path_factory.mktemp("weights"))
-
-
-@pytest.fixture(scope="module")
 def runs(images: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of two finished searches, with a head that hardly learns and without weights."""
     runs = tmp_path_factory.mktemp("recommended") / "runs"
     frozen = {"backbone": "resnet18", "weights": str(weights), "freeze": "backbone", "embedding_dim": 8}
     for name, changes in (("frozen", {"model": frozen, "losses": ["pnp"]}), ("plain", {"losses": ["pnp", "triplet"]})):
-        content = small_search(images, training=TRAINING, search={"trials": 2}, **changes)
+        content = small_search(images, training={**TRAINING, "epochs": 2, "lr": 1e-8}, search={"trials": 2}, **changes)
         for search in run_here(runs, [{**content, "name": name}]):
             search.close()
     return runs
@@ -95,7 +85,7 @@ def test_every_place_names_the_same_model(runs: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_mlflow_s_champion_is_the_recommended_model(runs: Path, name: str) -> None:
-    with closing(open_search(stored_search_plan(runs, name))) as search:
+    with closing(open_search(reopened(runs, name))) as search:
         registered = register(recorded_outcome(search), make_projection(search.plan), name)
     client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
     model = client.get_registered_model(name)
@@ -106,28 +96,7 @@ def test_mlflow_s_champion_is_the_recommended_model(runs: Path, name: str) -> No
     assert client.get_model_version_by_alias(name, "champion").tags["holdout.loss"] == loss
 
 
-def stored_search_plan(runs: Path, name: str) -> Any:
-    from search.plan.make_plan import reopened
-
-    return reopened(runs, name)
-
-
 # Networks without training.
-
-
-def features(paths: Sequence[Path], weights: Path) -> np.ndarray:
-    """Return the features of torchvision's network, from pixels cut with Pillow."""
-    network = torchvision.models.resnet18(weights=None)
-    network.load_state_dict(torch.load(weights))
-    network.fc = torch.nn.Identity()
-    network.eval()
-    found = []
-    for path in paths:
-        pixels = np.asarray(Image.open(path).convert("RGB"), dtype=np.float64)[2:18, 2:18] / 255
-        batch = torch.tensor(((pixels - MEAN) / SCALE).transpose(2, 0, 1)[None], dtype=torch.float32)
-        with torch.no_grad():
-            found.append(network(batch)[0].double().numpy())
-    return np.array(found)
 
 
 def similarities(embeddings: np.ndarray) -> np.ndarray:
@@ -141,10 +110,10 @@ def test_a_network_without_training_is_exported_and_embeds(
 ) -> None:
     split = stored_split(RunFolder(runs, "frozen"))
     paths = [path for of_class in split.test[:3] for path in sorted((images / of_class).iterdir())]
-    expected = features(paths, weights)
+    expected = bare_features(paths, weights)
     if name == "whitened":
         trained = [path for of_class in split.train for path in sorted((images / of_class).iterdir())]
-        expected = PCA(8, whiten=True, svd_solver="full").fit(features(trained, weights)).transform(expected)
+        expected = PCA(8, whiten=True, svd_solver="full").fit(bare_features(trained, weights)).transform(expected)
     holdout_here("export", "frozen", "--to", tmp_path / "model", "--loss", name, "--runs", runs)
     exported = holdout.load(tmp_path / "model", device="cpu")
     opened = holdout.open("frozen", runs=runs).best_model(name, device="cpu")
@@ -170,17 +139,3 @@ def test_the_recommended_one_is_exported_and_loaded_by_default(
     assert np.array_equal(holdout.load(tmp_path / "model", device="cpu").embed(paths), named.embed(paths))
     origin = holdout.open("plain", runs=runs).best_model(device="cpu").spec.origin
     assert origin["loss"] == recommended(runs, "plain")["loss"]
-
-
-def test_without_weights_there_is_no_such_model(runs: Path, tmp_path: Path) -> None:
-    for name in ("untrained", "whitened"):
-        with pytest.raises(InvalidInput, match=f"plain has no model of {name}"):
-            holdout.open("plain", runs=runs).best_model(name)
-        assert "no model of" in plain(
-            holdout_here("export", "plain", "--to", tmp_path / name, "--loss", name, "--runs", runs, code=2).stderr
-        )
-
-
-def test_verify_checks_the_model_without_training(runs: Path) -> None:
-    said = holdout_here("verify", "frozen", "--runs", runs).stdout
-    assert f"models/{recommended(runs, 'frozen')['loss']}: the exported model" in said

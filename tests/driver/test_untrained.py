@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torchvision
 from mlflow import MlflowClient
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.decomposition import PCA
-from support.commands import holdout, holdout_here, kill_when, plain, write_search
+from support.bare_networks import TRAINING, bare_features
+from support.commands import holdout_here, plain, write_search
+from support.expected_metrics import of_queries
 from support.finished_search import finish, run_here
-from support.small_search import save_resnet, small_search
+from support.small_search import small_search
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.comparison import compare
-from search.report.comparison_tables import as_csv, headline_tables, text_tables
+from search.report.comparison_tables import text_tables
 from search.report.results import Summary, stored_summary
-from search.report.rows import RowKey
 from search.selection import Selection
 from search.stages import Role
 from trainables.inference.model_files import EmbedderSpec, read_tensors
@@ -34,13 +33,6 @@ from trainables.models.embedding import EmbeddingModel
 from trainables.training.inputs import whole_network
 
 Floats = NDArray[np.float64]
-TRAINING = {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16, "resize_size": 20}
-MEAN, SCALE = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_resnet(tmp_path_factory.mktemp("weights"))
 
 
 def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:
@@ -68,37 +60,18 @@ def runs(image_folder: Path, weights: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def features(images: Path, names: Sequence[str], weights: Path) -> tuple[Floats, list[str]]:
-    network = torchvision.models.resnet18(weights=None)
-    network.load_state_dict(torch.load(weights))
-    network.fc = torch.nn.Identity()
-    network.eval()
-    found, labels = [], []
-    for name in names:
-        for path in sorted((images / name).iterdir()):
-            pixels = np.asarray(Image.open(path).convert("RGB"), dtype=np.float64)[2:18, 2:18] / 255
-            batch = torch.tensor(((pixels - MEAN) / SCALE).transpose(2, 0, 1)[None], dtype=torch.float32)
-            with torch.no_grad():
-                found.append(network(batch)[0].double().numpy())
-            labels.append(name)
-    return np.array(found), labels
+    paths = [path for name in names for path in sorted((images / name).iterdir())]
+    return bare_features(paths, weights), [path.parent.name for path in paths]
 
 
 def retrieval(embeddings: Floats, labels: Sequence[str], queries: int | None = None) -> dict[str, float]:
     """Return Recall@1 and MAP@R of the first ``queries`` images among all."""
-    recall, precision = [], []
-    for query in range(len(labels) if queries is None else queries):
-        near = []
-        for other in range(len(labels)):
-            if other != query:
-                product = sum(a * b for a, b in zip(embeddings[query], embeddings[other], strict=True))
-                lengths = math.hypot(*embeddings[query]) * math.hypot(*embeddings[other])
-                near.append((-product / lengths, labels[other] == labels[query]))
-        relevant = [hit for _, hit in sorted(near)]
-        positives = sum(relevant)
-        hits = [sum(relevant[: rank + 1]) / (rank + 1) for rank in range(positives) if relevant[rank]]
-        recall.append(float(relevant[0]))
-        precision.append(sum(hits) / positives)
-    return {"recall_at_1": float(np.mean(recall)), "map_at_r": float(np.mean(precision))}
+    rows, numbers = range(len(labels)), [sorted(set(labels)).index(label) for label in labels]
+    galleries = {query: [row for row in rows if row != query] for query in rows[:queries]}
+    return {
+        name: float(np.mean([*of_queries(embeddings, numbers, name, galleries).values()]))
+        for name in ("recall_at_1", "map_at_r")
+    }
 
 
 def whitened(images: Path, names: Sequence[str], weights: Path, dimensions: int) -> PCA:
@@ -218,21 +191,6 @@ def half_of(images: Path, names: Sequence[str], weights: Path, seed: int) -> tup
 # The rows.
 
 
-def test_the_baselines_are_the_first_rows_everywhere(runs: Path) -> None:
-    folder = RunFolder(runs, "small")
-    comparison = compare([folder], [stored_summary(folder)])
-    assert [row.key for row in comparison.rows[:2]] == [
-        RowKey("small", "untrained", Role.BASELINE),
-        RowKey("small", "whitened", Role.BASELINE),
-    ]
-    for tables in (text_tables(comparison), headline_tables(comparison)):
-        first, second, *_ = tables[1].rows
-        assert (first[:2], second[:2]) == (("untrained", "no training"), ("whitened", "no training"))
-        assert "±" not in "".join((*first, *second))
-    lines = as_csv(comparison).splitlines()
-    assert [line for line in lines if line.startswith("small,untrained,baseline,,,,,recall_at_1,test,")]
-
-
 def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> None:
     folder = RunFolder(runs, "small")
     comparison = compare([folder], [stored_summary(folder)])
@@ -251,16 +209,6 @@ def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> 
     notes = " ".join(note for table in text_tables(comparison) for note in table.notes)
     for loss in ("pnp", "proxy_anchor"):
         assert f"{loss}: training " in notes or f"{loss}: no significant difference from the untrained" in notes
-
-
-def test_commands_show_the_baselines(runs: Path) -> None:
-    assert "untrained" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
-    page = holdout_here("report", "small", "--runs", runs)
-    text = Path(page.stdout.strip()).read_text()
-    assert text.index("untrained") > 0
-    assert "Untrained, default and tuned" in text
-    card = (RunFolder(runs, "small").model("pnp") / "README.md").read_text()
-    assert "untrained network" in card
 
 
 def test_without_weights_nothing_is_untrained(image_folder: Path, tmp_path: Path) -> None:
@@ -304,17 +252,12 @@ def _scored(record: Any) -> Any:
             "baselines.json was changed",
         ),
         (lambda copied: (copied.path / "baselines.json").unlink(), "baselines.json is missing"),
-        (lambda copied: (copied.path / "whitened.safetensors").write_bytes(b"other"), "whitened.safetensors was"),
         (lambda copied: (copied.path / "whitened.safetensors").write_bytes(b""), "whitened.safetensors is missing"),
         (
             lambda copied: copied.json("test.json", lambda it: _scored(it)["metrics"].update(map_at_r=0.99)),
             "untrained@baseline.npz map_at_r: 0.99 is stored",
         ),
         (lambda copied: copied.json("test.json", lambda it: it["openings"][0].pop("baselines")), "baselines: "),
-        (
-            lambda copied: copied.json("test.json", lambda it: _scored(it)["metrics"].update(nmi=0.123)),
-            "untrained@baseline.npz nmi: 0.123 is stored",
-        ),
         (
             lambda copied: copied.arrays(
                 lambda it: it.update(map_at_r=it["map_at_r"] * 0.5), next(copied.path.glob("test/*/untrained@*.npz"))
@@ -336,36 +279,15 @@ def test_verify_finds_a_changed_baseline(change: Any, found: str, runs: Path, tm
 # The order of things: validated once, before the search, and tested in the opening of the models.
 
 
-def run_file(path: Path, images: Path, weights: Path, **changes: Any) -> Path:
-    engine = {"engine": "local", "cpus_per_trial": 1}
-    return write_search(path, search_file(images, weights, losses=["pnp"], resources=engine, **changes))
-
-
-@pytest.mark.slow
-def test_a_killed_search_keeps_its_baselines(image_folder: Path, weights: Path, tmp_path: Path) -> None:
-    runs, folder = tmp_path / "runs", RunFolder(tmp_path / "runs", "small")
-    file = run_file(tmp_path / "search.yaml", image_folder, weights)
-    kill_when(folder.baselines.exists, "run", file, "--runs", runs)
-    assert not folder.selection.exists()
-    before, whitening = folder.baselines.stat(), folder.whitened.stat()
-    held_by = folder.baselines.read_bytes()
-    holdout("run", file, "--runs", runs)
-    after = folder.baselines.stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert folder.whitened.stat().st_ino == whitening.st_ino
-    assert folder.baselines.read_bytes() == held_by
-    assert stored_summary(folder).untrained is not None
-    holdout_here("verify", "small", "--runs", runs)
-    _mlflow_has_the_rows(runs, stored_summary(folder))
-
-
-def _mlflow_has_the_rows(runs: Path, summary: Summary) -> None:
+def test_mlflow_has_the_baselines(runs: Path) -> None:
+    holdout_here("sync", "small", "--runs", runs)
+    summary = stored_summary(RunFolder(runs, "small"))
     client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("small")
     assert experiment is not None
     found = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'loss'")
     by_loss = {run.data.tags["holdout.loss"]: run for run in found}
-    assert by_loss.keys() == {"untrained", "whitened", "pnp"}
+    assert by_loss.keys() == {"untrained", "whitened", "pnp", "proxy_anchor"}
     for name, baseline in summary.baselines.items():
         assert baseline.test is not None
         run = by_loss[name]
@@ -383,13 +305,15 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     """The images of the test classes cannot be decoded until the choice is frozen."""
     images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
     shutil.copytree(image_folder, images)
-    file = run_file(tmp_path / "search.yaml", images, weights, stages=["search", "select"])
+    engine = {"engine": "in_process"}
+    content = search_file(images, weights, losses=["pnp"], resources=engine, stages=["search", "select"])
+    file = write_search(tmp_path / "search.yaml", content)
     folder = RunFolder(runs, "small")
     shutil.copytree(images, hidden)
     for name in sorted(path.name for path in images.iterdir())[8:]:
         for path in (images / name).iterdir():
             path.write_bytes(b"sealed")
-    holdout("run", file, "--runs", runs)
+    holdout_here("run", file, "--runs", runs)
     assert folder.selection.exists()
     summary = stored_summary(folder)
     assert summary.untrained is not None
@@ -399,7 +323,7 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     assert Selection.load(folder.selection).baselines is not None
     shutil.rmtree(images)
     hidden.rename(images)
-    holdout("test", "small", "--runs", runs)
+    holdout_here("test", "small", "--runs", runs)
     tested = stored_summary(folder).untrained
     assert tested is not None
     assert tested.test is not None
@@ -408,12 +332,14 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
 
 def test_changed_baselines_are_refused_before_the_opening(image_folder: Path, weights: Path, tmp_path: Path) -> None:
     runs, folder = tmp_path / "runs", RunFolder(tmp_path / "runs", "small")
-    file = search_file(image_folder, weights, losses=["pnp"], stages=["search", "select"])
+    file = search_file(
+        image_folder, weights, losses=["pnp"], stages=["search", "select"], resources={"engine": "in_process"}
+    )
     finish(runs, file)
     path = write_search(tmp_path / "search.yaml", {**file, "stages": ["search", "select", "test"]})
     content = json.loads(folder.baselines.read_text())
     content["validation"]["untrained"]["map_at_r"] = 0.99
     folder.baselines.write_text(json.dumps(content))
-    done = holdout("run", path, "--runs", runs, code=2)
+    done = holdout_here("run", path, "--runs", runs, code=2)
     assert "baselines.json was changed (its digest does not match) since the choice was frozen" in plain(done.stderr)
     assert not folder.openings.exists()
