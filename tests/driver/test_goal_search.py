@@ -35,7 +35,7 @@ def test_it_is_shown(kinds: Callable[[str], Finished], kind: str, rule: str) -> 
     compared = plain(holdout_here("compare", search.name, "--runs", search.runs, "--trust-code").stdout)
     assert "Pareto front on the validation classes" in compared
     holdout_here("report", search.name, "--runs", search.runs, "--trust-code")
-    assert "Objectives and constraints" in (search.folder / "report.html").read_text()
+    assert "Pareto front" in (search.folder / "report.html").read_text()
     assert rule in json.loads((search.folder / "selection.json").read_text())["rule"]
 
 
