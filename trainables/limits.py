@@ -1,4 +1,4 @@
-"""How long is waited for what does not answer."""
+"""Time limits for what may not answer."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What is sent to a cluster: a search or campaign file, and the code that carries it out."""
+"""Submission to a cluster: a search or campaign file, and the code that carries it out."""
 
 import os
 import shutil
