@@ -185,6 +185,7 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
                 page.wait_for_function(
                     "document.getElementById('status').innerText.startsWith('tested')", timeout=30_000
                 )
+                page.locator("#test-map_at_r").scroll_into_view_if_needed(timeout=60_000)  # figures are drawn in sight
                 page.wait_for_selector("#test-map_at_r svg", timeout=60_000)
                 page.locator("#test-map_at_r summary").click()
                 page.wait_for_timeout(12_000)  # the page has fetched the report again

@@ -187,6 +187,8 @@ _SPARE = 8
 """Additional candidates, which resolve nearly all ties at the last rank."""
 
 _BLOCK_QUERIES = 8192
+_BLOCK_PRODUCTS = 2**30
+"""Most similarities of a block of queries: some seconds, after which progress is known."""
 _BLOCK_RANKS = 2**23
 
 
@@ -218,6 +220,7 @@ class Gallery:
         self.positives_N, ignored_N = self.protocol.counts(labels_N)
         least, self._most_ignored = (int(limit(ignored_N[self.queries_Q])) for limit in (torch.min, torch.max))
         self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
+        self._block = max(min(_BLOCK_QUERIES, _BLOCK_PRODUCTS // max(len(self._rows_G), 1)), 1)
 
     def rankings(self, depth: int, queries_Q: torch.Tensor | None = None) -> Iterator[tuple[torch.Tensor, Ranking]]:
         """Yield blocks of some queries, all by default, in any order: indices [Q], and the first ``depth`` ranks.
@@ -226,13 +229,13 @@ class Gallery:
         """
         ranks = min(depth, self.longest)
         queries_Q = self.queries_Q if queries_Q is None else queries_Q
-        for block_Q in queries_Q.split(max(min(_BLOCK_QUERIES, _BLOCK_RANKS // max(depth, 1)), 1)):
+        for block_Q in queries_Q.split(max(min(self._block, _BLOCK_RANKS // max(depth, 1)), 1)):
             yield from self._rankings(block_Q, ranks)
 
     def neighbours(self, queries_Q: torch.Tensor, k: int) -> torch.Tensor:
         """Return the indices of the k nearest of some queries, int64 [Q, K]; K is below k in a smaller gallery."""
         ranks = min(k, self.shortest)
-        parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(_BLOCK_QUERIES)]
+        parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(self._block)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
     def hits(self, queries_Q: torch.Tensor | None = None) -> Iterator[tuple[torch.Tensor, Hits]]:
