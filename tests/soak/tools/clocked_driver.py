@@ -5,4 +5,4 @@ import runpy
 
 if __name__ == "__main__":
     os.environ.pop("LD_PRELOAD", None)
-    runpy.run_module("search", run_name="__main__")
+    runpy.run_module("holdout", run_name="__main__")
