@@ -54,10 +54,7 @@ def _main_keys(listed: list["Key"], count: int) -> "RenderableType":
     table = TextTable(
         title="",
         header=("key", "default", "what it does"),
-        rows=tuple(
-            (key.name, "required" if key.default is None else key.default, key.comment.replace("\n# ", " ")[2:].strip())
-            for key in listed
-        ),
+        rows=tuple((key.name, "required" if key.default is None else key.default, key.sentence) for key in listed),
         labels=1,
         prose=(1, 2),
         notes=(f"`holdout keys KEY` explains one, with its range and an example; `--all` lists all {count}.",),

@@ -219,7 +219,8 @@ def sync(
 ) -> None:
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
     from search.config.names import is_plain_name
-    from search.driver.synchronise import where_to_look
+    from search.driver.stages import recorded_outcome
+    from search.driver.synchronise import make_projection, register as register_models, where_to_look
     from search.plan.runs import CampaignFolder, RunFolder
 
     names = list(dict.fromkeys(names))
@@ -234,9 +235,14 @@ def sync(
             folder = CampaignFolder(runs, name)
             begun = [member for member in folder.searches() if RunFolder(runs, member).config.exists()]
             searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
-            count = _synchronise(folder, searches)
-            found = [_register(search, model_name or search.name) for search in searches] if register else []
-        records.append({"name": name, "trials": count, **({"registered": found} if register else {})})
+            outcomes = [recorded_outcome(search) for search in searches]
+            record: dict[str, Any] = {"name": name, "trials": _synchronise(folder, outcomes)}
+            if register:
+                record["registered"] = [
+                    asdict(register_models(outcome, make_projection(search.plan), model_name or search.name))
+                    for outcome, search in zip(outcomes, searches, strict=True)
+                ]
+        records.append(record)
         plans += [search.plan for search in searches]
     if not as_json:
         servers = dict.fromkeys(plan.config.tracking.uri for plan in plans)
@@ -260,12 +266,10 @@ def _opens_test(yes: bool, doubt: str) -> bool:
     return yes or (sys.stdin.isatty() and typer.confirm(f"{doubt} Open the test classes?", err=True))
 
 
-def _synchronise(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
+def _synchronise(folder: "CampaignFolder", outcomes: "Sequence[Outcome]") -> int:
     """Update MLflow from the searches, and from their campaign's result if ``folder`` has one; count the trials."""
-    from search.driver.stages import recorded_outcome
     from search.driver.synchronise import make_projection, mlflow_errors, synchronise
 
-    outcomes = [recorded_outcome(search) for search in searches]
     with mlflow_errors():
         count = sum(synchronise(outcome, make_projection(outcome.search.plan)) for outcome in outcomes)
     if folder.result.exists():
@@ -274,15 +278,8 @@ def _synchronise(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -
         campaign = stored_campaign(folder)
         result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
         with mlflow_errors():
-            record_campaign([search.plan for search in searches], campaign, result, folder)
+            record_campaign([outcome.search.plan for outcome in outcomes], campaign, result, folder)
     return count
-
-
-def _register(search: "OpenedSearch", name: str) -> dict[str, Any]:
-    from search.driver.stages import recorded_outcome
-    from search.driver.synchronise import make_projection, register
-
-    return asdict(register(recorded_outcome(search), make_projection(search.plan), name))
 
 
 def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None, *, allow_failed: bool = False) -> "Outcome":

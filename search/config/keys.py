@@ -57,10 +57,14 @@ class Key:
         return self.range if self.range.startswith(ONE_OF) else ", ".join(filter(None, (self.type, self.range)))
 
     @property
+    def sentence(self) -> str:
+        """The first sentence of the description."""
+        return re.split(r"(?<=\.) ", self.does, maxsplit=1)[0]
+
+    @property
     def comment(self) -> str:
         """The first sentence of the description as a comment of YAML."""
-        sentence = re.split(r"(?<=\.) ", self.does, maxsplit=1)[0]
-        return "".join(f"# {line}\n" for line in textwrap.wrap(sentence, 110))
+        return "".join(f"# {line}\n" for line in textwrap.wrap(self.sentence, 110))
 
     @property
     def in_file(self) -> str:

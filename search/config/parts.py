@@ -101,8 +101,6 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
 
 # The section of the losses.
 
-# The losses.
-
 LOSS_KEYS = {"name", "part"}
 """The keys of a user-defined loss with a name of its own."""
 

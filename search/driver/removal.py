@@ -126,8 +126,8 @@ def _planned(folder: RunFolder) -> SearchRemoval:
         kept.append(f"The checkpoints elsewhere are kept: {error.sentences[0]}")
     except Exception as error:  # each storage library has its own error types
         raise Failure(
-            f"The checkpoints of {folder.name} elsewhere cannot be read ({without_password(str(error))}); check that "
-            "this machine can reach them and run the command again. Nothing was removed."
+            f"The checkpoints of {folder.name} elsewhere cannot be read ({error}); check that this "
+            "machine can reach them and run the command again. Nothing was removed."
         ) from error
     storage = addresses_in(stored_config(folder)).get(STORAGE)
     record = started(folder.path)
@@ -154,7 +154,7 @@ def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
         raise InvalidInput(f"{trials.parent} is a link; {NOT_FOLLOWED}")
     check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
     if ask(trials, trials.parent.exists) and not owns_checkpoints(folder, trials):
-        raise InvalidInput(f"the marker {MARKER} beside {without_password(str(trials))} does not name this search.")
+        raise InvalidInput(f"the marker {MARKER} beside {trials} does not name this search.")
     return trials
 
 
@@ -196,7 +196,7 @@ def _remove_elsewhere(trials: AnyPath) -> None:
                     path.fs.rm(path.path, recursive=path is trials)
     except Exception as error:  # any error raised by the storage backend
         raise Failure(
-            f"The checkpoints at {without_password(str(trials))} cannot be removed ({type(error).__name__}: {error}); "
+            f"The checkpoints at {trials} cannot be removed ({type(error).__name__}: {error}); "
             "check the permissions of this machine and run the command again."
         ) from error
     with suppress(Exception):  # it is not empty, or the storage has no folders

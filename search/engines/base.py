@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from search.config.sections import ResourcesSection
 from search.config.tables import ENGINES, engine_name
 from trainables.data.store.spec import StoreSpec
-from trainables.limits import Limits
+from trainables.limits import LIMITS, Limits
 from trainables.spec import TrialSpec
 from trainables.training.attempt import Worker
 
@@ -72,7 +72,7 @@ class Engine(ABC):
 
     title: ClassVar[str]
     worker: ClassVar[type[Any]] = Worker
-    limits: ClassVar[Limits] = Limits()
+    limits: ClassVar[Limits] = LIMITS
     checks: ClassVar[tuple[Callable[[], Iterator[CheckResult]], ...]] = ()
     trains_here: ClassVar[bool] = False
     images_first: bool = False

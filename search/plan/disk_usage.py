@@ -136,7 +136,7 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
         inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
     except Exception as error:  # each storage library has its own error types
         raise InvalidInput(
-            f"{CHECKPOINTS} of {folder.name} is {without_password(address)!r}, which cannot be used "
+            f"{CHECKPOINTS} of {folder.name} is {address!r}, which cannot be used "
             f"({type(error).__name__}: {error}); correct the address, or install its library."
         ) from error
     return None if inside else trials

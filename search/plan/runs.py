@@ -69,6 +69,8 @@ class RunFolder:
     """The record of training images that an earlier test had opened, written when the search starts."""
     predecessor = File("predecessor.json")
     """The record of the search whose trials a successor begins with; missing for other searches."""
+    experiment = File("mlflow.json")
+    """The id of the search's experiment in MLflow and the address in its file; missing before MLflow holds it."""
     _holder = File(".driver")
 
     @property
@@ -132,11 +134,6 @@ class RunFolder:
             if not is_plain_name(name):
                 raise ValueError(f"{name!r} is no search")
             return str(name)
-
-    @property
-    def experiment(self) -> Path:
-        """The id of the search's experiment in MLflow and the address in its file; missing before MLflow holds it."""
-        return self.path / "mlflow.json"
 
     @property
     def _lock(self) -> filelock.FileLock:

@@ -48,7 +48,7 @@ def searched(opened: Opened, sampler: str, cause: str, *, dies: bool = False) ->
 
 
 def proposed_by_hand(search: OpenedSearch, trials: list[FrozenTrial], state: TrialState) -> list[object]:
-    """Return the sampler's proposals if failed trials are told with ``state``, complete ones with the worst value."""
+    """Return the sampler's proposals where lost trials have ``state``, or if complete the worst value so far."""
     sampler = search.plan.budget("proxy_anchor").sampler
     assert sampler is not None
     found: list[object] = []
