@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,10 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     The nodes' environment has a secret, and the programs of the second node print to standard error.
     """
     token = tmp_path_factory.mktemp("token") / "auth_token"
-    with ray_nodes(token, SECRET_WORD=SECRET) as nodes:
-        with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:  # no secret of the tests that follow in this process
+            patch.setenv("SECRET_WORD", SECRET)
+            nodes = stack.enter_context(ray_nodes(token))
             patch.setenv("OMP_DISPLAY_ENV", "TRUE")  # OpenMP prints its settings to standard error
             nodes.add(cpus=1)
         yield nodes
