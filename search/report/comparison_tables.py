@@ -169,7 +169,6 @@ def losses_table(comparison: Comparison) -> TextTable:
     sealed = {place for place, _ in of_test if not comparison.test_metrics}
     return replace(
         table,
-        header=("loss", "trial", *(f"{_header(comparison, entry)}\n{entry.metric}".strip() for entry in columns)),
         rows=tuple(
             tuple("sealed" if place in sealed else cell for place, cell in enumerate(cells)) for cells in table.rows
         ),

@@ -18,7 +18,6 @@ from search.report.comparison_tables import (
 )
 from search.report.drawing import (
     BAD,
-    FAINT,
     GOOD,
     Figure,
     Section,
@@ -281,7 +280,7 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         "z": [[cell and cell[0].differ * math.copysign(1, cell[1]) for cell in row] for row in found],
         "text": [[f"{100 * cell[1]:+.1f} {_mark(*cell)}" if cell else "" for cell in row] for row in found],
         "texttemplate": "%{text}",
-        "colorscale": [[0, BAD], [0.5, FAINT], [1, GOOD]],
+        "colorscale": [[0, BAD], [0.5, "#c4cad0"], [1, GOOD]],
         "zmin": -1,
         "zmax": 1,
         "showscale": False,
@@ -298,8 +297,12 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         f"all pairs). In points, row minus column: ↑ higher, ↓ lower, {marks}.",
         picture=plotted(
             [heat],
-            {"xaxis": {"side": "top", "showgrid": False}, "yaxis": {"autorange": "reversed", "showgrid": False}},
-            height=140 + 34 * len(losses),
+            {
+                "xaxis": {"side": "top", "showgrid": False},
+                "yaxis": {"autorange": "reversed", "showgrid": False},
+                "margin": {"b": 15},
+            },
+            height=110 + 34 * len(losses),
         ),
         table=pairs_table(comparison),
     )

@@ -94,7 +94,7 @@ def _table(searched: SearchedLoss) -> TextTable:
     default, params = searched.summary.default, searched.chosen_params
     notes = ["the default is clipped to the nearest value in the search range"] if default.clipped else []
     return TextTable(
-        title="",
+        title="Hyperparameters",
         header=("hyperparameter", "default", searched.chosen_word, "search range"),
         rows=tuple(
             (name, param_text(default.params or {}, name), param_text(params, name), range_text(entry))
@@ -273,7 +273,9 @@ def slices(searched: SearchedLoss) -> Figure | None:
     ):
         series.append((label, [trial for trial in trials if trial.number == number], colour, mark, 11))
     rows = -(-len(searched.varying) // _COLUMNS)
-    figure = make_subplots(rows, _COLUMNS, shared_yaxes="all").update_yaxes(title_text=searched.objective, col=1)
+    figure = make_subplots(rows, _COLUMNS, shared_yaxes="all", vertical_spacing=0.45 / rows).update_yaxes(
+        title_text=searched.objective, col=1
+    )
     for place, (parameter, entry) in enumerate(searched.varying.items()):
         at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
         for label, of_series, colour, mark, size in series:
@@ -294,14 +296,14 @@ def slices(searched: SearchedLoss) -> Figure | None:
         name=f"{searched.name}-slices",
         title="Value by hyperparameter",
         finding=_positions(searched),
-        picture=as_plot(figure, height=120 + 190 * rows),
+        picture=as_plot(figure.update_layout(margin={"t": 30}), height=80 + 200 * rows),
         table=_trials(searched),
     )
 
 
 def _axis(entry: Range) -> dict[str, Any]:
     if isinstance(entry, Float):
-        return {"type": "log" if entry.log else "linear"}
+        return {"type": "log", "dtick": 1, "exponentformat": "power"} if entry.log else {"type": "linear"}
     return {"type": "category", "categoryarray": list(map(value_text, choices(entry)))}
 
 
