@@ -32,11 +32,12 @@ _ARRANGED = """([columns, names]) => {
     grid.append(figure);
   }
   document.body.replaceChildren(grid);
+  dispatchEvent(new Event('resize'));
 }"""
 
 
 ARRANGEMENTS = {
-    "groceries": {"groceries": ("1fr 1fr", ["test-map_at_r", "pairs-map_at_r"])},
+    "groceries": {"groceries": ("4fr 5fr", ["test-map_at_r", "pairs-map_at_r"])},
     "quickstart": {"models": ("3fr 4fr", ["gallery-best", "map-tsne-4"])},
 }
 """For each search its pictures: the widths of their columns, and their figures."""
@@ -55,6 +56,7 @@ def _take(report: Path, name: str, columns: str, figures: list[str]) -> None:
         page.goto(report.resolve().as_uri())
         seen(page)
         page.evaluate(_ARRANGED, [columns, figures])
+        page.wait_for_timeout(1000)  # until Plotly has drawn the new widths
         _write(name, page.locator("#arranged").screenshot())
 
 

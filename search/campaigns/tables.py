@@ -26,8 +26,8 @@ from search.report.formats import (
     is_against_baseline,
     p_value,
     parameters,
-    training_sentence,
     verdict,
+    verdicts_on_training,
 )
 from search.report.pairs import METHOD
 from search.report.results import Pair
@@ -152,8 +152,8 @@ def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[st
         )
     if settings:
         yield f"set: {', '.join(settings)}"
-    for pair in filter(is_against_baseline, result.pairs):
-        yield training_sentence(pair, row_name(config, result, pair.first))
+    against = filter(is_against_baseline, result.pairs)
+    yield from verdicts_on_training((pair, row_name(config, result, pair.first)) for pair in against)
     spent = result.epochs
     yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
     yield from result.openings.values()

@@ -370,6 +370,10 @@ def confirmed_on(split: SplitSummary) -> str:
     return "on all training classes, each half by a model of the other half"
 
 
+MOST_CHOICES = 5
+"""Losses of a search up to which the headline has the reason of each choice."""
+
+
 def headline_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield the most important notes, without a full stop."""
     split = comparison.split
@@ -386,7 +390,8 @@ def headline_sentences(comparison: Comparison) -> Iterator[str]:
     yield from comparison.warnings
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            for text in (*filter(None, [entry.choice]), *entry.incomplete_seeds):
+            choice = entry.choice if len(summary.losses) <= MOST_CHOICES else None
+            for text in (*filter(None, [choice]), *entry.incomplete_seeds):
                 yield f"{loss_label(comparison, summary.name, loss)}: {text}"
 
 

@@ -1,6 +1,6 @@
 """Numbers, verdicts, and names of rows and pairs as text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from search.difference import LEVEL
 from search.report.results import Comparison, NoiseSummary, Pair
@@ -61,21 +61,27 @@ def is_against_baseline(pair: Pair) -> bool:
 
 
 def training_sentences(comparison: Comparison, loss: str | None = None) -> Iterator[str]:
-    """Yield for each tuned loss, or ``loss``, whether training helped; none without an untrained network's test."""
-    for pair in filter(is_against_baseline, comparison.pairs):
-        if loss in (None, pair.first.loss):
-            yield training_sentence(pair, loss_label(comparison, pair.first.search, pair.first.loss))
+    """Yield whether training helped the tuned losses, or ``loss``; nothing without an untrained network's test."""
+    yield from verdicts_on_training(
+        (pair, loss_label(comparison, pair.first.search, pair.first.loss))
+        for pair in filter(is_against_baseline, comparison.pairs)
+        if loss in (None, pair.first.loss)
+    )
 
 
-def training_sentence(pair: Pair, label: str) -> str:
-    """Return whether training helped the loss called ``label``, from its pair with the untrained network."""
-    p = f"p < {SMALLEST_P}" if pair.p_corrected < SMALLEST_P else f"p = {p_value(pair.p_corrected)}"
-    change = f"{pair.metric} {pair.difference:+.4f}"
-    if not pair.differ:
-        word = the_same(pair) if pair.same else NO_DIFFERENCE
-        return f"{label}: {word} {'as' if pair.same else 'from'} the untrained network ({change}, {p})"
-    verb, word = ("helped", "over") if pair.difference > 0 else ("hurt", "against")
-    return f"{label}: training {verb}, {change} {word} the untrained network ({p})"
+def verdicts_on_training(pairs: Iterable[tuple[Pair, str]]) -> Iterator[str]:
+    """Yield a phrase for each verdict on training, with the labels of its rows, from their pairs with the network."""
+    rows: dict[str, list[str]] = {}
+    for pair, label in pairs:
+        if pair.differ:
+            verb = "helped" if pair.difference > 0 else "hurt"
+            found = f"training {verb} ({pair.metric} minus that of the untrained network)"
+        else:
+            word = f"{the_same(pair)} as" if pair.same else f"{NO_DIFFERENCE} from"
+            found = f"{word} the untrained network ({pair.metric})"
+        p = f"p < {SMALLEST_P}" if pair.p_corrected < SMALLEST_P else f"p = {p_value(pair.p_corrected)}"
+        rows.setdefault(found, []).append(f"{label} {pair.difference:+.4f} ({p})")
+    yield from (f"{found}: {'; '.join(of_verdict)}" for found, of_verdict in rows.items())
 
 
 SMALLEST_P = 0.0001

@@ -219,7 +219,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         finding=_finding(comparison, tested, metric),
         picture=plotted(
             traces,
-            named_rows(labels, "mean, 95 % interval; ticks: seeds"),
+            named_rows(labels, "mean, 95 % interval"),
             height=110 + 26 * len(tested),
         ),
         table=TextTable(
@@ -249,9 +249,13 @@ def _finding(comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]
     worst, least = min(tested, key=lambda found: found[1].mean)
     return (
         f"The mean {metric} is highest for {row_label(comparison, best)} ({entry.mean:.4f}) and lowest for "
-        f"{row_label(comparison, worst)} ({least.mean:.4f}). Each interval is that of its own mean; rows are compared "
-        "by the intervals of their differences."
+        f"{row_label(comparison, worst)} ({least.mean:.4f}). Ticks are seeds, and each interval is that of its own "
+        "mean; rows are compared by the intervals of their differences."
     )
+
+
+_WIDEST = 8
+"""Columns of the matrix of pairs up to which a cell is wide enough for a difference and its mark on one line."""
 
 
 def pair_matrix(comparison: Comparison) -> Figure | None:
@@ -273,12 +277,13 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
     others = [label for label in labels if label not in losses]
     columns = [name for name in (own, *losses, *others) if any(name == to for _, to in cells)]
     found = [[cells.get((loss, other)) for other in columns] for loss in losses]
+    between = "<br>" if len(columns) > _WIDEST else " "
     heat = {
         "type": "heatmap",
         "x": columns,
         "y": losses,
         "z": [[cell and cell[0].differ * math.copysign(1, cell[1]) for cell in row] for row in found],
-        "text": [[f"{100 * cell[1]:+.1f} {_mark(*cell)}" if cell else "" for cell in row] for row in found],
+        "text": [[f"{100 * cell[1]:+.1f}{between}{_mark(*cell)}" if cell else "" for cell in row] for row in found],
         "texttemplate": "%{text}",
         "colorscale": [[0, BAD], [0.5, "#c4cad0"], [1, GOOD]],
         "zmin": -1,
@@ -305,6 +310,7 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
             height=110 + 34 * len(losses),
         ),
         table=pairs_table(comparison),
+        wide=len(columns) > _WIDEST,
     )
 
 
