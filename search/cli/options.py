@@ -84,7 +84,7 @@ Model = Annotated[
 ]
 Images = Annotated[
     list[Path],
-    typer.Argument(metavar="IMAGES", help="Images and folders of images; for a model of features files of embeddings."),
+    typer.Argument(metavar="IMAGES", help="Images and folders of them; for a model of features, files of embeddings."),
 ]
 Device = Annotated[
     str | None, typer.Option("--device", help="The device, such as cpu or cuda:1; by default a GPU if there is one.")

@@ -184,9 +184,7 @@ def verify(
     name: AnyName,
     retrain: Annotated[
         str | None,
-        typer.Option(
-            "--retrain", metavar="LOSS:NUMBER", help="Also train a trial again, such as mpa:3 or mpa@final:0."
-        ),
+        typer.Option("--retrain", metavar="LOSS:NUMBER", help="Also retrain a trial, such as mpa:3 or mpa@final:0."),
     ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
@@ -237,7 +235,7 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
 def _refuse_running(run: "RunFolder") -> None:
     """Raise :class:`InvalidInput` if the search is running: its records would change while they are read."""
     if run.path.exists() and (driver := run.driver()):
-        raise InvalidInput(f"{run.name} is being run by {driver}; verify it after that has ended.")
+        raise InvalidInput(f"{run.name} is being run by {driver}; verify it when that has ended.")
 
 
 # holdout serve

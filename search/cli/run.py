@@ -134,7 +134,7 @@ def select(
     refuse_member(runs, name)
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SEARCH):
-            raise InvalidInput(f"The search {name} has trials left; `holdout run` its file first.")
+            raise InvalidInput(f"The search {name} has trials left; run its file with `holdout run` first.")
     _print_result(_run(search, Stage.SELECT, allow_failed=allow_failed), as_json)
 
 
@@ -198,7 +198,7 @@ def enqueue(
     numbers = ", ".join(str(trial["number"]) for trial in result["trials"])
     show(result, as_json, lambda: f"{loss}: trial {numbers} of {result['search_trials']} enqueued.")
     if not as_json:
-        say([f"`holdout run` the file of {name} to train {'it' if len(params) == 1 else 'them'}."], "dim")
+        say([f"`holdout run` with the file of {name} trains {'it' if len(params) == 1 else 'them'}."], "dim")
 
 
 def sync(
