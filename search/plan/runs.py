@@ -258,9 +258,7 @@ def stored_split(folder: RunFolder) -> ClassSplit:
         InvalidInput: the file is missing, damaged or was edited.
     """
     if not folder.split.is_file():
-        raise InvalidInput(
-            f"{folder.split} is missing; restore it from a copy, or run the search's file again."
-        )
+        raise InvalidInput(f"{folder.split} is missing; restore it from a copy, or run the search's file again.")
     with reading(folder.split):
         return ClassSplit.from_json(read_json(folder.split))
 
