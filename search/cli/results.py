@@ -62,7 +62,7 @@ def status(
         from search.plan.stored import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
-    location, further = address or str(runs.absolute()), _overtuning(runs, name, address)
+    location, further = f"at {address}" if address else f"in {runs.absolute()}", _overtuning(runs, name, address)
     show(found, as_json, lambda: Tables([_status_table(found, location, *further)]))
 
 
@@ -112,11 +112,11 @@ def _status_table(found: list[dict[str, Any]], location: str, *further: str) -> 
         if entry["problem"]:
             notes.append(f"{entry['name']}: {entry['problem']}")
     return TextTable(
-        title=f"Searches in {location}",
+        title=f"Searches {location}",
         header=COLUMNS,
         rows=tuple(rows),
         labels=3,
-        notes=(*notes, *further) if found else (f"There is no search in {location}.",),
+        notes=(*notes, *further) if found else (f"There is no search {location}.",),
     )
 
 

@@ -290,7 +290,7 @@ class SelectionSection(ConfigSection):
     """The confirmation of a loss's best configurations, of which one is chosen. See :mod:`search.selection.choice`."""
 
     finalists: Annotated[int, Bounds(ge=1)] = 3
-    """The number of configurations of each loss that are trained again, with fresh seeds; the default always is."""
+    """The number of configurations of each loss, besides the default, that are trained again with fresh seeds."""
     on: Literal["auto", "halves", "split"] = "auto"
     """The classes that confirm: with `halves` each half of all training classes validates a model of the other half,
     with `split` the validation classes of the search do so again; `auto` is `halves` if fewer than 20 classes validate.

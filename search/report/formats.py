@@ -69,11 +69,11 @@ def training_sentences(comparison: Comparison, loss: str | None = None) -> Itera
 
 def training_sentence(pair: Pair, label: str) -> str:
     """Return whether training helped the loss called ``label``, from its pair with the untrained network."""
-    p = f"p < {SMALLEST_P}" if pair.p_corrected < SMALLEST_P else f"p = {p_value(pair.p_corrected)}"
     change = f"{pair.metric} {pair.difference:+.4f}"
     if not pair.differ:
         word = the_same(pair) if pair.same else NO_DIFFERENCE
-        return f"{label}: {word} {'as' if pair.same else 'from'} the untrained network ({change}, {p})"
+        return f"{label}: {word} {'as' if pair.same else 'from'} the untrained network ({change})"
+    p = f"p < {SMALLEST_P}" if pair.p_corrected < SMALLEST_P else f"p = {p_value(pair.p_corrected)}"
     verb, word = ("helped", "over") if pair.difference > 0 else ("hurt", "against")
     return f"{label}: training {verb}, {change} {word} the untrained network ({p})"
 
