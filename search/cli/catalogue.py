@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def keys(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="KEY", help="A key such as training.lr, a part of one, or search.*")
+        str | None, typer.Argument(metavar="KEY", help="A key such as training.lr, part of a name, or search.*")
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="List all keys, not only those that most files set.")] = False,
     as_json: Json = False,

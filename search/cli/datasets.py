@@ -205,11 +205,11 @@ def init(
     ] = None,
     root: Annotated[
         Path | None,
-        typer.Option("--root", help="The folder of a CSV file's paths; by default that of the file."),
+        typer.Option("--root", help="The folder of the paths in a CSV file; by default that of the file."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The file; by default NAME.yaml in the current folder."),
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write; by default NAME.yaml here."),
     ] = None,
     backbone: Annotated[
         str | None,

@@ -40,7 +40,8 @@ def status(
     runs: Runs = RUNS,
     trust: Trust = None,
     address: Annotated[
-        str | None, typer.Option("--address", metavar="URL", help="The dashboard of a cluster to ask.")
+        str | None,
+        typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard."),
     ] = None,
     jobs: Annotated[
         bool, typer.Option("--jobs", help="List the cluster's jobs instead, each with state, times and runs folder.")
@@ -165,7 +166,7 @@ def report(
     names: Names,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="The file; by default report.html in the folder of the search."),
+        typer.Option("--output", metavar="FILE", help="The file to write; by default the search's report.html."),
     ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,

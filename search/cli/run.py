@@ -127,7 +127,7 @@ def select(
     trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
-    """Confirm the finalists with new seeds, and freeze one configuration per loss."""
+    """Confirm the finalists with fresh seeds, and freeze one configuration per loss."""
     from search.plan.runs import refuse_member
     from search.stages import Stage
 
@@ -187,7 +187,7 @@ def enqueue(
     trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
-    """Propose trials of a stored search, which its next run trains first."""
+    """Propose trials for a search; its next run trains them first."""
     from search.config.yaml_file import parse_yaml
     from search.driver.enqueue import enqueue as enqueue_trials
 
@@ -204,7 +204,8 @@ def enqueue(
 def sync(
     names: Names,
     register: Annotated[
-        bool, typer.Option("--register", help="Also register the chosen model of each loss; the best is `champion`.")
+        bool,
+        typer.Option("--register", help="Also register the chosen models; the recommended one is `champion`."),
     ] = False,
     model_name: Annotated[
         str | None,

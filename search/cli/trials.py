@@ -42,7 +42,7 @@ def trials(
             help="List only the N best trials of each study; 0: all, at most 500.",
         ),
     ] = 0,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write all of them to a file.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all trials to a CSV file.")] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
     as_json: Json = False,
