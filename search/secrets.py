@@ -52,7 +52,7 @@ def _value(reference: re.Match[str], part: str, address: str) -> str:
     if part == "path":
         return quote(value)
     if not _HOST.fullmatch(value):
-        raise InvalidInput(f"The value of {reference[0]} cannot stand where {address} has it; export another one.")
+        raise InvalidInput(f"The value of {reference[0]} is not valid at its place in {address}; export another one.")
     return value
 
 

@@ -14,7 +14,7 @@ set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
 . .venv/bin/activate
 export RAY_AUTH_MODE=token
-ray get-auth-token --generate > /dev/null  # writes ~/.ray/auth_token unless it exists
+(umask 077; ray get-auth-token --generate > /dev/null)  # writes ~/.ray/auth_token unless it exists
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def keys(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="KEY", help="A key such as training.lr, a part of one, or search.*")
+        str | None, typer.Argument(metavar="KEY", help="A key such as training.lr, part of a name, or search.*")
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="List all keys, not only those that most files set.")] = False,
     as_json: Json = False,
@@ -74,6 +74,11 @@ def _key(key: "Key") -> tuple["RenderableType", ...]:
 
 # holdout losses
 
+SOURCES = (
+    "thesis: B. Psomas, Metric Learning: A Deep Dive, 2020. MPA: Saeki et al., Multi Proxy Anchor, 2023. PNP: Li et "
+    "al., AAAI 2022. top-k: Lu et al., Sampling Wisely, ICCV 2019."
+)
+
 
 def losses(as_json: Json = False) -> None:
     """List the losses, with their papers, equations, defaults and ranges."""
@@ -82,7 +87,7 @@ def losses(as_json: Json = False) -> None:
     from search.config.parts import described_losses
 
     listed = described_losses()
-    show([asdict(loss) for loss in listed], as_json, lambda: stacked(map(_loss, listed)))
+    show([asdict(loss) for loss in listed], as_json, lambda: stacked([*map(_loss, listed), (SOURCES,)]))
 
 
 def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
@@ -112,7 +117,7 @@ OTHERS = (
     "timm:NAME any network of timm (timm:resnet18.tv_in1k), after `pip install timm`. "
     "`holdout backbones torchvision:convnext_tiny` describes one. "
     "Besides the published files, model.weights takes any .safetensors or torch.save file that holds the same tensors, "
-    "in a checkpoint or under a prefix too."
+    "also inside a checkpoint or under a prefix."
 )
 
 
@@ -250,12 +255,12 @@ def check(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of a data set, or of that of a trainable."),
+        typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the data set (also a trainable's)."),
     ] = None,
     image_size: Annotated[int, typer.Option("--image-size", help="The image size for testing a backbone.")] = 224,
     as_json: Json = False,
 ) -> None:
-    """Test that a loss, data set, backbone, sampler, metric or trainable keeps its contract; exit code 1 if not."""
+    """Run the contract tests of a loss, data set, backbone, sampler, metric or trainable; exit code 1 if one fails."""
     from dataclasses import asdict
 
     known = _known_kind(part, kind)

@@ -199,16 +199,17 @@ def init(
         Path | None,
         typer.Argument(
             metavar="FOLDER",
-            help="Images, one sub-folder per class, or a CSV file of them, or of embeddings; default: built-in glyphs.",
+            help="A folder with one sub-folder of images per class, a CSV file that lists images, or a file of "
+            "embeddings; by default the built-in glyphs.",
         ),
     ] = None,
     root: Annotated[
         Path | None,
-        typer.Option("--root", help="The folder of a CSV file's paths; by default that of the file."),
+        typer.Option("--root", help="The folder of the paths in a CSV file; by default that of the file."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The file; by default NAME.yaml in the current folder."),
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write; by default NAME.yaml here."),
     ] = None,
     backbone: Annotated[
         str | None,
@@ -220,7 +221,7 @@ def init(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a commented search file that fits images, or a file of embeddings, and this machine.
+    """Write a commented search file with sizes that fit your images or embeddings and this machine.
 
     With a pretrained network the search trains a layer on its features, which are computed once.
     """
@@ -246,9 +247,7 @@ def init(
         )
     facts = dataset_facts(Glyphs()) if folder is None else facts_of(folder, root)
     if facts.features is not None and network is not None:
-        raise InvalidInput(
-            f"{folder} has embeddings, which no network computes any more; leave out --backbone and --weights."
-        )
+        raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
     path = output or Path(f"{name_for(facts.root)}.yaml")
     refuse_existing(path)
     machine = this_machine()

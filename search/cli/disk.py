@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, Json, Name, Runs, Trust
+from search.cli.options import RUNS, AnyName, Json, Runs, Trust
 from search.cli.output import Tables, say, show
 from trainables.errors import InvalidInput
 
@@ -83,7 +83,7 @@ def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
 
 
 def remove(
-    name: Name,
+    name: AnyName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     runs: Runs = RUNS,
     trust: Trust = None,

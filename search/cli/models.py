@@ -144,7 +144,7 @@ def query(
     k: Annotated[int, typer.Option("-k", help="The number of neighbours of each image.")] = 10,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="MODEL", help="The index's model, if it was moved or the index copied."),
+        typer.Option("--model", metavar="MODEL", help="The model, if it was moved or the index was copied."),
     ] = None,
     device: Device = None,
     batch_size: BatchSize = None,
@@ -166,7 +166,7 @@ def query(
 
         check_model(given_path(index), address)
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
-            raise InvalidInput(f"The model of {index} is no longer in {address}; add --model with its new place.")
+            raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model

@@ -25,7 +25,7 @@ AnyName = Annotated[
 ]
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME", help="Searches; or campaigns, to report or sync.", autocompletion=known_names),
+    typer.Argument(metavar="NAME", help="Searches (`report`, `sync`: or campaigns).", autocompletion=known_names),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a key of the file; may be repeated.")
@@ -38,7 +38,7 @@ AllowFailed = Annotated[
 ]
 Output = Annotated[
     list[Path] | None,
-    typer.Option("--output", metavar="FILE", help="Also write it to a .csv, .md or .tex file; may be repeated."),
+    typer.Option("--output", metavar="FILE", help="Also write the table to a .csv, .md or .tex file; may be repeated."),
 ]
 
 # Trust in a search that somebody else wrote (see search/trust.py). The callbacks act; commands read neither value.
@@ -84,7 +84,7 @@ Model = Annotated[
 ]
 Images = Annotated[
     list[Path],
-    typer.Argument(metavar="IMAGES", help="Images and folders of images; for a model of features files of embeddings."),
+    typer.Argument(metavar="IMAGES", help="Images and folders of them; for a model of features, files of embeddings."),
 ]
 Device = Annotated[
     str | None, typer.Option("--device", help="The device, such as cpu or cuda:1; by default a GPU if there is one.")

@@ -40,7 +40,8 @@ def status(
     runs: Runs = RUNS,
     trust: Trust = None,
     address: Annotated[
-        str | None, typer.Option("--address", metavar="URL", help="The dashboard of a cluster to ask.")
+        str | None,
+        typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard."),
     ] = None,
     jobs: Annotated[
         bool, typer.Option("--jobs", help="List the cluster's jobs instead, each with state, times and runs folder.")
@@ -62,7 +63,7 @@ def status(
         from search.plan.stored import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
-    location, further = address or str(runs.absolute()), _overtuning(runs, name, address)
+    location, further = f"at {address}" if address else f"in {runs.absolute()}", _overtuning(runs, name, address)
     show(found, as_json, lambda: Tables([_status_table(found, location, *further)]))
 
 
@@ -112,11 +113,11 @@ def _status_table(found: list[dict[str, Any]], location: str, *further: str) -> 
         if entry["problem"]:
             notes.append(f"{entry['name']}: {entry['problem']}")
     return TextTable(
-        title=f"Searches in {location}",
+        title=f"Searches {location}",
         header=COLUMNS,
         rows=tuple(rows),
         labels=3,
-        notes=(*notes, *further) if found else (f"There is no search in {location}.",),
+        notes=(*notes, *further) if found else (f"There is no search {location}.",),
     )
 
 
@@ -165,7 +166,7 @@ def report(
     names: Names,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="The file; by default report.html in the folder of the search."),
+        typer.Option("--output", metavar="FILE", help="The file to write; by default the search's report.html."),
     ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
@@ -184,9 +185,7 @@ def verify(
     name: AnyName,
     retrain: Annotated[
         str | None,
-        typer.Option(
-            "--retrain", metavar="LOSS:NUMBER", help="Also train a trial again, such as mpa:3 or mpa@final:0."
-        ),
+        typer.Option("--retrain", metavar="LOSS:NUMBER", help="Also retrain a trial, such as mpa:3 or mpa@final:0."),
     ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
@@ -237,7 +236,7 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
 def _refuse_running(run: "RunFolder") -> None:
     """Raise :class:`InvalidInput` if the search is running: its records would change while they are read."""
     if run.path.exists() and (driver := run.driver()):
-        raise InvalidInput(f"{run.name} is being run by {driver}; verify it after that has ended.")
+        raise InvalidInput(f"{run.name} is being run by {driver}; verify it when that has ended.")
 
 
 # holdout serve

@@ -127,14 +127,14 @@ def select(
     trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
-    """Confirm the finalists with new seeds, and freeze one configuration per loss."""
+    """Confirm the finalists with fresh seeds, and freeze one configuration per loss."""
     from search.plan.runs import refuse_member
     from search.stages import Stage
 
     refuse_member(runs, name)
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SEARCH):
-            raise InvalidInput(f"The search {name} has trials left; `holdout run` its file first.")
+            raise InvalidInput(f"The search {name} has trials left; run its file with `holdout run` first.")
     _print_result(_run(search, Stage.SELECT, allow_failed=allow_failed), as_json)
 
 
@@ -187,7 +187,7 @@ def enqueue(
     trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
-    """Propose trials of a stored search, which its next run trains first."""
+    """Propose trials for a search; its next run trains them first."""
     from search.config.yaml_file import parse_yaml
     from search.driver.enqueue import enqueue as enqueue_trials
 
@@ -198,13 +198,14 @@ def enqueue(
     numbers = ", ".join(str(trial["number"]) for trial in result["trials"])
     show(result, as_json, lambda: f"{loss}: trial {numbers} of {result['search_trials']} enqueued.")
     if not as_json:
-        say([f"`holdout run` the file of {name} to train {'it' if len(params) == 1 else 'them'}."], "dim")
+        say([f"`holdout run` with the file of {name} trains {'it' if len(params) == 1 else 'them'}."], "dim")
 
 
 def sync(
     names: Names,
     register: Annotated[
-        bool, typer.Option("--register", help="Also register the chosen model of each loss; the best is `champion`.")
+        bool,
+        typer.Option("--register", help="Also register the chosen models; the recommended one is `champion`."),
     ] = False,
     model_name: Annotated[
         str | None,

@@ -39,15 +39,15 @@ def trials(
             "--top",
             min=0,
             metavar="N",
-            help="Only the N trials of each study with the highest values; 0 for all, up to 500.",
+            help="List only the N best trials of each study; 0: all, at most 500.",
         ),
     ] = 0,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write all of them to a file.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all trials to a CSV file.")] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
     as_json: Json = False,
 ) -> None:
-    """List the trials of a search, with params, value, state, and the reason for their end; or show one of them."""
+    """List the trials of a search, with params, value, state and why they ended; or show one of them."""
     from dataclasses import asdict
 
     from search.plan.stored import stored_search, trial_rows, trials_csv

@@ -96,8 +96,8 @@ class ImageFacts:
         ]
         if side is not None:
             found.append(
-                f"The short side is {ranged(side.least, side.most, 'pixel')}, {side.middle:,} in the middle "
-                f"({counted(side.count, 'image')} of no test class {'was' if side.count == 1 else 'were'} looked at)."
+                f"The short side is {ranged(side.least, side.most, 'pixel')}, median {side.middle:,} (from "
+                f"{counted(side.count, 'image')}, none of a test class)."
             )
         return [*found, *self.notes]
 
@@ -160,8 +160,8 @@ def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
         )
     if max(map(len, classes.values())) < FEWEST_IMAGES:
         raise InvalidInput(
-            f"Each of the {len(classes)} classes has a single image, and so no neighbour of the same class to be "
-            "found; give classes two images or more."
+            f"Each of the {len(classes)} classes has a single image, so no image has a neighbour of its class; give "
+            "classes two images or more."
         )
 
 

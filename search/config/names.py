@@ -113,7 +113,7 @@ def shipped_packages(names: Sequence[str]) -> dict[str, Path]:
         path = _path(find_spec(name)) if name not in sys.builtin_module_names else None
         if path is None:
             mistakes.append(
-                f"ship: no package {name} is found here; correct the name, or add the folder that holds it to "
+                f"ship: the package {name} was not found; correct the name, or add the folder that holds it to "
                 "PYTHONPATH."
             )
         else:

@@ -68,8 +68,8 @@ class SearchConfig(ConfigSection):
     training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
     """The training of one trial."""
     trainable: Annotated[str, AfterValidator(known_trainable)] | None = None
-    """The import path of your own training, instead of `losses` (see [Your own training](own_training.md)); of
-    `training` it uses `epochs`, and `model` does not concern it. Example: "examples.function_training:contrast".
+    """The import path of your own training, instead of `losses` (see [Your own training](own_training.md)). It uses
+    only `epochs` of `training`, and nothing of `model`. Example: "examples.function_training:contrast".
     """
     losses: Losses
     """The losses to compare: names of `holdout losses`, or import paths of your own, as in `{name: circle, part:
@@ -79,11 +79,11 @@ class SearchConfig(ConfigSection):
     """Settings of `training` that differ for a loss. Example: {mpa: {proxy_lr: 1e-3}}."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """The searched hyperparameters, by loss, and of `training` and `model` for all losses: a range, a list of choices
-    or one value. By default all that `holdout losses` lists. Example: {mpa: {scale: {low: 8, high: 64, log: true}},
+    or one value. By default those of `holdout losses`. Example: {mpa: {scale: {low: 8, high: 64, log: true}},
     training: {lr: [1e-4, 1e-3]}}.
     """
     search: SearchSection = SearchSection()
-    """The trials of each loss. The section may change when a search is resumed only in `trials`."""
+    """The trials of each loss. Only `trials` may change when a search is resumed."""
     metrics: MetricsSection = MetricsSection()
     """The metrics of validation and test."""
     resources: ResourcesSection = ResourcesSection()

@@ -217,7 +217,7 @@ class SearchSection(ConfigSection):
     hours: Annotated[float | None, Bounds(gt=0)] = None
     """The budget of each loss in hours of its trials, one after the other; null: unlimited. Example: 12."""
     budget: Literal["each", "together"] = "each"
-    """What `epochs` and `hours` are for: each loss, or all losses together, which get equal shares."""
+    """The scope of `epochs` and `hours`: each loss, or all losses together, which get equal shares."""
     sampler: Annotated[str, OneOf(SAMPLERS)] = "tpe"
     """The method that proposes trials."""
     pruner: Annotated[str, OneOf(PRUNERS)] = "asha"
@@ -230,7 +230,7 @@ class SearchSection(ConfigSection):
     `embed_ms` and `size_mb` are milliseconds per item and megabytes of the model. Example: [map_at_r, -embed_ms].
     """
     constraints: Constraints = Field(default_factory=dict)
-    """What a chosen configuration must meet: bounds of metrics, `embed_ms` or `size_mb`. Example: {embed_ms: "< 5"}."""
+    """Bounds on metrics, `embed_ms` or `size_mb` that a chosen configuration must meet. Example: {embed_ms: "< 5"}."""
     seed: int = 0
     """The seed of all trials and proposals."""
     max_concurrent: Annotated[int | None, Bounds(ge=1)] = None
@@ -249,8 +249,8 @@ class SearchSection(ConfigSection):
             return content
         if (first := str(objectives[0])).startswith("-") or first in COSTS:
             raise InvalidInput(
-                "the first of objectives ranks the epochs of a training, so it is a metric that is maximised, and it "
-                f"is {first}; put such a metric first."
+                "the first of objectives ranks the epochs of a training, so it must be a metric that is maximised; it "
+                f"is {first}: put another one first."
             )
         # What a validator returns is no longer JSON, where pydantic takes a list for a tuple.
         return {"objective": objectives[0], **content, "objectives": tuple(objectives)}
@@ -271,7 +271,7 @@ class SearchSection(ConfigSection):
             yield "budget is together, but there is no budget to share; set epochs or hours, or leave it out."
         first, *others = self.objectives or (self.objective,)
         if self.objectives and not others:
-            yield f"objectives has one metric alone, {first}; set objective to it instead."
+            yield f"objectives has only one metric, {first}; set objective to it instead."
         if first != self.objective:
             yield f"objective is {self.objective}, and the first of objectives {first}; leave objective out."
         metrics = [entry.removeprefix("-") for entry in (first, *others)]
@@ -290,7 +290,7 @@ class SelectionSection(ConfigSection):
     """The confirmation of a loss's best configurations, of which one is chosen. See :mod:`search.selection.choice`."""
 
     finalists: Annotated[int, Bounds(ge=1)] = 3
-    """The number of configurations of each loss that are trained again, with fresh seeds; the default always is."""
+    """The number of configurations of each loss, besides the default, that are trained again with fresh seeds."""
     on: Literal["auto", "halves", "split"] = "auto"
     """The classes that confirm: with `halves` each half of all training classes validates a model of the other half,
     with `split` the validation classes of the search do so again; `auto` is `halves` if fewer than 20 classes validate.

@@ -206,7 +206,10 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
     source = plan.config.dataset.source
     classes = source.classes()
     parts = {
-        "training": (plan.images.class_names, "Replace them; a search refuses to begin with what it cannot decode."),
+        "training": (
+            plan.images.class_names,
+            "Replace them; a search does not start with images that it cannot decode.",
+        ),
         "test": (plan.split.test, REPAIR),
     }
     for part, (names, fix) in parts.items():
@@ -227,7 +230,7 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
         sentences = check_space([plan])
     except InvalidInput as mistakes:
         fix = " ".join(mistakes.sentences)
-        yield CheckResult(check="disk", state="failed", found="there is too little room", fix=fix)
+        yield CheckResult(check="disk", state="failed", found="there is too little space", fix=fix)
         return
     for sentence in sentences:
         state: Literal["ok", "warning"] = "warning" if MAY_NOT_FIT in sentence else "ok"
@@ -241,7 +244,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     need = slots * PROCESS_BYTES + of_trials
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
-    fix = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
+    fix = "Lower search.max_concurrent, or raise resources.cpus_per_trial."
     yield (
         CheckResult(check="memory", state="ok", found=found)
         if need < has
@@ -270,15 +273,13 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
     """Measure a few steps of each loss's default; estimate the time and memory of the search."""
     resources = plan.config.resources
     if plan.config.trainable is not None:
-        found = (
-            "not measured: the steps of a training of your own are its own; the first trial shows the time of an epoch"
-        )
+        found = "not measured: the first trial of your own training shows the time of an epoch"
         yield CheckResult(check="time", state="ok", found=found)
         return
     here = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
     if not trials_on(here, wanted(resources)):
-        found = "not measured: this machine has no room for a trial"
-        yield CheckResult(check="time", state="warning", found=found, fix="Ask on a machine that will train.")
+        found = "not measured: a trial does not fit on this machine"
+        yield CheckResult(check="time", state="warning", found=found, fix="Run this on a machine that will train.")
         return
     try:
         costs = measured_costs_of(plan)
@@ -286,7 +287,7 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         reason = (
             "its process was killed" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
         )
-        fix = "Trials would fail as well; where memory is short, set training.batch_size to less."
+        fix = "Trials would fail as well; if memory is short, lower training.batch_size."
         yield CheckResult(check="step", state="failed", found=f"a training could not be measured ({reason})", fix=fix)
         return
     steps = ", ".join(f"{loss} {_seconds(cost.step)} a step" for loss, cost in costs.items())

@@ -57,14 +57,14 @@ def _authorization() -> dict[str, str]:
 def wrong_token(address: str) -> InvalidInput:
     """Return the error for a cluster with another token."""
     return InvalidInput(
-        f"The cluster at {address} does not take this machine's token; copy the file .ray/auth_token from the home "
+        f"The cluster at {address} rejects this machine's token; copy the file .ray/auth_token from the home "
         f"folder of the cluster's head to {Path.home() / TOKEN_FILE}, or name it in RAY_AUTH_TOKEN_PATH."
     )
 
 
 def unanswered(address: str) -> InvalidInput:
     """Return the error for a cluster that no longer answers."""
-    return InvalidInput(f"The cluster at {address} stopped answering; give the command again.")
+    return InvalidInput(f"The cluster at {address} stopped answering; run the command again.")
 
 
 def check_answers(address: str) -> None:
@@ -237,9 +237,7 @@ class Jobs:
             return job
         location = f"the cluster at {self._address}" + (f" in {runs}" if runs else "")
         there = ", ".join(job.name for job in searches) or "none yet"
-        raise InvalidInput(
-            f"There is no search {name!r} on {location}; there is: {there}. `holdout submit` brings one there."
-        )
+        raise InvalidInput(f"There is no search {name!r} on {location}; it has: {there}. `holdout submit` starts one.")
 
     def submit(self, submission: "Submission", runs: str, *options: str) -> tuple[SearchJob, bool]:
         """Submit a search; return its job, and True if this is a new attempt, False if the search runs already.

@@ -297,9 +297,9 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
         test, known = read_contents(store), {f"{digest:016x}" for digest in training.digests_N.tolist()}
         keys = [key for key, digest in zip(test.image_keys, test.image_digests, strict=True) if digest in known]
         raise InvalidInput(
-            f"{overlap} of the {len(found)} test images are training or validation images, too ({listed(keys)}), and "
+            f"{overlap} of the {len(found)} test images are also training or validation images ({listed(keys)}), and "
             f"split.allow_overlap is {allowed}: remove them and search under a new name, or set it to {overlap} and "
-            "run the same command again, which scores them and says so in every table."
+            "run the same command again, which scores them and states it in every table."
         )
     return overlap
 

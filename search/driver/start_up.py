@@ -101,7 +101,7 @@ def _take(engine: sqlalchemy.Engine, searches: Sequence[str]) -> Connection:
             if not connection.execute(_TRY, key).scalar():
                 holder = connection.execute(_HOLDER, key).scalar() or "another process"
                 raise InvalidInput(
-                    f"The search {search} is being run by {holder}; wait for it, or end it and give the command again."
+                    f"The search {search} is being run by {holder}; wait for it, or end it and run the command again."
                 )
     except BaseException:
         _release(connection)
@@ -194,8 +194,8 @@ class _Background:
             silent_s = time.monotonic() - max(images.heard for images in self._images)
             if silent_s >= self._stall_s:
                 logger.warning(
-                    "No image was decoded for %.0f minutes. See whether the disk or network of the images answers "
-                    "(dataset.root), and whether another process that decodes them stands still (dataset.cache).",
+                    "No image was decoded for %.0f minutes. Check that the disk or network of the images responds "
+                    "(dataset.root), and that no other process that decodes them is stuck (dataset.cache).",
                     silent_s / 60,
                 )
             self._thread.join(self._stall_s)

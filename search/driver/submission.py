@@ -156,7 +156,7 @@ def _refuse_more_than_code(package: Path) -> None:
             if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(root)):
                 raise InvalidInput(
                     f"ship: {path} is a link to {os.readlink(path)}, and a shipped package may only hold links to its "
-                    "own files; replace it by what the search needs of it."
+                    "own files; replace it with the files that the search needs."
                 )
             if not path.is_dir() and not path.is_file():
                 raise InvalidInput(f"ship: {path} is not a regular file, so it cannot be sent; remove it.")

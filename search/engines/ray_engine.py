@@ -24,8 +24,9 @@ def check_token() -> Iterator[CheckResult]:
     if path is None:
         yield CheckResult(check="token", state="ok", found="in the environment")
     elif not path.is_file():
-        fix = "The first search makes one; for a cluster copy the file from its head."
-        yield CheckResult(check="token", state="warning", found=f"{path} is not there yet", fix=fix)
+        if os.environ.get("RAY_ADDRESS"):  # elsewhere the first search makes one
+            fix = "Copy the file from the cluster's head."
+            yield CheckResult(check="token", state="warning", found=f"{path} does not exist", fix=fix)
     elif path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield CheckResult(check="token", state="failed", found=f"others may read {path}", fix=f"chmod 600 {path}")
     else:

@@ -13,8 +13,8 @@ from trainables.limits import LIMITS, Limits
 logger = logging.getLogger(__name__)
 
 RAY_DIED = (
-    "Ray has died on this machine (its raylet, which may have been killed for memory), and nothing is computed without "
-    "it; run the same command again to resume, on a cluster once Ray runs here again (`ray start`)."
+    "Ray has died on this machine (its raylet, which may have been killed for memory), so no training can continue; "
+    "run the same command again to resume, on a cluster once Ray runs here again (`ray start`)."
 )
 
 
@@ -68,15 +68,15 @@ class Placement:
         self._say_after *= 2
         nodes = self._nodes()
         fits, may_fit = (any(trials_on(node, self._wanted) for node in group) for group in (nodes, self._may_come))
-        asked = f"one asks for {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
-        sentence = f"No trial has a machine for {waited / 60:.0f} minutes: {asked}, {_there(nodes)}"
+        asked = f"each requests {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
+        sentence = f"No trial could be scheduled for {waited / 60:.0f} minutes: {asked}, {_there(nodes)}"
         if waited >= self._limits.machine_s and not (fits or may_fit):
             raise Failure(
-                f"{sentence}, and no other can come. Add one (`ray start`), or ask for less (resources); run the same "
-                "command again to resume."
+                f"{sentence}, and none can be added automatically. Add one (`ray start`), or lower resources; run the "
+                "same command again to resume."
             )
         if fits:
-            logger.warning("%s, so others use it: the search waits until they end.", sentence)
+            logger.warning("%s; all matching machines are busy, so the search waits.", sentence)
         elif may_fit:
             logger.warning("%s; the search waits for the cluster to grow (see `ray status`).", sentence)
         else:

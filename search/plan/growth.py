@@ -134,7 +134,7 @@ def unfinished_defaults(folder: RunFolder) -> Iterator[str]:
             if not trials or not trials[0].state.is_finished():
                 yield (
                     f"Trial 0 of {folder.name}/{loss}, the default, is not finished, and a successor begins with it; "
-                    f"`holdout run` the file of {folder.name} as it was first, or give the search a new name."
+                    f"run the unchanged file of {folder.name} first, or give the search a new name."
                 )
 
 

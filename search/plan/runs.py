@@ -233,7 +233,7 @@ def refuse_odd_files(folder: RunFolder) -> None:
 def missing(what: str, name: str, runs: Path, there: Sequence[str], start: str = "") -> InvalidInput:
     """Return the error for a search or campaign that is not ``there``."""
     return InvalidInput(
-        f"There is no {what} {name!r} in {runs.absolute()}{suggestion(name, there)}; there is: "
+        f"There is no {what} {name!r} in {runs.absolute()}{suggestion(name, there)}; it has: "
         f"{', '.join(there) or 'none yet'}.{start}"
     )
 
@@ -258,9 +258,7 @@ def stored_split(folder: RunFolder) -> ClassSplit:
         InvalidInput: the file is missing, damaged or was edited.
     """
     if not folder.split.is_file():
-        raise InvalidInput(
-            f"{folder.split} is missing; restore it from a copy, or `holdout run` the search's file again."
-        )
+        raise InvalidInput(f"{folder.split} is missing; restore it from a copy, or run the search's file again.")
     with reading(folder.split):
         return ClassSplit.from_json(read_json(folder.split))
 

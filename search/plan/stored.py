@@ -49,9 +49,7 @@ class StoredSearch:
         """The stored search file, with all defaults."""
         refuse_odd_files(self.folder)
         content: Mapping[str, Any] = stored_config(self.folder)
-        with reading(
-            self.folder.config, f"restore it from a copy, or `holdout run` the file of {self.name} in another folder"
-        ):
+        with reading(self.folder.config, f"restore it from a copy, or run the file of {self.name} in another folder"):
             _ = content["losses"][0], content["search"]["storage"], content["checkpoints"]["storage_path"]
             if wrong := [key for key in ADDRESSES if not isinstance(addresses_in(content).get(key, ""), str)]:
                 raise TypeError(f"{wrong[0]} is not text")

@@ -145,7 +145,7 @@ def unlike_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[s
             values = (f"{value} in {listed(_names(settings, of_value))}" for value, of_value in by_value.items())
             unlike.append(f"{key} is {', but '.join(values)}")
     if unlike:
-        yield f"rows are not trained alike, so differences may not be due to the losses: {'; '.join(unlike)}"
+        yield f"rows differ in more than the loss, which may explain their differences: {'; '.join(unlike)}"
 
 
 def _shared_settings(folder: RunFolder) -> dict[str, Any]:
@@ -199,9 +199,9 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
         openings = scored_openings(folder.test)
         if openings and (overlap := openings[0].overlap):
             images = f"{overlap} test images are" if overlap > 1 else "1 test image is"
-            yield f"{folder.name}: {images} among the training or validation images, too (split.allow_overlap)"
+            yield f"{folder.name}: {images} also among the training or validation images (split.allow_overlap)"
         if openings and (copies := openings[0].copies):
-            yield f"{folder.name}: {copies:,} test images have an equal one in the test set, which is easily found"
+            yield f"{folder.name}: {copies:,} test images have an identical copy in the test set, which is easily found"
         for model in openings[0].failed if openings else ():
             seed = "" if model.seed is None else f" with seed {model.seed}"
             yield f"{folder.name}: {model.loss}{seed} could not be scored on the test ({model.reason})"

@@ -223,11 +223,19 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     if split.luck:
         yield split.luck
     yield from comparison.warnings
-    yield columns_sentence(split)
+    yield columns_sentence(comparison)
 
 
-def columns_sentence(split: SplitSummary) -> str:
+def _small_gallery(comparison: Comparison) -> str:
+    """Return what the test on small galleries is, if a row has it."""
+    count = comparison.split.gallery
+    told = f"; test, {count} classes: ranked among {count} classes, as validation is, which gives higher values"
+    return told if any(row.test_small for row in comparison.rows) else ""
+
+
+def columns_sentence(comparison: Comparison) -> str:
     """Return what the columns of the table of the losses are, without a full stop."""
+    split = comparison.split
     return (
         f"search: the value of that trial; confirmed ({confirmed_on(split)}) and final (validation of the trainings "
         f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is "
@@ -235,6 +243,7 @@ def columns_sentence(split: SplitSummary) -> str:
         "test: with the 95 % "
         f"interval of the row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
         ", on the logit scale for metrics between 0 and 1), while rows are compared by the intervals of differences"
+        f"{_small_gallery(comparison)}"
     )
 
 
@@ -242,8 +251,8 @@ def baselines_told(comparison: Comparison) -> Iterator[str]:
     """Yield what the rows without training are, if there are any."""
     if any(summary.baselines for summary in comparison.searches):
         yield (
-            f"{UNTRAINED}: the pooled features of the initial weights, without a head; {WHITENED}: the same after a "
-            "principal component analysis with whitening to the size of the embeddings, fitted to the training "
+            f"{UNTRAINED}: the pooled features of the initial weights, or the given embeddings; {WHITENED}: the same "
+            "after a principal component analysis with whitening to the size of the embeddings, fitted to the training "
             "classes; neither has seeds"
         )
 
@@ -377,11 +386,9 @@ MOST_CHOICES = 5
 def headline_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield the most important notes, without a full stop."""
     split = comparison.split
-    small = any(row.test_small for row in comparison.rows)
     yield (
         f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed: {confirmed_on(split)}, "
-        "with fresh seeds"
-        + (f"; test, {split.gallery} classes: on {split.gallery}-class galleries like validation" if small else "")
+        f"with fresh seeds{_small_gallery(comparison)}"
     )
     yield from training_sentences(comparison)
     yield from baselines_told(comparison)

@@ -73,14 +73,15 @@ def verdicts_on_training(pairs: Iterable[tuple[Pair, str]]) -> Iterator[str]:
     """Yield a phrase for each verdict on training, with the labels of its rows, from their pairs with the network."""
     rows: dict[str, list[str]] = {}
     for pair, label in pairs:
+        p = ""
         if pair.differ:
+            p = f" (p < {SMALLEST_P})" if pair.p_corrected < SMALLEST_P else f" (p = {p_value(pair.p_corrected)})"
             verb = "helped" if pair.difference > 0 else "hurt"
             found = f"training {verb} ({pair.metric} minus that of the untrained network)"
         else:
             word = f"{the_same(pair)} as" if pair.same else f"{NO_DIFFERENCE} from"
             found = f"{word} the untrained network ({pair.metric})"
-        p = f"p < {SMALLEST_P}" if pair.p_corrected < SMALLEST_P else f"p = {p_value(pair.p_corrected)}"
-        rows.setdefault(found, []).append(f"{label} {pair.difference:+.4f} ({p})")
+        rows.setdefault(found, []).append(f"{label} {pair.difference:+.4f}{p}")
     yield from (f"{found}: {'; '.join(of_verdict)}" for found, of_verdict in rows.items())
 
 

@@ -68,7 +68,7 @@ class Named(dict[str, T]):
     """A dictionary whose error for an unknown name lists the known names."""
 
     def __missing__(self, name: Any) -> T:
-        raise KeyError(f"there is no {name!r}{suggestion(str(name), self)}; there is: {', '.join(self) or 'nothing'}")
+        raise KeyError(f"there is no {name!r}{suggestion(str(name), self)}; known: {', '.join(self) or 'none'}")
 
 
 # Values over training seeds.

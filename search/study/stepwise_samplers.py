@@ -114,7 +114,7 @@ class Coordinate(Stepwise):
     all of them. The state follows from the stored trials, which are in the order of their proposals.
     """
 
-    summary = "one hyperparameter after the other over its grid, the best value kept (as in the thesis)"
+    summary = "one hyperparameter after the other over its grid, the best value kept (as in Psomas, 2020)"
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
     one_metric = True
 

@@ -145,7 +145,7 @@ def downloaded_model(address: str) -> Path:
         location = _location(client, found)
     except MlflowException as error:
         if error.get_http_status_code() not in (400, 404):  # a missing alias is 400
-            raise InvalidInput(f"MLflow at {shown} does not give the model {address} ({_reason(error)}).") from error
+            raise InvalidInput(f"MLflow at {shown} cannot provide the model {address} ({_reason(error)}).") from error
         location = None
     if location is None:
         raise InvalidInput(f"There is no model {address} at {shown}; check the name and the alias or version.")
@@ -164,7 +164,7 @@ def _tracking_uri(address: str) -> str:
     uri = os.environ.get(TRACKING_URI)
     if not uri:
         raise InvalidInput(
-            f"{address} is a model in MLflow, and {TRACKING_URI} does not say where that is; set it, as in "
+            f"{address} is a model in MLflow, whose address is not set; set {TRACKING_URI}, as in "
             f"{TRACKING_URI}=http://127.0.0.1:5000 or {TRACKING_URI}=sqlite:////home/me/runs/mlflow.db."
         )
     if (database := sqlite_file(uri)) and not database.is_file():

@@ -169,7 +169,7 @@ class Projection:
         if found.lifecycle_stage == "deleted":
             raise Failure(
                 f"The experiment {self._name!r} is deleted in MLflow; restore it (`mlflow experiments restore "
-                f"--experiment-id {found.experiment_id}`) and then `holdout sync` the search."
+                f"--experiment-id {found.experiment_id}`) and then run `holdout sync`."
             )
         self._experiment_id = found.experiment_id
         keep_views(client, found, self._search)

@@ -72,7 +72,7 @@ def test_yes_removes_at_once(runs: Path) -> None:
     assert record["size"] > 2_000_000
     assert not (runs / "birds").exists()
     said = plain(holdout_here("remove", "birds", "--yes", "--runs", runs, code=2).stderr)
-    assert said == f"There is no search or campaign 'birds' in {runs}; there is: none yet."
+    assert said == f"There is no search or campaign 'birds' in {runs}; it has: none yet."
 
 
 def test_a_running_search_is_refused(runs: Path) -> None:

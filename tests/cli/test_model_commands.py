@@ -269,7 +269,7 @@ def test_an_index_whose_model_was_moved_asks_for_it(made: SmallModel, tmp_path: 
     holdout_here("index", model, image, "--to", tmp_path / "index", *CPU)
     model.rename(moved)
     said = refused("query", tmp_path / "index", image, "-k", 1)
-    assert said == f"The model of {tmp_path / 'index'} is no longer in {model}; add --model with its new place."
+    assert said == f"The model of {tmp_path / 'index'} is no longer at {model}; add --model with its new path."
     holdout_here("query", tmp_path / "index", image, "-k", 1, "--model", moved, *CPU)
 
 

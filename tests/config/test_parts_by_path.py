@@ -172,7 +172,7 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("dataset", {"name": "LAB.parts:Undecorated"}, "must be a dataclass"),
     ("dataset", {"name": "LAB.parts:Dots", "count": 13}, "raises RuntimeError: thirteen"),
     ("dataset", {"name": "LAB.parts:Dots", "count": 14}, "raises RuntimeError: fourteen"),
-    ("ship", ["not_installed_anywhere"], "ship: no package not_installed_anywhere is found here"),
+    ("ship", ["not_installed_anywhere"], "ship: the package not_installed_anywhere was not found"),
     ("ship", ["trainables"], "ship: trainables is one of Holdout's packages"),
     ("ship", ["LAB.parts"], "ship: LAB.parts is a part of the package LAB; ship that"),
 ]

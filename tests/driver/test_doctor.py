@@ -93,6 +93,15 @@ def test_a_token_that_others_may_read_is_found(tmp_path: Path, monkeypatch: pyte
     assert found(list(check_token()), "token").state == "ok"
 
 
+def test_a_missing_token_matters_only_on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert not list(check_token())
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert found(list(check_token()), "token").state == "warning"
+
+
 def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:
     root = draw_folder(tmp_path / "images", images=5)
     (root / "class-12" / "01.png").write_bytes(b"")

@@ -100,8 +100,8 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
     ("file", "said"),
     [
         ("search: {objectives: [map_at_r, -embed_ms]}", "pruner asha compares trials by one metric"),
-        ("search: {objectives: [-embed_ms, map_at_r]}", "so it is a metric that is maximised, and it is -embed_ms"),
-        ("search: {objectives: [map_at_r]}", "objectives has one metric alone, map_at_r"),
+        ("search: {objectives: [-embed_ms, map_at_r]}", "so it must be a metric that is maximised; it is -embed_ms"),
+        ("search: {objectives: [map_at_r]}", "objectives has only one metric, map_at_r"),
         (
             "search: {objectives: [map_at_r, -map_at_r], pruner: none}",
             "objectives: map_at_r is given more than once",

@@ -220,7 +220,7 @@ def test_links_are_not_followed(make: Make, runs: Path, tmp_path: Path) -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones(name: str, make: Make, runs: Path) -> None:
     make("birds")
     before = _tree(runs.parent)
-    with pytest.raises(InvalidInput, match=r"There is no search or campaign .*; there is: birds\.") as refused:
+    with pytest.raises(InvalidInput, match=r"There is no search or campaign .*; it has: birds\.") as refused:
         plan_removal(runs, name)
     assert ("did you mean birds?" in str(refused.value)) == (name == "brids")
     assert _tree(runs.parent) == before

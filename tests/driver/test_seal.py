@@ -336,11 +336,11 @@ def test_test_images_among_the_training_images(images: Path, runs: Path, scored:
         for name in ("00.png", "04.png"):
             shutil.copy(images / f"class-{number:02d}" / name, images / f"class-{number - 8:02d}" / f"t{name}")
     said = run(images, runs, code=2)
-    assert "4 of the 40 test images are training or validation images, too (class-08/00.png, " in said
+    assert "4 of the 40 test images are also training or validation images (class-08/00.png, " in said
     assert "split.allow_overlap is 0: remove them and search under a new name, or set it to 4" in said
     assert not scored
     assert "4 of the 40 test images" in run(images, runs, code=2, split={"allow_overlap": 3})
-    told = "small: 4 test images are among the training or validation images, too (split.allow_overlap)"
+    told = "small: 4 test images are also among the training or validation images (split.allow_overlap)"
     assert told in run(images, runs, split={"allow_overlap": 4})
     assert told in plain(holdout_here("compare", "small", "--runs", runs).stdout)
     summary = json.loads((runs / "small" / "summary.json").read_text())

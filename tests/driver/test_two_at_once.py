@@ -77,7 +77,7 @@ def test_reading_commands_work_while_a_search_runs(runs: Path, tmp_path: Path) -
             holdout_here(*arguments, "--runs", runs)
         holdout_here("report", "small", "--runs", runs, "--output", tmp_path / "report.html")
         refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
-    assert "verify it after that has ended" in refused
+    assert "verify it when that has ended" in refused
     assert tree(runs / "small") == before
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -209,6 +210,7 @@ def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> 
     notes = " ".join(note for table in text_tables(comparison) for note in table.notes)
     for loss in ("pnp", "proxy_anchor"):
         assert f"{loss}: training " in notes or f"{loss}: no significant difference from the untrained" in notes
+    assert not re.search(r"no significant difference from the untrained network \([^)]*\bp\b", notes)
 
 
 def test_without_weights_nothing_is_untrained(image_folder: Path, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_wrong_token_is_one_sentence(nodes: Nodes, tmp_path: Path, monkeypatch
     token = tmp_path / "token"
     token.write_text("0" * 64)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-    assert "does not take this machine's token" in plain(
+    assert "rejects this machine's token" in plain(
         holdout("status", "--jobs", "--address", nodes.address, code=2).stderr
     )
 

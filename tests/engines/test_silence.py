@@ -141,14 +141,14 @@ def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) ->
         assert not caplog.messages
         cluster.wait(LIMITS.machine_s - LIMITS.machine_said_s)
     assert [message.partition(":")[0] for message in caplog.messages] == [
-        f"No trial has a machine for {minutes} minutes" for minutes in (5, 10, 20)
+        f"No trial could be scheduled for {minutes} minutes" for minutes in (5, 10, 20)
     ]
     with pytest.raises(Failure) as raised:
         cluster.wait(2)
     assert str(raised.value) == (
-        "No trial has a machine for 40 minutes: one asks for 1 CPUs and 1 GPUs, the cluster has 3 (2 with 8 CPUs and "
-        "0 GPUs, 1 with 4 CPUs and 0 GPUs), and no other can come. Add one (`ray start`), or ask for less (resources); "
-        "run the same command again to resume."
+        "No trial could be scheduled for 40 minutes: each requests 1 CPUs and 1 GPUs, the cluster has 3 (2 with 8 CPUs "
+        "and 0 GPUs, 1 with 4 CPUs and 0 GPUs), and none can be added automatically. Add one (`ray start`), or lower "
+        "resources; run the same command again to resume."
     )
 
 
@@ -156,7 +156,7 @@ def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) ->
     ("nodes", "may_come", "sentence"),
     [
         ([SMALL], (LARGE,), "waits for the cluster to grow"),
-        ([SMALL, LARGE], (), "others use it"),
+        ([SMALL, LARGE], (), "machines are busy"),
     ],
 )
 def test_machines_that_may_come_are_waited_for(
@@ -188,5 +188,5 @@ def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptu
         cluster.wait(1, waiting=0)
     assert "the cluster has 1 (1 with 8 CPUs and 0 GPUs)" in caplog.text
     cluster.nodes.clear()
-    with pytest.raises(Failure, match="the cluster has no machine, and no other can come"):
+    with pytest.raises(Failure, match="the cluster has no machine, and none can be added"):
         cluster.wait(LIMITS.machine_s + 2)

@@ -71,7 +71,7 @@ def test_a_trial_for_which_no_machine_comes_ends_the_search(
     engine = Impatient(ResourcesSection(gpus_per_trial=1))
     with (
         engine.session(),
-        pytest.raises(Failure, match=r"one asks for 1 CPUs and 1 GPUs, the cluster has 1 .* no other can come"),
+        pytest.raises(Failure, match=r"each requests 1 CPUs and 1 GPUs, the cluster has 1 .* none can be added"),
     ):
         engine.run(queue, concurrent=2)
     assert "Without one the search ends soon" in caplog.text

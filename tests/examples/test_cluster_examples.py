@@ -224,6 +224,7 @@ def test_the_slurm_script_is_valid_and_asks_for_what_it_uses() -> None:
     code = next(index for index, line in enumerate(lines) if line and not line.startswith("#"))
     assert all(lines.index(option) < code for option in options), "sbatch ignores options after the first command"
     assert "RAY_AUTH_MODE=token" in script.read_text()
+    assert "(umask 077; ray get-auth-token --generate" in script.read_text(), "Ray alone lets everyone read the token"
 
 
 SRUN = """#!/bin/bash

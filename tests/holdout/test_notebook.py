@@ -91,7 +91,7 @@ def test_results_are_short_tables(tmp_path: Path) -> None:
 def test_an_unknown_name_is_answered_with_those_there_are(tmp_path: Path) -> None:
     made_search(tmp_path, "one", {"mpa": (0.3, 0.5), "pnp": (0.3, 0.6)})
     losses = holdout.open("one", runs=tmp_path).summary.losses
-    with pytest.raises(KeyError, match=r"there is no 'pmp' \(did you mean pnp\?\); there is: mpa, pnp"):
+    with pytest.raises(KeyError, match=r"there is no 'pmp' \(did you mean pnp\?\); known: mpa, pnp"):
         losses["pmp"]
     test = losses["mpa"].test
     assert test is not None

@@ -128,7 +128,7 @@ PARTS = [
     ("stages: [test]", "or its beginning, optionally with noise first; it is ['test']."),
     ("stages: [serach]", "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serach' (did you mean search?)."),
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
-    ("ship: [nopackage_x]", "ship: no package nopackage_x is found here; correct the name"),
+    ("ship: [nopackage_x]", "ship: the package nopackage_x was not found; correct the name"),
     # Several mistakes at once.
     ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such section (did you mean name?)", "search.trials: must be at least 1; it is 0.", "it is 'pnpp' (did you mean pnp?)."),
 ]

@@ -15,7 +15,7 @@ from search.report.results import Summary
 from search.report.sections.answer import answer
 from search.text_table import as_markdown
 
-UNLIKE = "rows are not trained alike, so differences may not be due to the losses: "
+UNLIKE = "rows differ in more than the loss, which may explain their differences: "
 FILES: dict[str, dict[str, Any]] = {
     "plain": {"losses": ["proxy_anchor", "pnp"]},
     "same": {"losses": ["pnp"], "training": {"lr": 1e-4}},

@@ -304,10 +304,10 @@ def test_a_model_is_loaded_from_its_address(
         with pytest.raises(InvalidInput, match=sentence):
             downloaded_model(address)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(InvalidInput, match=r"MLflow at http://127[.]0[.]0[.]1:9 does not give the model"):
+    with pytest.raises(InvalidInput, match=r"MLflow at http://127[.]0[.]0[.]1:9 cannot provide the model"):
         downloaded_model("models:/small/1")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    with pytest.raises(InvalidInput, match="MLFLOW_TRACKING_URI does not say where that is"):
+    with pytest.raises(InvalidInput, match="set MLFLOW_TRACKING_URI, as in"):
         downloaded_model("models:/small/1")
 
 

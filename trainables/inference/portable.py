@@ -149,7 +149,7 @@ def _made(
 
 def _reason(exporter: str, error: Exception) -> str:
     first_line = str(error).strip().partition("\n")[0]
-    return f"{exporter} does not take this network ({type(error).__name__}: {first_line})"
+    return f"{exporter} does not support this network ({type(error).__name__}: {first_line})"
 
 
 def _exported(model: Embedder) -> ExportedProgram:

@@ -131,7 +131,7 @@ _ROWS = {
     ),
     "proxy_push": LossRow(
         path="trainables.losses.proxies:ProxyPush",
-        paper="the thesis's own loss (Psomas, eq. 6.1-6.2)",
+        paper="Proxy-Push (Psomas 2020, eq. 6.1-6.2)",
         equation="mean_{W+} log(1 + Σ_{X+} e^{-scale(S-margin)}) + mean_W log(1 + Σ_{w-} e^{scale(s(w,w-)+margin)})",
         defaults={"similarity": "proxy", "margin": 0.1, "scale": 32.0},
         proxy_lr=1e-2,  # given in no paper: 100 × the network's in the thesis's code, as for Proxy-Anchor

@@ -67,7 +67,7 @@ def library_loss(path: str) -> type[LibraryLoss]:
         required += [name for name, entry in inspect.signature(loss.__base__).parameters.items() if _is_required(entry)]
     if missing := [name for name in required if name not in GIVEN]:
         raise InvalidInput(
-            f"The loss {path!r} needs {', '.join(missing)}, which a search does not give; write a class that derives "
+            f"The loss {path!r} needs {', '.join(missing)}, which a search does not provide; write a class derived "
             "from holdout.parts.Loss around it, and name that."
         )
     defaults = {

@@ -114,7 +114,7 @@ class ModelConfig:
     `torch.save`). Nothing is downloaded. Example: imagenet.
     """
     embedding_dim: Annotated[int | None, Width] = 64
-    """The numbers of an embedding; null: as many as features."""
+    """The dimensions of an embedding; null: as many as features."""
     pooling: Annotated[str, OneOf(POOLING)] = "avg"
     """The pooling of the backbone's maps: `avg`, `max`, `avg_max` (their sum), `gem` or `gem_learned`; or of a
     transformer's tokens: `cls`, `mean` over the patches, or `cls_mean`, one after the other (twice the features). For a

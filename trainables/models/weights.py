@@ -344,7 +344,7 @@ def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> 
     if not match.fitting and not match.other_shape:
         return InvalidInput(
             f"None of the {len(needed)} tensors that the backbone needs ({listed([*needed], shown=2)}) is in {path}, "
-            f"which has {listed([*found], shown=2) or 'none of numbers with fractions'}. {fix}"
+            f"which has {listed([*found], shown=2) or 'no floating-point tensors'}. {fix}"
         )
     parts = []
     if missing := [

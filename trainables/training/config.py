@@ -141,8 +141,8 @@ class TrainingConfig:
     """
     compile: Annotated[str | None, OneOf(("auto", "default", "reduce-overhead"), ("null",))] = "auto"
     """How training steps are computed. `auto`: on a GPU, small steps are captured as CUDA graphs and others compiled
-    where that repays, except if `deterministic`; plain elsewhere. `default` and `reduce-overhead` compile network and
-    loss in the first epoch of a process, in that mode of `torch.compile`. null: plain.
+    where that saves time, except if `deterministic`; plain elsewhere. `default` and `reduce-overhead` compile network
+    and loss in the first epoch of a process, in that mode of `torch.compile`. null: plain.
     """
     clip_grad: Annotated[float | None, Bounds(gt=0)] = 10.0
     """The bound of each gradient entry, as in Proxy-Anchor's code; null: unbounded."""

@@ -83,7 +83,7 @@ class OwnModel:
             found = self._predict(items)
         embeddings_ND = checked_embeddings(found, len(items), method="predictor")
         if bad := without_direction(embeddings_ND):
-            raise InvalidInput(f"By {self.spec.trainable}, {bad}; correct or remove these items.")
+            raise InvalidInput(f"With {self.spec.trainable}, {bad}; correct or remove these items.")
         unit_ND: NDArray[np.float32] = unit(embeddings_ND).cpu().numpy()
         return unit_ND
 

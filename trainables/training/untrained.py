@@ -110,8 +110,8 @@ def whitening(features_NF: Tensor, most: int | None) -> dict[str, Tensor]:
     rank = min(int((values_F > floor).sum()), len(features_NF) - 1)
     if rank < 1 or values_F[-1] <= 0:
         raise InvalidInput(
-            "The features of the initial network are equal for all training images, so they cannot be told apart; give "
-            "other model.weights."
+            "The features of the initial network are equal for all training images, so none can be ranked; give other "
+            "model.weights."
         )
     size = rank if most is None else min(most, rank)
     scale_D, vectors_FD = values_F[-size:].flip(0).sqrt(), vectors_FF[:, -size:].flip(1)

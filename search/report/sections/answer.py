@@ -173,7 +173,7 @@ def outcome(comparison: Comparison) -> Section:
         title="Untrained, default and tuned" if untrained else "Default and tuned",
         results=(losses_table(comparison),),
         figures=tuple(figure for figure in figures if figure),
-        remarks=(sentence(columns_sentence(comparison.split)),),
+        remarks=(sentence(columns_sentence(comparison)),),
         pending=() if comparison.test_metrics else ("Test values: the test classes are sealed.",),
         missing=() if comparison.pairs else comparison.left_out,
     )

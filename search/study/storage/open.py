@@ -226,7 +226,7 @@ def _at_once(url: str) -> Iterator[RDBStorage | None]:
             storage.engine.dispose()
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
         reason = without_password(str(getattr(error, "orig", None) or error).strip()).splitlines()[0]
-        raise Failure(f"The database {url} does not answer ({reason}); start it and give the command again.") from error
+        raise Failure(f"The database {url} does not answer ({reason}); start it and run the command again.") from error
 
 
 # Read-only access to studies that another process may be writing.

@@ -81,7 +81,7 @@ def test_a_network_that_cannot_be_followed_has_no_file(images: list[np.ndarray],
     for program in programs:
         assert program.difference is None
         assert program.reason is not None
-        assert program.reason.startswith("torch.export does not take this network (")
+        assert program.reason.startswith("torch.export does not support this network (")
     assert not list(tmp_path.iterdir())
 
 
