@@ -265,8 +265,8 @@ class _ProxyCosines(torch.autograd.Function):
         inverse_CK = products_CKK.diagonal(dim1=1, dim2=2).rsqrt().nan_to_num_(nan=torch.nan, posinf=0.0)
         inverse_CKK = inverse_CK[:, :, None] * inverse_CK[:, None, :]
         among_CKK = products_CKK.mul_(inverse_CKK)
-        raw_KBC = (unit_BD @ proxies_CKD.flatten(0, 1).T).unflatten(1, inverse_CK.shape).permute(2, 0, 1)
-        similarities_KBC = torch.mul(raw_KBC, inverse_CK.T[:, None], out=raw_KBC.new_empty(raw_KBC.shape))
+        raw_BCK = (unit_BD @ proxies_CKD.flatten(0, 1).T).unflatten(1, inverse_CK.shape)
+        similarities_KBC = (raw_BCK.permute(2, 0, 1) * inverse_CK.T[:, None]).contiguous()
         ctx.save_for_backward(unit_BD, lengths_B1, proxies_CKD, similarities_KBC, among_CKK, inverse_CK, inverse_CKK)
         return similarities_KBC, among_CKK
 
@@ -274,8 +274,7 @@ class _ProxyCosines(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_KBC: torch.Tensor, grad_CKK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         unit_BD, lengths_B1, proxies_CKD, similarities_KBC, among_CKK, inverse_CK, inverse_CKK = ctx.saved_tensors
-        grad_BCK = grad_KBC.permute(1, 2, 0)
-        scaled_BP = torch.mul(grad_BCK, inverse_CK, out=grad_BCK.new_empty(grad_BCK.shape)).flatten(1)
+        scaled_BP = (grad_KBC * inverse_CK.T[:, None]).permute(1, 2, 0).flatten(1)
         grad_unit_BD = scaled_BP @ proxies_CKD.flatten(0, 1)
         grad_CKD = (scaled_BP.T @ unit_BD).view_as(proxies_CKD)
         grad_CKK = grad_CKK + grad_CKK.mT
