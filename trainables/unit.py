@@ -6,22 +6,28 @@ Shapes: N vectors, D dimensions.
 import torch
 from torch import Tensor
 
-_SAFE = {torch.float64: (2.0**400, 2.0**700)}
-"""Lengths down to the inverse of the first number and up to it need no scaling; others are scaled by the second."""
+_SAFE = {torch.float64: 2.0**400}
+"""Vectors whose largest entry is between the inverse of this number and itself need no scaling."""
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Return ``vectors`` [..., D] scaled to length 1, whatever their length; zero stays zero and gets no gradient.
+    """Return ``vectors`` [..., D] scaled to length 1, whatever their length; zero stays zero and gets no gradient."""
+    return unit_and_lengths(vectors)[0]
 
-    Squares of very short or long vectors underflow or overflow, so these are first scaled by a power of two, according
-    to their largest entry. All others have the bits of :func:`torch.nn.functional.normalize`.
+
+def unit_and_lengths(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``vectors`` [..., D] scaled to length 1, and their lengths [..., 1], infinite for those that are zero.
+
+    Squares of very short or long vectors underflow or overflow, so these are first divided by a factor, according to
+    their largest entry. It is 1 for all others, which have the bits of :func:`torch.nn.functional.normalize`.
     """
-    most, factor = _SAFE.get(vectors.dtype, (2.0**50, 2.0**100))
+    most = _SAFE.get(vectors.dtype, 2.0**50)
     largest = vectors.detach().abs().amax(-1, keepdim=True)
-    factors = torch.ones_like(largest).masked_fill(largest < 1 / most, factor).masked_fill(largest > most, 1 / factor)
-    scaled = vectors * factors
+    factors = (largest / largest.clamp(1 / most, most)).clamp(min=torch.finfo(vectors.dtype).tiny)
+    scaled = vectors / factors
     lengths = scaled.norm(dim=-1, keepdim=True)
-    return scaled / lengths.masked_fill(lengths == 0, torch.inf)
+    lengths = lengths.masked_fill(lengths == 0, torch.inf)
+    return scaled / lengths, lengths * factors
 
 
 def without_direction(vectors_ND: Tensor) -> str:

@@ -22,7 +22,7 @@ from search.config.tables import ENGINES, PRUNERS, engine_name
 from search.driver.disk_needs import MAY_NOT_FIT, check_space
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
-from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, too_tight, trials_on, wanted
+from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, roomier, too_tight, trials_on, wanted
 from search.extra import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
 from search.plan.make_plan import make_plan
@@ -294,8 +294,8 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
     most = max(costs.values(), key=lambda cost: cost.memory)
     epoch = f"an epoch has {most.steps} and {_seconds(most.validation)} of validation"
     yield CheckResult(check="step", state="ok", found=f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
-    if most.device_memory is not None and resources.gpus_per_trial < 1:
-        yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory))
+    if most.device_memory is not None:
+        yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory), here)
     try:
         slots = _slots(plan.config, here)
     except NoEngine:
@@ -320,10 +320,11 @@ def _slots(config: SearchConfig, here: Node) -> int:
         return engine.slots()
 
 
-def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:
-    """Check that as many trials fit on a GPU as ``gpus_per_trial`` allows."""
+def _share(resources: ResourcesSection, memory: DeviceMemory, here: Node) -> CheckResult:
+    """Check that as many trials fit on a GPU as ``gpus_per_trial`` allows, and propose a share if more would fit."""
     need, fit = fitting(memory)
-    found = f"a trial takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
+    takes = f"a trial takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
+    found = "; ".join(filter(None, (takes, roomier(resources, memory, here))))
     fix = too_tight(resources.gpus_per_trial, memory)
     return CheckResult(check="gpu share", state="failed" if fix else "ok", found=found, fix=fix or "")
 

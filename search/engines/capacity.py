@@ -77,11 +77,24 @@ def too_tight(gpus_per_trial: float, memory: DeviceMemory) -> str | None:
     need, fit = fitting(memory)
     if packed <= fit:
         return None
-    fraction = int(1000 / fit) / 1000  # rounded down: rounded up, one fewer would be packed
     return (
         f"resources.gpus_per_trial is {gpus_per_trial:g}, which packs {packed} trials on a GPU of "
-        f"{memory['total'] / 1e9:.1f} GB; a trial took {need / 1e9:.1f} GB of it, so {fit} fit: set it to {fraction:g}."
+        f"{memory['total'] / 1e9:.1f} GB; a trial took {need / 1e9:.1f} GB of it, so {fit} fit: "
+        f"set it to {_share(fit):g}."
     )
+
+
+def roomier(resources: ResourcesSection, memory: DeviceMemory, node: Node) -> str:
+    """Return a share with which more trials run on each GPU of ``node``, as a key of a search file, else nothing."""
+    packed = int(1 / resources.gpus_per_trial + _ROUNDING)
+    most = min(fitting(memory)[1], int(node["CPU"] / node["GPU"] / resources.cpus_per_trial + _ROUNDING))
+    if most <= packed:
+        return ""
+    return f"{most} could train on each at once, now {packed}: set resources.gpus_per_trial: {_share(most):g}"
+
+
+def _share(trials: int) -> float:
+    return int(1000 / trials) / 1000  # rounded down: rounded up, one fewer would be packed
 
 
 def fitting(memory: DeviceMemory) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import yaml
 from support.services import ROOT
 
 from search.config.sections import ResourcesSection
-from search.engines.capacity import CONTEXT_BYTES, capacity, growth, too_tight
+from search.engines.capacity import CONTEXT_BYTES, capacity, growth, roomier, too_tight, trials_on
 from search.engines.waiting import Share
 from trainables.errors import InvalidInput
 from trainables.spec import DeviceMemory
@@ -57,6 +57,25 @@ def test_too_small_a_gpu_fraction_suggests_one_that_fits(peak: float, fraction: 
     packed = int(1 / float(fraction))
     assert packed == 1 or packed * (peak + CONTEXT_BYTES) <= total < (packed + 1) * (peak + CONTEXT_BYTES)
     assert too_tight(float(fraction), DeviceMemory(peak=int(peak), total=total)) is None
+
+
+@pytest.mark.parametrize(
+    ("peak", "cpus", "now", "most"),
+    [(7.4e9, 16, 1, 3), (7.4e9, 16, 0.5, 3), (1e9, 16, 0.25, 8), (1e9, 64, 1, 15), (7.4e9, 16, 0.333, None),
+     (11.4e9, 4, 0.5, None), (30e9, 16, 1, None), (1e9, 1, 1, None)],
+)  # fmt: skip
+def test_a_share_is_proposed_that_memory_and_cpus_allow(peak: float, cpus: int, now: float, most: int | None) -> None:
+    """A machine with two GPUs of 24 GB."""
+    memory, machine = DeviceMemory(peak=int(peak), total=24_000_000_000), {"CPU": float(cpus), "GPU": 2.0}
+    sentence = roomier(ResourcesSection(gpus_per_trial=now), memory, machine)
+    if most is None:
+        assert sentence == ""
+        return
+    key, _, share = sentence.rpartition("set ")[2].partition(": ")
+    assert key == "resources.gpus_per_trial"
+    assert trials_on(machine, {"CPU": 1, "GPU": float(share)}) == 2 * most
+    assert too_tight(float(share), memory) is None
+    assert roomier(ResourcesSection(gpus_per_trial=float(share)), memory, machine) == ""
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,19 @@ import torch
 from support.simulated_gpu import HELD, RESERVED
 from support.simulated_training import GPU, spec_of, trained
 
+from search.config.sections import ResourcesSection
+from search.engines.capacity import roomier
 from trainables.data.loading import prefetched
 from trainables.data.store import view
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
+from trainables.spec import DeviceMemory
 from trainables.training import cost
 from trainables.training.attempt import Worker
 
 pytestmark = pytest.mark.simulated_gpu
+
+FOUR_CPUS = {"CPU": 4.0, "GPU": 1.0}
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +60,8 @@ def test_the_cost_of_a_training_excludes_the_one_before(images: StoreSpec, tmp_p
     assert first.device_memory is not None
     assert 0 < first.memory < first.device_memory
     assert second.memory == pytest.approx(first.memory, rel=0.1)
+    memory = DeviceMemory(peak=first.memory, total=first.device_memory)
+    assert "set resources.gpus_per_trial: 0.25" in roomier(ResourcesSection(gpus_per_trial=1), memory, FOUR_CPUS)
 
 
 def test_the_images_of_another_search_are_removed_before_these_are_judged(images: StoreSpec, gpu_of: Any) -> None:

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES
 from trainables.rules import Bounds
-from trainables.unit import unit
+from trainables.unit import unit, unit_and_lengths
 
 Unit = Literal["pairs", "triplets", "samples"]
 
@@ -94,7 +94,7 @@ class ProxyLoss(Loss):
 
     def similarities(self, embeddings_BD: torch.Tensor) -> torch.Tensor:
         """Return S_BC, the cosine similarity of each embedding to the first proxy of each class."""
-        return proxy_cosines(unit(embeddings_BD), promoted(self.proxies[:, :1]))[0][0]
+        return proxy_cosines(embeddings_BD, promoted(self.proxies[:, :1]))[0][0]
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
         """Return one group: the proxies, at ``proxy_lr``.
@@ -174,16 +174,37 @@ def promoted(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def cosines(embeddings_BD: torch.Tensor) -> torch.Tensor:
-    """Return S_BB, the cosine similarity of each pair of embeddings."""
-    unit_BD = unit(embeddings_BD)
-    return unit_BD @ unit_BD.T
+    """Return S_BB, the cosine similarity of each pair of embeddings, with first-order gradients."""
+    similarities_BB: torch.Tensor = _Cosines.apply(embeddings_BD)
+    return similarities_BB
+
+
+class _Cosines(torch.autograd.Function):
+    """Similarities with half of the products and a third of the kernels of their automatic gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, embeddings_BD: torch.Tensor) -> torch.Tensor:
+        unit_BD, lengths_B1 = unit_and_lengths(embeddings_BD)
+        ctx.save_for_backward(unit_BD, lengths_B1)
+        return unit_BD @ unit_BD.T
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BB: torch.Tensor) -> torch.Tensor:
+        unit_BD, lengths_B1 = ctx.saved_tensors
+        return _of_raw((grad_BB + grad_BB.T) @ unit_BD, unit_BD, lengths_B1)
+
+
+def _of_raw(grad_BD: torch.Tensor, unit_BD: torch.Tensor, lengths_B1: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of vectors from that of their unit vectors, without its part along them."""
+    along_B1 = (grad_BD * unit_BD).sum(1, keepdim=True)
+    return torch.addcmul(grad_BD, unit_BD, along_B1, value=-1).div_(lengths_B1)
 
 
 def same_and_different(labels_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return two masks [B, B]: other samples of the anchor's class (never itself), and samples of other classes."""
-    same_BB = labels_B[:, None] == labels_B[None, :]
-    itself_BB = torch.eye(len(labels_B), dtype=torch.bool, device=labels_B.device)
-    return same_BB & ~itself_BB, ~same_BB
+    same_BB, different_BB = labels_B[:, None] == labels_B, labels_B[:, None] != labels_B
+    return same_BB.fill_diagonal_(False), different_BB
 
 
 def masked_logsumexp(logits: torch.Tensor, keep: torch.Tensor, dim: int) -> torch.Tensor:
@@ -193,19 +214,24 @@ def masked_logsumexp(logits: torch.Tensor, keep: torch.Tensor, dim: int) -> torc
     an exponential of 0.
     """
     nothing = torch.finfo(logits.dtype).min / 4
-    return logits.masked_fill(~keep, nothing).logsumexp(dim)
+    kept = torch.where(keep, logits, nothing)
+    most = kept.detach().amax(dim, keepdim=True)
+    return (kept - most).exp().sum(dim).log() + most.squeeze(dim)
 
 
 def log1p_sum_exp(logits: torch.Tensor, dim: int) -> torch.Tensor:
-    """Compute log(1 + Σ e^logit), the 1 as an appended logit of 0; entries of −∞ are excluded."""
+    """Compute log(1 + Σ e^logit), the 1 as an appended logit of 0; entries of −∞ are excluded.
+
+    It is minus the log-softmax of the appended logit, which is one kernel, where a logsumexp is nine.
+    """
     shape = list(logits.shape)
     shape[dim] = 1
-    return torch.cat((logits, logits.new_zeros(shape)), dim).logsumexp(dim)
+    return -torch.cat((logits, logits.new_zeros(shape)), dim).log_softmax(dim).select(dim, -1)
 
 
 def masked_sum(terms: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     """Return the sum of the kept terms, which must be finite where they are not kept, too."""
-    return torch.where(keep, terms, 0).sum()
+    return (terms * keep).sum()
 
 
 def reduced(total: torch.Tensor, terms: int | torch.Tensor, reduction: Reduction) -> torch.Tensor:
@@ -215,13 +241,13 @@ def reduced(total: torch.Tensor, terms: int | torch.Tensor, reduction: Reduction
     return total / (terms.clamp(min=1) if isinstance(terms, torch.Tensor) else max(terms, 1))
 
 
-def proxy_cosines(unit_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute S_KBC = x_b·w_ck / |w_ck| and G_CKK = w_cs·w_ct / (|w_cs| |w_ct|), with first-order gradients.
+def proxy_cosines(embeddings_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute S_KBC = x_b·w_ck / (|x_b| |w_ck|) and G_CKK = w_cs·w_ct / (|w_cs| |w_ct|), with first-order gradients.
 
     K is the first dimension of S because sums over a short last dimension are slow. A proxy of length 0 has
     similarity 0 to everything and no gradient.
     """
-    similarities_KBC, among_CKK = _ProxyCosines.apply(unit_BD, proxies_CKD)
+    similarities_KBC, among_CKK = _ProxyCosines.apply(embeddings_BD, proxies_CKD)
     return similarities_KBC, among_CKK
 
 
@@ -233,29 +259,30 @@ class _ProxyCosines(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, unit_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(ctx: Any, embeddings_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        unit_BD, lengths_B1 = unit_and_lengths(embeddings_BD)
         products_CKK = proxies_CKD @ proxies_CKD.mT
-        inverse_CK = products_CKK.diagonal(dim1=1, dim2=2).rsqrt()
-        inverse_CK = inverse_CK.masked_fill(inverse_CK.isinf(), 0.0)
-        among_CKK = products_CKK * inverse_CK[:, :, None] * inverse_CK[:, None, :]
+        inverse_CK = products_CKK.diagonal(dim1=1, dim2=2).rsqrt().nan_to_num_(nan=torch.nan, posinf=0.0)
+        inverse_CKK = inverse_CK[:, :, None] * inverse_CK[:, None, :]
+        among_CKK = products_CKK.mul_(inverse_CKK)
         raw_BCK = (unit_BD @ proxies_CKD.flatten(0, 1).T).unflatten(1, inverse_CK.shape)
         similarities_KBC = (raw_BCK.permute(2, 0, 1) * inverse_CK.T[:, None]).contiguous()
-        ctx.save_for_backward(unit_BD, proxies_CKD, similarities_KBC, among_CKK, inverse_CK)
+        ctx.save_for_backward(unit_BD, lengths_B1, proxies_CKD, similarities_KBC, among_CKK, inverse_CK, inverse_CKK)
         return similarities_KBC, among_CKK
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_KBC: torch.Tensor, grad_CKK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        unit_BD, proxies_CKD, similarities_KBC, among_CKK, inverse_CK = ctx.saved_tensors
+        unit_BD, lengths_B1, proxies_CKD, similarities_KBC, among_CKK, inverse_CK, inverse_CKK = ctx.saved_tensors
         scaled_BP = (grad_KBC * inverse_CK.T[:, None]).permute(1, 2, 0).flatten(1)
         grad_unit_BD = scaled_BP @ proxies_CKD.flatten(0, 1)
         grad_CKD = (scaled_BP.T @ unit_BD).view_as(proxies_CKD)
         grad_CKK = grad_CKK + grad_CKK.mT
         # d(w/|w|) has no component along w: remove that of S and G again, on the diagonal
         radial_CK = (grad_KBC * similarities_KBC).sum(1).T + (grad_CKK * among_CKK).sum(2)
-        weights_CKK = grad_CKK * inverse_CK[:, :, None] * inverse_CK[:, None, :]
-        weights_CKK.diagonal(dim1=1, dim2=2).sub_(inverse_CK.square() * radial_CK)
-        return grad_unit_BD, grad_CKD.baddbmm_(weights_CKK, proxies_CKD)
+        weights_CKK = grad_CKK * inverse_CKK
+        weights_CKK.diagonal(dim1=1, dim2=2).addcmul_(inverse_CKK.diagonal(dim1=1, dim2=2), radial_CK, value=-1)
+        return _of_raw(grad_unit_BD, unit_BD, lengths_B1), grad_CKD.baddbmm_(weights_CKK, proxies_CKD)
 
 
 # Checks of params: each returns a list of error sentences, empty if the value is valid.

@@ -44,7 +44,7 @@ def positive_pairs(same_BB: torch.Tensor, most: int | None = None) -> PositivePa
     """Return each anchor with each of its positives, in the order of the batch.
 
     Args:
-        same_BB: the mask of positives.
+        same_BB: the mask of positives; a sample is never its own.
         most: the number of returned pairs, at least that of existing ones; None to count these, for which the host
             waits.
     """
@@ -52,7 +52,7 @@ def positive_pairs(same_BB: torch.Tensor, most: int | None = None) -> PositivePa
         anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
         return PositivePairs(anchor_P, positive_P, torch.ones_like(anchor_P, dtype=torch.bool))
     anchor_P, positive_P = torch.nonzero_static(same_BB, size=most, fill_value=0).unbind(1)
-    return PositivePairs(anchor_P, positive_P, torch.arange(most, device=same_BB.device) < same_BB.sum())
+    return PositivePairs(anchor_P, positive_P, anchor_P != positive_P)
 
 
 BOUNDARY = 5
@@ -94,8 +94,8 @@ def hard(
     """Return for each anchor its least similar positive and most similar negative (Psomas, eq. 2.18-2.19)."""
     return Triplets(
         torch.arange(len(same_BB), device=same_BB.device),
-        similarities_BB.masked_fill(~same_BB, torch.inf).argmin(1),
-        similarities_BB.masked_fill(~different_BB, -torch.inf).argmax(1),
+        torch.where(same_BB, similarities_BB, torch.inf).argmin(1),
+        torch.where(different_BB, similarities_BB, -torch.inf).argmax(1),
         same_BB.any(1) & different_BB.any(1),
     )
 
@@ -170,7 +170,7 @@ def _sampled(
 
 def _best(pairs: PositivePairs, scores_PB: torch.Tensor, allowed_PB: torch.Tensor) -> Triplets:
     """Return for each pair the allowed sample with the highest score, if it has one."""
-    negative_P = scores_PB.masked_fill(~allowed_PB, -torch.inf).argmax(1)
+    negative_P = torch.where(allowed_PB, scores_PB, -torch.inf).argmax(1)
     return Triplets(pairs.anchor_P, pairs.positive_P, negative_P, pairs.exists_P & allowed_PB.any(1))
 
 
@@ -194,8 +194,8 @@ def informative_pairs(
     without positives or without negatives has no informative pairs.
     """
     similarities_BB = similarities_BB.detach()
-    hardest_negative_B1 = similarities_BB.masked_fill(~different_BB, -torch.inf).amax(1, keepdim=True)
-    hardest_positive_B1 = similarities_BB.masked_fill(~same_BB, torch.inf).amin(1, keepdim=True)
+    hardest_negative_B1 = torch.where(different_BB, similarities_BB, -torch.inf).amax(1, keepdim=True)
+    hardest_positive_B1 = torch.where(same_BB, similarities_BB, torch.inf).amin(1, keepdim=True)
     return (
         same_BB & _less(similarities_BB, hardest_negative_B1 + epsilon),
         different_BB & _less(hardest_positive_B1 - epsilon, similarities_BB),

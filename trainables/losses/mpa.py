@@ -4,7 +4,7 @@ Equations and defaults are in the rows of ``LOSSES``. Shapes: B batch, D embeddi
 """
 
 import torch
-from torch.nn.functional import softplus
+from torch.nn.functional import softplus, threshold
 
 from trainables.errors import raise_if_any
 from trainables.losses.base import (
@@ -19,7 +19,6 @@ from trainables.losses.base import (
     whole,
 )
 from trainables.losses.proxies import anchored_at_proxies
-from trainables.unit import unit
 
 SIMILARITIES = ("softmax", "max", "mean")
 """Similarities of a sample to a class, from those to its proxies (Saeki et al., section 3.2)."""
@@ -59,9 +58,9 @@ class MultiProxyLoss(ProxyLoss):
 
     def similarities_and_regulariser(self, embeddings_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return S [B, C] and the scalar tau·R."""
-        similarities_KBC, among_CKK = proxy_cosines(unit(embeddings_BD), promoted(self.proxies))
+        similarities_KBC, among_CKK = proxy_cosines(embeddings_BD, promoted(self.proxies))
         similarities_BC = class_similarities(similarities_KBC, self.similarity, self.gamma)
-        return similarities_BC, self.tau * centre_regulariser(among_CKK)
+        return similarities_BC, centre_regulariser(among_CKK, self.tau)
 
 
 def class_similarities(similarities_KBC: torch.Tensor, similarity: str, gamma: float) -> torch.Tensor:
@@ -76,14 +75,14 @@ def class_similarities(similarities_KBC: torch.Tensor, similarity: str, gamma: f
     return ((similarities_KBC / gamma).softmax(0) * similarities_KBC).sum(0)
 
 
-def centre_regulariser(among_CKK: torch.Tensor) -> torch.Tensor:
-    """Compute R = Σ_c Σ_{t<s} √(2 − 2 w_cs·w_ct) / (C K (K−1)) from cosines; 0 for K = 1 (Saeki et al., eq. 3)."""
+def centre_regulariser(among_CKK: torch.Tensor, tau: float = 1.0) -> torch.Tensor:
+    """Compute tau·R from cosines: R = Σ_c Σ_{t<s} √(2 − 2 w_cs·w_ct) / (C K (K−1)), 0 for K = 1 (eq. 3)."""
     classes, count, _ = among_CKK.shape
     if count == 1:
         return among_CKK.new_zeros(())
-    # rounding may make 2 − 2w·w of equal proxies negative, and the root has no gradient at 0
-    distances_CKK = (2 - 2 * among_CKK).clamp(min=1e-5).sqrt()
-    return distances_CKK.tril(-1).sum() / (classes * count * (count - 1))
+    # rounding may make 1 − w·w of equal proxies negative, and the root has no gradient at 0
+    roots_CKK = threshold(1 - among_CKK, 5e-6, 5e-6).sqrt()
+    return roots_CKK.tril(-1).sum() * (tau * 2**0.5 / (classes * count * (count - 1)))
 
 
 @declared("mpa")
@@ -130,9 +129,8 @@ class MPAAP(MPA):
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
-        own_B1 = labels_B[:, None]
-        signed_BC = similarities_BC.scatter(1, own_B1, -similarities_BC.gather(1, own_B1))
-        return log1p_sum_exp(self.scale * (signed_BC + self.margin), 1).mean() + regulariser
+        sign_BC = torch.ones_like(similarities_BC).scatter_(1, labels_B[:, None], -1)
+        return log1p_sum_exp(self.scale * (sign_BC * similarities_BC + self.margin), 1).mean() + regulariser
 
 
 @declared("mpa_dw")
@@ -144,5 +142,5 @@ class MPADW(MPA):
         own_B1 = labels_B[:, None]
         # above 40 softplus equals its argument to float64's last digit
         pull_B = softplus(-self.scale * (similarities_BC.gather(1, own_B1)[:, 0] - self.margin), threshold=40)
-        push_B = log1p_sum_exp((self.scale * (similarities_BC + self.margin)).scatter(1, own_B1, -torch.inf), 1)
+        push_B = log1p_sum_exp((self.scale * (similarities_BC + self.margin)).scatter_(1, own_B1, -torch.inf), 1)
         return (pull_B + push_B).mean() + regulariser

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import softplus
+from torch.nn.functional import threshold
 
 from trainables.errors import raise_if_any
 from trainables.losses.base import (
@@ -21,6 +21,7 @@ from trainables.losses.base import (
     Reduction,
     Used,
     choice,
+    cosines,
     declared,
     log1p_sum_exp,
     masked_logsumexp,
@@ -29,7 +30,6 @@ from trainables.losses.base import (
     reduced,
     same_and_different,
     sizes,
-    unit,
 )
 from trainables.losses.mining import MINERS, PositivePairs, informative_pairs, positive_pairs, top_k
 
@@ -46,13 +46,14 @@ class Pairs:
     different_BB: torch.Tensor
     most: int | None = None
 
-    def once(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return masks with every pair once, for a term that is symmetric."""
-        return self.same_BB.triu(1), self.different_BB.triu(1)
-
     def positives_once(self) -> PositivePairs:
         """Return every positive pair once."""
-        return positive_pairs(self.once()[0], None if self.most is None else self.most // 2)
+        return positive_pairs(self.same_BB.triu(1), None if self.most is None else self.most // 2)
+
+
+def entries(values_BB: torch.Tensor, row_T: torch.Tensor, column_T: torch.Tensor) -> torch.Tensor:
+    """Return the values [T] at rows and columns; the backward of indexing would sort these."""
+    return values_BB.flatten().index_select(0, torch.add(column_T, row_T, alpha=values_BB.shape[1]))
 
 
 class PairLoss(Loss):
@@ -62,11 +63,17 @@ class PairLoss(Loss):
     def over(self, pairs: Pairs) -> torch.Tensor:
         """Return the loss of the samples, each compared with its positives and negatives."""
 
+    def of_pairs(self, terms_BB: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        """Return the reduced terms of all pairs i < j, and set ``used``."""
+        count = len(terms_BB) * (len(terms_BB) - 1) // 2
+        self.used = Used("pairs", count)
+        return reduced(terms_BB.triu(1).sum(), count, reduction)
+
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        unit_BD = unit(embeddings_BD)
         same_BB, different_BB = same_and_different(labels_B)
+        similarities_BB = cosines(embeddings_BD)
         return self.over(
-            Pairs(similarities_BB=unit_BD @ unit_BD.T, same_BB=same_BB, different_BB=different_BB, most=self.most_pairs)
+            Pairs(similarities_BB=similarities_BB, same_BB=same_BB, different_BB=different_BB, most=self.most_pairs)
         )
 
 
@@ -86,11 +93,8 @@ class Contrastive(PairLoss):
         self.margin, self.reduction = margin, reduction
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        same_BB, different_BB = pairs.once()
-        count = (same_BB | different_BB).sum()
-        self.used = Used("pairs", count)
-        push_BB = torch.where(different_BB, (pairs.similarities_BB - self.margin).relu(), 0)
-        return reduced(torch.where(same_BB, -pairs.similarities_BB, push_BB).sum(), count, self.reduction)
+        push_BB = (pairs.similarities_BB - self.margin).relu() * pairs.different_BB
+        return self.of_pairs(push_BB - pairs.similarities_BB * pairs.same_BB, self.reduction)
 
 
 @declared("triplet")
@@ -136,8 +140,8 @@ class Triplet(PairLoss):
         """
         anchor_T, positive_T, negative_T, mined_T = self._mine(similarities_BB.detach(), same_BB, different_BB, most)
         self.used = Used("triplets", mined_T.sum())
-        terms_T = (similarities_BB[anchor_T, negative_T] - similarities_BB[anchor_T, positive_T] + self.margin).relu()
-        return torch.where(mined_T, terms_T, 0)
+        beyond_T = entries(similarities_BB, anchor_T, negative_T) - entries(similarities_BB, anchor_T, positive_T)
+        return (beyond_T + self.margin).relu() * mined_T
 
 
 DISTANCES = ("euclidean", "similarity")
@@ -189,18 +193,15 @@ class Margin(PairLoss):
     def over(self, pairs: Pairs) -> torch.Tensor:
         beyond_BB = self._beyond(pairs.similarities_BB)
         if self.mining == "all":
-            same_BB, different_BB = pairs.once()
-            count = (same_BB | different_BB).sum()
-            self.used = Used("pairs", count)
-            terms_BB = (self.margin + torch.where(same_BB, beyond_BB, -beyond_BB)).relu()
-            return reduced(torch.where(same_BB | different_BB, terms_BB, 0).sum(), count, self.reduction)
+            sign_BB = 2 * pairs.same_BB - 1
+            return self.of_pairs((self.margin + sign_BB * beyond_BB).relu(), self.reduction)
         anchor_T, positive_T, negative_T, mined_T = self._mine(
             pairs.similarities_BB.detach(), pairs.same_BB, pairs.different_BB, pairs.most
         )
         count = mined_T.sum()
         self.used = Used("triplets", count)
-        pull_T = (self.margin + beyond_BB[anchor_T, positive_T]).relu()
-        push_T = (self.margin - beyond_BB[anchor_T, negative_T]).relu()
+        pull_T = (self.margin + entries(beyond_BB, anchor_T, positive_T)).relu()
+        push_T = (self.margin - entries(beyond_BB, anchor_T, negative_T)).relu()
         return reduced(masked_sum(pull_T + push_T, mined_T), 2 * count, self.reduction)
 
     def _beyond(self, similarities_BB: torch.Tensor) -> torch.Tensor:
@@ -209,7 +210,7 @@ class Margin(PairLoss):
             return self.beta - similarities_BB
         # for equal embeddings: the root has no gradient at 0, and rounding may be negative
         floor = torch.finfo(similarities_BB.dtype).eps
-        return (2 - 2 * similarities_BB).clamp(min=floor).sqrt() - self.beta
+        return threshold(2 - 2 * similarities_BB, floor, floor).sqrt() - self.beta
 
 
 @declared("npair")
@@ -225,13 +226,13 @@ class NPair(PairLoss):
         self.l2 = l2
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        return super().compute(embeddings_BD, labels_B) + self.l2 * embeddings_BD.square().sum(1).mean()
+        return super().compute(embeddings_BD, labels_B) + self.l2 / len(labels_B) * embeddings_BD.square().sum()
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        # the double sum is a sum over positives times a sum over negatives
-        positives_B = masked_logsumexp(-pairs.similarities_BB, pairs.same_BB, 1)
-        negatives_B = masked_logsumexp(pairs.similarities_BB, pairs.different_BB, 1)
-        return softplus(positives_B + negatives_B, threshold=40).mean()
+        # the double sum is a sum over positives times a sum over negatives; no exponential exceeds e
+        positives_B = ((-pairs.similarities_BB).exp() * pairs.same_BB).sum(1)
+        negatives_B = (pairs.similarities_BB.exp() * pairs.different_BB).sum(1)
+        return (positives_B * negatives_B).log1p().mean()
 
 
 LIFTED_MINING = ("all", "hard")
@@ -324,8 +325,8 @@ class MultiSimilarity(PairLoss):
             same_BB, different_BB = informative_pairs(pairs.similarities_BB, same_BB, different_BB, self.epsilon)
         self.used = Used("pairs", (same_BB | different_BB).sum())
         above_BB = pairs.similarities_BB - self.margin
-        pull_B = log1p_sum_exp((-self.pos_scale * above_BB).masked_fill(~same_BB, -torch.inf), 1)
-        push_B = log1p_sum_exp((self.neg_scale * above_BB).masked_fill(~different_BB, -torch.inf), 1)
+        pull_B = log1p_sum_exp(torch.where(same_BB, -self.pos_scale * above_BB, -torch.inf), 1)
+        push_B = log1p_sum_exp(torch.where(different_BB, self.neg_scale * above_BB, -torch.inf), 1)
         return (pull_B / self.pos_scale + push_B / self.neg_scale).mean()
 
 
@@ -362,7 +363,7 @@ class Angular(PairLoss):
         else:  # each pair once: the term is symmetric
             anchor_P, positive_P, some_P = pairs.positives_once()
         both_PB = pairs.similarities_BB.index_select(0, anchor_P) + pairs.similarities_BB.index_select(0, positive_P)
-        pair_P1 = pairs.similarities_BB[anchor_P, positive_P][:, None]
+        pair_P1 = entries(pairs.similarities_BB, anchor_P, positive_P)[:, None]
         logits_PB = 4 * self._square * both_PB - 2 * (1 + self._square) * pair_P1
-        terms_P = log1p_sum_exp(logits_PB.masked_fill(~different_BB[anchor_P], -torch.inf), 1)
+        terms_P = log1p_sum_exp(torch.where(different_BB[anchor_P], logits_PB, -torch.inf), 1)
         return reduced(masked_sum(terms_P, some_P), some_P.sum(), "mean")

@@ -13,6 +13,7 @@ from trainables.losses.base import (
     choice,
     declared,
     log1p_sum_exp,
+    masked_sum,
     promoted,
     real,
     reduced,
@@ -99,22 +100,22 @@ def pull_to_proxies(
     """
     samples, classes = similarities_BC.shape
     if classes < samples:
-        other_BC = labels_B[:, None] != torch.arange(classes, device=labels_B.device)
-        logits_BC = (-scale * (similarities_BC - margin)).masked_fill(other_BC, -torch.inf)
+        own_BC = labels_B[:, None] == torch.arange(classes, device=labels_B.device)
+        logits_BC = torch.where(own_BC, -scale * (similarities_BC - margin), -torch.inf)
         # without a sample a class has log 1
-        return log1p_sum_exp(logits_BC, 0).sum() / (~other_BC).any(0).sum()
-    other_BB = labels_B[:, None] != labels_B
-    logits_BB = -scale * (similarities_BC.gather(1, labels_B.expand(len(labels_B), -1)) - margin)
-    terms_B = log1p_sum_exp(logits_BB.masked_fill(other_BB, -torch.inf), 0)
-    first_B = other_BB.tril(-1).sum(1) == torch.arange(len(labels_B), device=labels_B.device)
-    return torch.where(first_B, terms_B, 0).sum() / first_B.sum()
+        return log1p_sum_exp(logits_BC, 0).sum() / own_BC.any(0).sum()
+    same_BB = labels_B[:, None] == labels_B
+    logits_BB = -scale * (similarities_BC.gather(1, labels_B.expand(samples, -1)) - margin)
+    terms_B = log1p_sum_exp(torch.where(same_BB, logits_BB, -torch.inf), 0)
+    first_B = ~same_BB.tril(-1).any(1)
+    return masked_sum(terms_B, first_B) / first_B.sum()
 
 
 def anchored_at_proxies(
     similarities_BC: torch.Tensor, labels_B: torch.Tensor, *, margin: float, scale: float
 ) -> torch.Tensor:
     """Return Proxy-Anchor's two terms for any similarity of samples to classes (MPA has a soft one)."""
-    push_BC = (scale * (similarities_BC + margin)).scatter(1, labels_B[:, None], -torch.inf)
+    push_BC = (scale * (similarities_BC + margin)).scatter_(1, labels_B[:, None], -torch.inf)
     push = log1p_sum_exp(push_BC, 0).mean()
     return pull_to_proxies(similarities_BC, labels_B, margin=margin, scale=scale) + push
 

@@ -6,7 +6,7 @@ Shapes: B batch, D embedding, C classes.
 import math
 
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, threshold
 
 from trainables.errors import raise_if_any
 from trainables.losses.base import REDUCTIONS, ProxyLoss, Reduction, choice, declared, promoted, real, sizes
@@ -103,7 +103,8 @@ class ArcFace(ProxyLoss):
     def _harder(self, cosine: torch.Tensor) -> torch.Tensor:
         """Return cos(θ + margin), with the replacement beyond 180°."""
         # cos(θ+m) by the addition theorem: acos has no gradient at ±1, nor has the sine's root at 0
-        sine = (1 - cosine.square()).clamp(min=torch.finfo(cosine.dtype).eps).sqrt()
+        least = torch.finfo(cosine.dtype).eps
+        sine = threshold(1 - cosine.square(), least, least).sqrt()
         shifted = cosine * self._cosine - sine * self._sine
         return torch.where(cosine > -self._cosine, shifted, cosine - self._drop)
 
@@ -152,5 +153,5 @@ class SoftTriple(MultiProxyLoss):
         similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
         own_B1 = labels_B[:, None]
         margins_B1 = torch.zeros_like(own_B1, dtype=similarities_BC.dtype) - self.margin
-        shifted_BC = similarities_BC.scatter_add(1, own_B1, margins_B1)
+        shifted_BC = similarities_BC.scatter_add_(1, own_B1, margins_B1)
         return cross_entropy(self.scale * shifted_BC, labels_B, reduction=self.reduction) + regulariser
