@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-setup: $(STAMP)
+setup: $(STAMP) $(STAMP)-dev
 
 # uv installs torch and torchvision as the matched pair in the pins. Packages are compiled at once: otherwise every worker
 # would compile what it imports, each time again if Python may not write bytecode.
@@ -12,16 +12,16 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing Holdout and what it needs into .venv: several GB, and minutes …"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[search]" --group dev
+	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[search]"
 	touch $@
 	@echo "Holdout is installed. \`$(BIN)/holdout run quickstart\` runs a first search; \`$(BIN)/holdout doctor\` checks this machine."
 
-# A separate dependency group, such as docs.
+# A dependency group: dev for every target but `run`, which needs no tool of the tests, and docs and mutants for theirs.
 $(STAMP)-%: $(STAMP)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $*
 	touch $@
 
-run: setup
+run: $(STAMP)
 	$(BIN)/holdout run quickstart
 
 check: setup

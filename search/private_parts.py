@@ -32,21 +32,6 @@ PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             ),
         },
         "optuna": {
-            "search/study/storage/tables.py": (
-                "optuna.storages._rdb.models:StudyModel.__table__",
-                "optuna.storages._rdb.models:StudyUserAttributeModel.__table__",
-                "optuna.storages._rdb.models:StudySystemAttributeModel.__table__",
-                "optuna.storages._rdb.models:TrialModel.__table__",
-                "optuna.storages._rdb.models:TrialParamModel.__table__",
-                "optuna.storages._rdb.models:TrialValueModel.__table__",
-                "optuna.storages._rdb.models:TrialValueModel.value_to_stored_repr",
-                "optuna.storages._rdb.models:TrialValueModel.stored_repr_to_value",
-                "optuna.storages._rdb.models:TrialIntermediateValueModel.__table__",
-                "optuna.storages._rdb.models:TrialIntermediateValueModel.intermediate_value_to_stored_repr",
-                "optuna.storages._rdb.models:TrialIntermediateValueModel.stored_repr_to_intermediate_value",
-                "optuna.storages._rdb.models:TrialUserAttributeModel.__table__",
-                "optuna.storages._rdb.models:TrialSystemAttributeModel.__table__",
-            ),
             "search/study/storage/driver.py": (
                 "optuna.storages:InMemoryStorage._get_trial",
                 "optuna.storages:InMemoryStorage._update_cache",

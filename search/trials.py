@@ -1,16 +1,19 @@
-"""A trial as its study stores it: its epochs, its parameters and its value."""
+"""A trial as its study stores it: its epochs, its parameters and its value; and counts of trials."""
 
 import copy
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, ClassVar, Protocol
-
-from optuna.trial import FrozenTrial, TrialState
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from spaces.space import Params
-from trainables.spec import EpochRecord
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+    from trainables.spec import EpochRecord
 
 # The epochs of a trial are user attributes: ``epoch:<n>``, in a cross-validation ``epoch:<fold>:<n>``.
 
@@ -18,28 +21,28 @@ EPOCH = "epoch:"
 """The prefix of the keys."""
 
 
-def record_key(record: EpochRecord) -> str:
+def record_key(record: "EpochRecord") -> str:
     """Return the user attribute that holds ``record``; keys sort in the order of the epochs."""
     fold = f"{record['fold']:03d}:" if "fold" in record else ""
     return f"{EPOCH}{fold}{record['epoch']:06d}"
 
 
-def record_keys(trial: FrozenTrial) -> list[str]:
+def record_keys(trial: "FrozenTrial") -> list[str]:
     """Return the keys of all epochs that ``trial`` has reported, in order."""
     return sorted(key for key in trial.user_attrs if key.startswith(EPOCH))
 
 
-def epochs_of(trial: FrozenTrial) -> list[EpochRecord]:
+def epochs_of(trial: "FrozenTrial") -> "list[EpochRecord]":
     """Return the records of all epochs that ``trial`` has reported, in order."""
     return [trial.user_attrs[key] for key in record_keys(trial)]
 
 
-def count_epochs(trial: FrozenTrial) -> int:
+def count_epochs(trial: "FrozenTrial") -> int:
     """Return the number of epochs that ``trial`` has reported."""
     return sum(key.startswith(EPOCH) for key in trial.user_attrs)
 
 
-def work_ms(trial: FrozenTrial) -> int:
+def work_ms(trial: "FrozenTrial") -> int:
     """Return the milliseconds in which ``trial`` trained and validated the epochs that it reported.
 
     Whole numbers, so that a sum does not depend on the order. An epoch that was trained again after a kill counts once.
@@ -48,24 +51,24 @@ def work_ms(trial: FrozenTrial) -> int:
     return sum(round(1000 * (record["end"] - record["start"])) for record in records)
 
 
-def epochs_trained(trials: Iterable[FrozenTrial]) -> int:
+def epochs_trained(trials: "Iterable[FrozenTrial]") -> int:
     """Return the number of epochs that ``trials`` have reported."""
     return sum(map(count_epochs, trials))
 
 
-def whole_training(trial: FrozenTrial, epochs: int) -> str:
+def whole_training(trial: "FrozenTrial", epochs: int) -> str:
     """Return the outcome of a trial that trained all of its epochs."""
     text = "its only epoch trained" if epochs == 1 else f"all {epochs} epochs trained"
     return f"{text}, but the loss was 0 in all of them: nothing was learned" if learned_nothing(trial) else text
 
 
-def learned_nothing(trial: FrozenTrial) -> bool:
+def learned_nothing(trial: "FrozenTrial") -> bool:
     """Return True if the loss of every epoch was exactly 0, as of pairs where no batch has one that counts."""
     losses = [record.get("loss") for record in epochs_of(trial)]
     return bool(losses) and all(loss == 0 for loss in losses)
 
 
-def changed(trial: FrozenTrial, **changes: Any) -> FrozenTrial:
+def changed(trial: "FrozenTrial", **changes: Any) -> "FrozenTrial":
     """Return a copy of ``trial`` with other values of some of its attributes."""
     result = copy.copy(trial)
     for name, value in changes.items():
@@ -73,15 +76,99 @@ def changed(trial: FrozenTrial, **changes: Any) -> FrozenTrial:
     return result
 
 
+@dataclass(kw_only=True)
+class Tally:
+    """Counts of a study's trials and epochs, kept up to date and never recounted.
+
+    ``states`` counts trials by the name of their state (Optuna's ``TrialState``, which counting need not import),
+    ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials, and ``work_ms`` is the time of
+    all these epochs, which a tally by the database leaves out, and so does a comparison. ``best`` is the highest value
+    of a complete trial, None before the first one.
+    """
+
+    states: Counter[str] = field(default_factory=Counter)
+    epochs: int = 0
+    epochs_running: int = 0
+    work_ms: int = field(default=0, compare=False)
+    best: float | None = None
+
+    @classmethod
+    def of(cls, trials: "Iterable[FrozenTrial]") -> "Tally":
+        """Count ``trials``."""
+        tally = cls()
+        for trial in trials:
+            tally.add(trial)
+        return tally
+
+    def add(self, trial: "FrozenTrial") -> None:
+        """Count a trial."""
+        self._count(trial, 1)
+
+    def replace(self, before: "FrozenTrial", after: "FrozenTrial") -> None:
+        """Update the counts after a trial has changed."""
+        self._count(before, -1)
+        self._count(after, 1)
+
+    def _count(self, trial: "FrozenTrial", sign: int) -> None:
+        epochs = sign * count_epochs(trial)
+        self.states[trial.state.name] += sign
+        self.epochs += epochs
+        self.work_ms += sign * work_ms(trial)
+        if trial.state.name == "RUNNING":
+            self.epochs_running += epochs
+        if trial.state.name == "COMPLETE" and trial.value is not None:  # complete trials never change
+            self.best = trial.value if self.best is None else max(self.best, trial.value)
+
+    @property
+    def trials(self) -> int:
+        """The number of all trials."""
+        return self.states.total()
+
+    @property
+    def waiting(self) -> int:
+        """The number of enqueued trials that have not started."""
+        return self.states["WAITING"]
+
+    @property
+    def running(self) -> int:
+        """The number of running trials."""
+        return self.states["RUNNING"]
+
+    @property
+    def complete(self) -> int:
+        """The number of complete trials."""
+        return self.states["COMPLETE"]
+
+    @property
+    def pruned(self) -> int:
+        """The number of pruned trials."""
+        return self.states["PRUNED"]
+
+    @property
+    def failed(self) -> int:
+        """The number of failed trials."""
+        return self.states["FAIL"]
+
+    @property
+    def started(self) -> int:
+        """The number of trials that have started, finished ones included."""
+        return self.trials - self.waiting
+
+    @property
+    def ended(self) -> int:
+        """The number of complete, pruned and failed trials."""
+        return self.started - self.running
+
+
 # Trials with equal parameters are replicates: they differ in their seeds only.
 
 
-def params_of(trial: FrozenTrial) -> Params:
+def params_of(trial: "FrozenTrial") -> Params:
     """Return the parameters of ``trial``, pinned ones included, in a form that can be a dictionary's key."""
     return Params(trial.params)
 
 
-def by_params(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
+def by_params(trials: "Sequence[FrozenTrial]") -> "list[list[FrozenTrial]]":
     """Group ``trials`` by their parameters, in the order of each group's first trial."""
     groups: dict[Params, list[FrozenTrial]] = {}
     for trial in trials:
@@ -89,22 +176,22 @@ def by_params(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
     return list(groups.values())
 
 
-def mean_of(trials: Sequence[FrozenTrial]) -> float | None:
+def mean_of(trials: "Sequence[FrozenTrial]") -> float | None:
     """Return the mean of :func:`values_of` ``trials``; None if there are no values."""
     values = values_of(trials)
     return statistics.fmean(values) if values else None
 
 
-def values_of(trials: Sequence[FrozenTrial]) -> tuple[float, ...]:
+def values_of(trials: "Sequence[FrozenTrial]") -> tuple[float, ...]:
     """Return the values of ``trials``, which have equal parameters; empty if no trial is complete.
 
     A pruned replicate is extrapolated: it is assumed to gain from its last step to the end as much as the complete
     replicates did on average. Leaving pruned replicates out would bias the mean upwards.
     """
-    complete = [(trial, trial.value) for trial in trials if trial.state == TrialState.COMPLETE]
+    complete = [(trial, trial.value) for trial in trials if trial.state.name == "COMPLETE"]
     values = [value for _, value in complete if value is not None]
     for trial in trials:
-        if trial.state != TrialState.PRUNED or not trial.intermediate_values:
+        if trial.state.name != "PRUNED" or not trial.intermediate_values:
             continue
         step = max(trial.intermediate_values)
         gains = [
@@ -131,7 +218,7 @@ class TrialValue(Protocol):
     def objective(self) -> str:
         """The validation metric that is maximised."""
 
-    def __call__(self, records: Sequence[EpochRecord]) -> tuple[int, float] | None:
+    def __call__(self, records: "Sequence[EpochRecord]") -> tuple[int, float] | None:
         """Return the step that the last record completes and its value; None if it completes no step."""
 
 
@@ -142,7 +229,7 @@ class ByEpoch:
     unit: ClassVar[str] = "epoch"
     objective: str
 
-    def __call__(self, records: Sequence[EpochRecord]) -> tuple[int, float]:
+    def __call__(self, records: "Sequence[EpochRecord]") -> tuple[int, float]:
         last = records[-1]
         if not last["metrics"]:
             return last["epoch"], value_in(last, self.objective)
@@ -157,31 +244,31 @@ class ByFold:
     objective: str
     epochs: int
 
-    def __call__(self, records: Sequence[EpochRecord]) -> tuple[int, float] | None:
+    def __call__(self, records: "Sequence[EpochRecord]") -> tuple[int, float] | None:
         if records[-1]["epoch"] < self.epochs:
             return None
         folds = by_fold(records)
         return len(folds), statistics.fmean(best_value(fold, self.objective) for fold in folds)
 
 
-def by_fold(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
+def by_fold(records: "Sequence[EpochRecord]") -> "list[list[EpochRecord]]":
     """Group records by fold; a training without folds is one group."""
     return [list(fold) for _, fold in groupby(records, key=lambda record: record.get("fold"))]
 
 
-def best_value(records: Sequence[EpochRecord], objective: str) -> float:
+def best_value(records: "Sequence[EpochRecord]", objective: str) -> float:
     """Return the highest validation of one training."""
     return max(value_in(record, objective) for record in records)
 
 
-def value_in(record: EpochRecord, objective: str) -> float:
+def value_in(record: "EpochRecord", objective: str) -> float:
     """Return the validation of one epoch, or minus its training loss if nothing is validated."""
     value = record["metrics"].get(objective, -record.get("loss", 0.0))
     assert value is not None, "a training without its objective fails"
     return value
 
 
-def classes_of(trial: FrozenTrial) -> dict[str, float]:
+def classes_of(trial: "FrozenTrial") -> dict[str, float]:
     """Return the objective of each class that validated ``trial``, at the best epoch of each fold.
 
     Empty unless the trial records them, and if the objective has no values by class.
@@ -190,6 +277,6 @@ def classes_of(trial: FrozenTrial) -> dict[str, float]:
     return {name: value for record in kept for name, value in record.get("classes", {}).items()}
 
 
-def best_epochs(records: Sequence[EpochRecord], objective: str) -> list[int]:
+def best_epochs(records: "Sequence[EpochRecord]", objective: str) -> list[int]:
     """Return for each fold the first epoch with its highest validation."""
     return [max(fold, key=lambda record: value_in(record, objective))["epoch"] for fold in by_fold(records)]

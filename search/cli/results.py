@@ -70,7 +70,7 @@ def status(
 def _overtuning(runs: Path, name: str | None, address: str | None) -> "Iterator[str]":
     """Yield the sentence on the choices in a runs folder of this machine, if all of its searches are shown."""
     if name is None and address is None:
-        from search.report.results import overtuning_sentence
+        from search.report.summary_file import overtuning_sentence
 
         if sentence := overtuning_sentence(runs):
             yield sentence

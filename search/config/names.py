@@ -11,7 +11,6 @@ from pathlib import Path
 from trainables.errors import InvalidInput, raise_if_any, suggestion
 from trainables.metrics import METRICS, all_metrics, unknown_metrics
 from trainables.metrics.table import split_subset
-from trainables.spec import COSTS
 
 # Names of searches and campaigns, which are folders.
 
@@ -71,6 +70,8 @@ def known_metric(name: str) -> str:
 
 def allowed_measure(name: str) -> str:
     """Return ``name``; raise unless it is a cost of a model, such as ``embed_ms``, or a metric."""
+    from trainables.spec import COSTS  # imports the configuration of trainings
+
     return name if name in COSTS else known_metric(name)
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 from rich.console import Console, RenderableType
 from rich.live import Live
 
@@ -14,8 +14,8 @@ from search.driver.progress_view import MovingLine, SlotLine, StudyLine, in_note
 from search.plan.search import OpenedSearch
 from search.plan.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
-from search.study import Budget, RunningTrial, Tally, TrialListener
-from search.trials import epochs_of, value_in
+from search.study import Budget, RunningTrial, TrialListener
+from search.trials import Tally, epochs_of, value_in
 from trainables.errors import printable
 from trainables.spec import EpochRecord
 
@@ -176,8 +176,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             ended=tally.ended,
             of=work.budget.most,
             running=tally.running,
-            pruned=tally.states[TrialState.PRUNED],
-            failed=tally.states[TrialState.FAIL],
+            pruned=tally.pruned,
+            failed=tally.failed,
             best=tally.best,
         )
 

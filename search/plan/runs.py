@@ -17,13 +17,13 @@ from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.secrets import sqlite_address
 from search.trust import ADDRESSES, check_addresses, check_code, own_code, remember_campaign, started
-from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput, suggestion
 from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
 if TYPE_CHECKING:
     from search.config.campaign import CampaignConfig
     from search.config.search_config import SearchConfig
+    from trainables.data.split import ClassSplit
 
 logger = logging.getLogger(__name__)
 
@@ -251,12 +251,14 @@ def existing_run(runs: Path, name: str) -> RunFolder:
     return folder
 
 
-def stored_split(folder: RunFolder) -> ClassSplit:
+def stored_split(folder: RunFolder) -> "ClassSplit":
     """Return the stored class split.
 
     Raises:
         InvalidInput: the file is missing, damaged or was edited.
     """
+    from trainables.data.split import ClassSplit
+
     if not folder.split.is_file():
         raise InvalidInput(f"{folder.split} is missing; restore it from a copy, or run the search's file again.")
     with reading(folder.split):

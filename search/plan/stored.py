@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Engine
+from typing import TYPE_CHECKING, Any
 
 from search.config.tables import PRUNERS
 from search.plan.runs import (
@@ -23,14 +20,20 @@ from search.plan.runs import (
 )
 from search.secrets import expand, sqlite_file
 from search.stages import Stage, short_study_name, study_name
-from search.study import Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
-from search.trials import record_keys
+from search.study import read_storage, stored_attributes, stored_tally, stored_trials
+from search.trials import Tally, record_keys
 from search.trust import ADDRESSES, CHECKPOINTS, STORAGE, addresses_in, check_address
 from spaces.space import Value
 from trainables.errors import InvalidInput, printable, suggestion
 from trainables.files import read_json, reading
 from trainables.metrics.table import metric_name
 from trainables.secrets import without_password
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+    from sqlalchemy import Engine
+
+    from search.study import Pruner
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class StoredSearch:
         return expand(address) if address else self.folder.storage
 
     @cached_property
-    def storage(self) -> Engine | None:
+    def storage(self) -> "Engine | None":
         """Its studies' database; None if it does not exist yet."""
         url = self.storage_url
         if (file := sqlite_file(url)) and not file.exists():
@@ -87,11 +90,11 @@ class StoredSearch:
         if engine := self.__dict__.pop("storage", None):
             engine.dispose()
 
-    def pruner(self, steps: int, unit: str) -> Pruner:
+    def pruner(self, steps: int, unit: str) -> "Pruner":
         """Return the pruner of its search trials, which train ``steps`` of ``unit``."""
         return PRUNERS[self.config["search"]["pruner"]](steps=steps, unit=unit)
 
-    def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> list[FrozenTrial]:
+    def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> "list[FrozenTrial]":
         """Return the trials of a loss's study in a stage; none if it has not begun."""
         return stored_trials(self.storage, study_name(self.name, loss, stage)) if self.storage else []
 
@@ -129,11 +132,11 @@ class StoredSearch:
             )
         return known[study]
 
-    def trials_of(self, study: str) -> list[FrozenTrial]:
+    def trials_of(self, study: str) -> "list[FrozenTrial]":
         """Return the trials of the study ``study``; raise as :meth:`study_of`."""
         return self.trials(*self.study_of(study))
 
-    def trial_of(self, study: str, number: int) -> FrozenTrial:
+    def trial_of(self, study: str, number: int) -> "FrozenTrial":
         """Return trial ``number`` of the study ``study``.
 
         Raises:
@@ -176,7 +179,7 @@ class TrialRow:
     outcome: str | None
 
 
-def trial_row(trial: FrozenTrial) -> TrialRow:
+def trial_row(trial: "FrozenTrial") -> TrialRow:
     """Return the row of ``trial``."""
     attributes = trial.user_attrs
     reported = trial.intermediate_values
@@ -197,9 +200,9 @@ def param_names(rows: Sequence[TrialRow]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.params))
 
 
-def trial_rows(trials: Sequence[FrozenTrial]) -> list[TrialRow]:
+def trial_rows(trials: "Sequence[FrozenTrial]") -> list[TrialRow]:
     """Return the rows of ``trials``, without waiting ones."""
-    return [trial_row(trial) for trial in trials if trial.state != TrialState.WAITING]
+    return [trial_row(trial) for trial in trials if trial.state.name != "WAITING"]
 
 
 def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
@@ -315,9 +318,9 @@ def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally, *
         stage=stage,
         running=tally.running if is_driven else 0,
         interrupted=0 if is_driven else tally.running,
-        complete=tally.states[TrialState.COMPLETE],
-        pruned=tally.states[TrialState.PRUNED],
-        failed=tally.states[TrialState.FAIL],
+        complete=tally.complete,
+        pruned=tally.pruned,
+        failed=tally.failed,
         planned=tally.trials if ended_early else attributes.get("planned_trials", tally.trials),
         epochs=tally.epochs,
         epoch_budget=attributes.get("planned_epochs"),

@@ -13,8 +13,8 @@ from search.config.search_config import SearchConfig
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage, search_of, study_name
-from search.study import Budget, Tally
-from search.trials import epochs_of
+from search.study import Budget
+from search.trials import Tally, epochs_of
 from trainables.losses import loss_row
 from trainables.models.backbones import backbone
 

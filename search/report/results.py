@@ -3,17 +3,18 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError, field_validator
 
 from search.difference import FEW_CLASSES, Recommendation
-from search.plan.runs import RunFolder, find_runs, refuse_renamed
+from search.plan.runs import RunFolder, refuse_renamed
 from search.report.loss_results import Incumbent as Incumbent, LossSummary as LossSummary, rows_from_stored
-from search.report.rows import Named, Result, Row, RowKey, SeedStatistics, Shown, frame_of, mean_of
+from search.report.rows import Named, Result, Row, RowKey, SeedStatistics, Shown, frame_of
+from search.report.summary_file import AGAIN, FORMAT, read_summary
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
-from trainables.errors import InvalidInput, counted
+from trainables.errors import InvalidInput
 from trainables.metrics.table import metric_name
 
 if TYPE_CHECKING:
@@ -141,9 +142,6 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 7
-"""Changes whenever the keys of the file or their meaning change."""
-
 
 class Summary(Shown):
     """The results of a search so far.
@@ -220,31 +218,17 @@ class Summary(Shown):
         Raises:
             InvalidInput: another version wrote it, or it is damaged.
         """
-        again = "`holdout run` with the search's file writes it again from the search's records"
-        try:
-            content: Any = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"{path} is damaged ({error}); {again}.") from error
-        found = content.get("format") if isinstance(content, dict) else None
-        if found != FORMAT:
-            raise InvalidInput(
-                f"{path} was written by another version: its format is {json.dumps(found)} and this version reads "
-                f"{FORMAT}; {again}."
-            )
-        if not isinstance(content.get("losses"), dict):
-            raise InvalidInput(
-                f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}."
-            )
+        content = read_summary(path)
         try:
             rows_from_stored(content)
         except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {again}.") from error
+            raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {AGAIN}.") from error
         try:
             return cls.model_validate_json(json.dumps(content))
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
-            raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
+            raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {AGAIN}.") from error
 
 
 def stored_summary(folder: RunFolder) -> Summary:
@@ -325,37 +309,3 @@ class Comparison(Shown):
     def to_frame(self) -> "pandas.DataFrame":
         """Return a table with one line per baseline and configuration."""
         return frame_of(self.rows)
-
-
-# Overtuning: how often what was chosen by validation ended below the default on the test classes. Schneider et al. 2025
-# ("Overtuning in hyperparameter optimization", arXiv 2506.19540) find a choice worse than the default or the first
-# configuration in about 10 % of published searches.
-
-KNOWN = "about 10 % in published searches, arXiv 2506.19540"
-
-
-def _choices_and_defaults(runs: Path) -> Iterator[tuple[float, float]]:
-    """Yield the objective on the test classes of each choice in the folder ``runs``, and that of its default.
-
-    A choice that is the default is one of them. Searches that cannot be read are left out, and so are those whose test
-    does not compute their objective.
-    """
-    for folder in find_runs(runs):
-        try:
-            summary = stored_summary(folder)
-        except InvalidInput:
-            continue
-        for entry in summary.losses.values():
-            chosen, default = ((row.test or {}).get(summary.objective) for row in (entry.tuned, entry.default))
-            if (value := mean_of(chosen)) is not None and (other := mean_of(default)) is not None:
-                yield value, other
-
-
-def overtuning_sentence(runs: Path) -> str | None:
-    """Return the sentence on the choices in the folder ``runs``; None if none was tested."""
-    found = list(_choices_and_defaults(runs))
-    if not found:
-        return None
-    below = sum(value < other for value, other in found)
-    choices = counted(len(found), "tested choice")
-    return f"Of {choices} in this runs folder, {below or 'none'} ended below the default on test classes ({KNOWN})."

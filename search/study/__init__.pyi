@@ -1,6 +1,5 @@
 from .budget import (
     Budget as Budget,
-    Tally as Tally,
 )
 from .pruners import (
     Pruner as Pruner,
@@ -23,12 +22,14 @@ from .storage.open import (
     close_storage as close_storage,
     delete_studies as delete_studies,
     open_storage as open_storage,
+    study_names as study_names,
+)
+from .storage.read import (
     read_storage as read_storage,
     stored_attributes as stored_attributes,
     stored_reports as stored_reports,
     stored_tally as stored_tally,
     stored_trials as stored_trials,
-    study_names as study_names,
 )
 from .study import (
     LossStudy as LossStudy,

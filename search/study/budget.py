@@ -1,85 +1,16 @@
-"""The trials and epochs that a study has trained, and the limits on them."""
+"""The limits on the trials and epochs that a study trains."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import READY, WAIT, Availability, Sampler
-from search.trials import count_epochs, work_ms
+from search.trials import Tally
 
 MS = 3_600_000
 """Milliseconds of an hour."""
-
-
-@dataclass(kw_only=True)
-class Tally:
-    """Counts of a study's trials and epochs, kept up to date and never recounted.
-
-    ``states`` counts trials, ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials, and
-    ``work_ms`` is the time of all these epochs, which a tally by the database leaves out, and so does a comparison.
-    ``best`` is the highest value of a complete trial, None before the first one.
-    """
-
-    states: Counter[TrialState] = field(default_factory=Counter)
-    epochs: int = 0
-    epochs_running: int = 0
-    work_ms: int = field(default=0, compare=False)
-    best: float | None = None
-
-    @classmethod
-    def of(cls, trials: Iterable[FrozenTrial]) -> "Tally":
-        """Count ``trials``."""
-        tally = cls()
-        for trial in trials:
-            tally.add(trial)
-        return tally
-
-    def add(self, trial: FrozenTrial) -> None:
-        """Count a trial."""
-        self._count(trial, 1)
-
-    def replace(self, before: FrozenTrial, after: FrozenTrial) -> None:
-        """Update the counts after a trial has changed."""
-        self._count(before, -1)
-        self._count(after, 1)
-
-    def _count(self, trial: FrozenTrial, sign: int) -> None:
-        epochs = sign * count_epochs(trial)
-        self.states[trial.state] += sign
-        self.epochs += epochs
-        self.work_ms += sign * work_ms(trial)
-        if trial.state == TrialState.RUNNING:
-            self.epochs_running += epochs
-        if trial.state == TrialState.COMPLETE and trial.value is not None:  # complete trials never change
-            self.best = trial.value if self.best is None else max(self.best, trial.value)
-
-    @property
-    def trials(self) -> int:
-        """The number of all trials."""
-        return self.states.total()
-
-    @property
-    def waiting(self) -> int:
-        """The number of enqueued trials that have not started."""
-        return self.states[TrialState.WAITING]
-
-    @property
-    def running(self) -> int:
-        """The number of running trials."""
-        return self.states[TrialState.RUNNING]
-
-    @property
-    def started(self) -> int:
-        """The number of trials that have started, finished ones included."""
-        return self.trials - self.waiting
-
-    @property
-    def ended(self) -> int:
-        """The number of complete, pruned and failed trials."""
-        return self.started - self.running
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,11 +20,10 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from search.goal import Goal
-from search.study.budget import Tally
 from search.study.pruners import Pruner
 from search.study.sampler import Sampler, failed_by_params
 from search.study.storage.driver import DriverStorage
-from search.trials import TrialValue, changed, params_of, record_key, record_keys
+from search.trials import Tally, TrialValue, changed, params_of, record_key, record_keys
 from spaces.search_space import SearchSpace
 from spaces.space import Params, Value
 from trainables.spec import EpochRecord

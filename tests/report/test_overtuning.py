@@ -6,7 +6,7 @@ import pytest
 from support.commands import holdout_here, plain
 from support.made_search import made_search
 
-from search.report.results import overtuning_sentence
+from search.report.summary_file import overtuning_sentence
 
 KNOWN = "(about 10 % in published searches, arXiv 2506.19540)"
 

@@ -13,19 +13,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import RDBStorage
+from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import Enum, Table
 
-from search.study.budget import Tally
+from search.study.storage import tables
 from search.study.storage.driver import DriverStorage
-from search.study.storage.open import (
-    close_storage,
-    is_on_network,
-    open_storage,
-    read_storage,
-    stored_attributes,
-    stored_tally,
-    stored_trials,
-)
+from search.study.storage.open import close_storage, is_on_network, open_storage
+from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
+from search.trials import Tally
 from trainables.errors import InvalidInput
 
 numbers = count(1)
@@ -120,6 +116,25 @@ def test_the_memory_the_database_and_optuna_say_the_same(
     assert told(DriverStorage(ours.database).trials_of(name)) == expected  # the next driver
     assert stored_tally(theirs.engine, name) == Tally.of(studies[1].get_trials())
     assert stored_attributes(ours.database.engine, name) == {"digest": {"of": [1, 2]}}
+
+
+@pytest.mark.parametrize("table", tables.STUDIES.metadata.sorted_tables, ids=str)
+def test_the_declared_tables_are_those_of_optuna(table: Table) -> None:
+    theirs = models.BaseModel.metadata.tables[table.name]
+    assert set(theirs.c.keys()) == set(table.c.keys()), "a column that is neither read nor written"
+    for column in table.c:
+        other = theirs.c[column.name]
+        assert (column.primary_key, column.type.python_type) == (other.primary_key, plain_type(other.type))
+        assert {key.target_fullname for key in column.foreign_keys} == {
+            key.target_fullname for key in other.foreign_keys
+        }
+        if isinstance(column.type, Enum):
+            assert (column.type.name, column.type.enums) == (other.type.name, other.type.enums)
+
+
+def plain_type(kind: Any) -> type:
+    """Return the Python type of a column of Optuna's; names of an enumeration are text here."""
+    return str if isinstance(kind, Enum) else kind.python_type
 
 
 def test_a_transaction_is_stored_at_its_end_and_whole(tmp_path: Path) -> None:

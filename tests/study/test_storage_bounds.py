@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy
 from support.stores import silent_server
 
-from search.study.storage.open import engine_arguments, read_storage
+from search.study.storage.read import engine_arguments, read_storage
 from trainables.limits import Limits
 
 

@@ -17,7 +17,8 @@ from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
 from trainables.training.train import LateValue, Training
 
-LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 3.0
+LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 4.0
+"""Steps of each training after its first one, and the time for those of all trainings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +65,11 @@ def measured_costs(
         images: the images that the real trainings will have.
         threads: CPU threads of a trial.
         gpu: True if a trial has a GPU.
-        seconds: time to measure steps for.
+        seconds: time to measure steps for, shared by the trainings; each has at least a few.
     """
     torch.set_num_threads(threads)
     device = torch.device("cuda" if gpu else "cpu")
-    return [_measured(spec, images, device, seconds) for spec in specs]
+    return [_measured(spec, images, device, seconds / len(specs)) for spec in specs]
 
 
 def _measured(spec: TrialSpec, images: ImageCounts, device: torch.device, seconds: float) -> Cost:

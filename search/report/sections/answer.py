@@ -34,8 +34,9 @@ from search.report.drawing import (
 )
 from search.report.formats import interval, loss_label, sentence, shown_rows, the_same
 from search.report.pairs import scored_openings
-from search.report.results import Comparison, Pair, Summary, overtuning_sentence
+from search.report.results import Comparison, Pair, Summary
 from search.report.rows import Row, SeedStatistics
+from search.report.summary_file import overtuning_sentence
 from search.selection import Ledger, Selection
 from search.stages import Role
 from search.text_table import NOTHING, TextTable

@@ -2,29 +2,79 @@
 
 import functools
 import json
+import math
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
-from optuna.storages._rdb import models
-from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Connection, Delete, Select, Table, bindparam, delete, func, insert, select, update
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Delete, Select, Table, bindparam, delete, func, insert, select, update
 
-from search.study.budget import Tally
-from search.trials import EPOCH
+from search.trials import EPOCH, Tally
 
-STUDIES: Table = models.StudyModel.__table__
-STUDY_USER_ATTRIBUTES: Table = models.StudyUserAttributeModel.__table__
-STUDY_SYSTEM_ATTRIBUTES: Table = models.StudySystemAttributeModel.__table__
-TRIALS: Table = models.TrialModel.__table__
-PARAMS: Table = models.TrialParamModel.__table__
-VALUES: Table = models.TrialValueModel.__table__
-INTERMEDIATE_VALUES: Table = models.TrialIntermediateValueModel.__table__
-USER_ATTRIBUTES: Table = models.TrialUserAttributeModel.__table__
-SYSTEM_ATTRIBUTES: Table = models.TrialSystemAttributeModel.__table__
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+# The tables of Optuna's `optuna.storages._rdb.models`, with the columns that are read and written here. Those are
+# classes of SQLAlchemy's ORM, whose import would be a fifth of the time of `holdout status`.
+
+_TABLES = sa.MetaData()
+_INFINITE = {"INF_POS": math.inf, "INF_NEG": -math.inf}
+_KINDS = {**_INFINITE, "NAN": math.nan}
+"""Numbers that are stored as their kind and no value; the others are FINITE."""
+
+
+def _table(name: str, row_id: str, *columns: Column[Any], of: Table | None = None) -> Table:
+    """Return a table; a row is part of a row of the table ``of``."""
+    owners = [] if of is None else [Column(key.name, sa.Integer, sa.ForeignKey(key)) for key in of.primary_key]
+    return Table(name, _TABLES, Column(row_id, sa.Integer, primary_key=True), *owners, *columns)
+
+
+def _attributes(of: Table, name: str) -> Table:
+    return _table(f"{name}s", f"{name}_id", Column("key", sa.String), Column("value_json", sa.Text), of=of)
+
+
+STUDIES = _table("studies", "study_id", Column("study_name", sa.String))
+STUDY_USER_ATTRIBUTES = _attributes(STUDIES, "study_user_attribute")
+STUDY_SYSTEM_ATTRIBUTES = _attributes(STUDIES, "study_system_attribute")
+TRIALS = _table(
+    "trials",
+    "trial_id",
+    Column("number", sa.Integer),
+    Column("state", sa.Enum("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING", name="trialstate")),
+    Column("datetime_start", sa.DateTime),
+    Column("datetime_complete", sa.DateTime),
+    of=STUDIES,
+)
+PARAMS = _table(
+    "trial_params",
+    "param_id",
+    Column("param_name", sa.String),
+    Column("param_value", sa.Float),
+    Column("distribution_json", sa.Text),
+    of=TRIALS,
+)
+VALUES = _table(
+    "trial_values",
+    "trial_value_id",
+    Column("objective", sa.Integer),
+    Column("value", sa.Float),
+    Column("value_type", sa.Enum("FINITE", *_INFINITE, name="trialvaluetype")),
+    of=TRIALS,
+)
+INTERMEDIATE_VALUES = _table(
+    "trial_intermediate_values",
+    "trial_intermediate_value_id",
+    Column("step", sa.Integer),
+    Column("intermediate_value", sa.Float),
+    Column("intermediate_value_type", sa.Enum("FINITE", *_KINDS, name="trialintermediatevaluetype")),
+    of=TRIALS,
+)
+USER_ATTRIBUTES = _attributes(TRIALS, "trial_user_attribute")
+SYSTEM_ATTRIBUTES = _attributes(TRIALS, "trial_system_attribute")
 
 _KEYS = {
     PARAMS: "param_name",
@@ -64,18 +114,20 @@ def read_study(connection: Connection, name: str) -> StudyRow | None:
     return StudyRow(row_id=row_id, user_attrs=user, system_attrs=system)
 
 
-def read_trials(connection: Connection, study: int) -> list[FrozenTrial]:
+def read_trials(connection: Connection, study: int) -> "list[FrozenTrial]":
     """Return the trials of the study with row ``study``, in the order of their numbers."""
+    from optuna.trial import FrozenTrial, TrialState
+
     params, distributions = defaultdict[int, dict[str, Any]](dict), defaultdict[int, dict[str, Any]](dict)
     for trial, name, value, text in connection.execute(_of_study(PARAMS, study)):
         distributions[trial][name] = distribution = _distribution(text)
         params[trial][name] = distribution.to_external_repr(value)
     values = defaultdict[int, list[float]](list)
     for trial, _, value, kind in connection.execute(_of_study(VALUES, study)):
-        values[trial].append(models.TrialValueModel.stored_repr_to_value(value, kind))
+        values[trial].append(_as_float(value, kind))
     steps = defaultdict[int, dict[int, float]](dict)
     for trial, step, value, kind in connection.execute(_of_study(INTERMEDIATE_VALUES, study)):
-        steps[trial][step] = models.TrialIntermediateValueModel.stored_repr_to_intermediate_value(value, kind)
+        steps[trial][step] = _as_float(value, kind)
     user, system = defaultdict[int, dict[str, Any]](dict), defaultdict[int, dict[str, Any]](dict)
     for table, attributes in ((USER_ATTRIBUTES, user), (SYSTEM_ATTRIBUTES, system)):
         for trial, key, text in connection.execute(_of_study(table, study)):
@@ -83,7 +135,7 @@ def read_trials(connection: Connection, study: int) -> list[FrozenTrial]:
     return [
         FrozenTrial(
             number=row.number,
-            state=row.state,
+            state=TrialState[row.state],
             value=None,
             values=values.get(row.trial_id),
             datetime_start=_local(row.datetime_start),
@@ -108,8 +160,7 @@ def read_reports(connection: Connection, study: int) -> list[tuple[int, int, flo
         .where(TRIALS.c.study_id == study)
         .order_by(INTERMEDIATE_VALUES.c.trial_intermediate_value_id)
     )
-    as_value = models.TrialIntermediateValueModel.stored_repr_to_intermediate_value
-    return [(number, step, as_value(value, kind)) for number, step, value, kind in rows]
+    return [(number, step, _as_float(value, kind)) for number, step, value, kind in rows]
 
 
 def count_trials(connection: Connection, study: int) -> Tally:
@@ -125,14 +176,14 @@ def count_trials(connection: Connection, study: int) -> Tally:
     values = (
         select(VALUES.c.value, VALUES.c.value_type)
         .join_from(VALUES, TRIALS)
-        .where(of_study, TRIALS.c.state == TrialState.COMPLETE)
+        .where(of_study, TRIALS.c.state == "COMPLETE")
     )
-    trained = Counter[TrialState](dict(connection.execute(epochs).tuples().all()))
-    found = [models.TrialValueModel.stored_repr_to_value(value, kind) for value, kind in connection.execute(values)]
+    trained = Counter[str](dict(connection.execute(epochs).tuples().all()))
+    found = [_as_float(value, kind) for value, kind in connection.execute(values)]
     return Tally(
         states=Counter(dict(connection.execute(states).tuples().all())),
         epochs=trained.total(),
-        epochs_running=trained[TrialState.RUNNING],
+        epochs_running=trained["RUNNING"],
         best=max(found, default=None),
     )
 
@@ -143,9 +194,31 @@ def _of_study(table: Table, study: int) -> Select[Any]:
     return select(trial_id, *columns).join(TRIALS).where(TRIALS.c.study_id == study).order_by(row_id)
 
 
-_distribution = functools.lru_cache(maxsize=4096)(json_to_distribution)
-_distribution_text = functools.lru_cache(maxsize=4096)(distribution_to_json)
-"""Thousands of trials share a few distributions."""
+def _as_float(value: float | None, kind: str) -> float:
+    return value if kind == "FINITE" and value is not None else _KINDS[kind]
+
+
+def _as_stored(value: float) -> tuple[float | None, str]:
+    if math.isfinite(value):
+        return value, "FINITE"
+    return None, "NAN" if math.isnan(value) else "INF_POS" if value > 0 else "INF_NEG"
+
+
+# Thousands of trials share a few distributions.
+
+
+@functools.lru_cache(maxsize=4096)
+def _distribution(text: str) -> "BaseDistribution":
+    from optuna.distributions import json_to_distribution
+
+    return json_to_distribution(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _distribution_text(distribution: "BaseDistribution") -> str:
+    from optuna.distributions import distribution_to_json
+
+    return distribution_to_json(distribution)
 
 
 def _local(utc: datetime | None) -> datetime | None:
@@ -157,7 +230,7 @@ def _utc(local: datetime | None) -> datetime | None:
     return None if local is None else local.astimezone(UTC).replace(tzinfo=None)
 
 
-def param_row(name: str, value: float, distribution: BaseDistribution) -> tuple[Table, Row]:
+def param_row(name: str, value: float, distribution: "BaseDistribution") -> tuple[Table, Row]:
     """Return the row of a parameter; ``value`` is in the distribution's internal representation."""
     return PARAMS, {
         "param_name": name,
@@ -168,13 +241,13 @@ def param_row(name: str, value: float, distribution: BaseDistribution) -> tuple[
 
 def value_row(objective: int, value: float) -> tuple[Table, Row]:
     """Return the row of a finished trial's value."""
-    stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+    stored, kind = _as_stored(value)
     return VALUES, {"objective": objective, "value": stored, "value_type": kind}
 
 
 def intermediate_value_row(step: int, value: float) -> tuple[Table, Row]:
     """Return the row of an intermediate value."""
-    stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
+    stored, kind = _as_stored(value)
     return INTERMEDIATE_VALUES, {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
 
 
@@ -183,7 +256,7 @@ def attribute_row(table: Table, key: str, value: Any) -> tuple[Table, Row]:
     return table, {"key": key, "value_json": json.dumps(value)}
 
 
-def rows_of(trial: FrozenTrial) -> Iterator[tuple[Table, Row]]:
+def rows_of(trial: "FrozenTrial") -> Iterator[tuple[Table, Row]]:
     """Yield all rows of ``trial`` except its own."""
     for name, value in trial.params.items():
         distribution = trial.distributions[name]
@@ -207,7 +280,7 @@ class Changes:
     first attempt to write.
     """
 
-    trials: dict[int, tuple[int, FrozenTrial]] = field(default_factory=dict)
+    trials: "dict[int, tuple[int, FrozenTrial]]" = field(default_factory=dict)
     rows: dict[Table, dict[tuple[int, Any], Row]] = field(default_factory=lambda: defaultdict(dict))
     tried: bool = False
 
@@ -225,7 +298,7 @@ class Changes:
         for trial_id, (study, trial) in self.trials.items():
             row_id = row_ids.get(trial_id) or (self._found(connection, study, trial.number) if self.tried else None)
             row = {
-                "state": trial.state,
+                "state": trial.state.name,
                 "datetime_start": _utc(trial.datetime_start),
                 "datetime_complete": _utc(trial.datetime_complete),
             }
