@@ -70,7 +70,7 @@ server=$$
         kill -0 "$server" 2> /dev/null || exit 0  # it ended with an error message
     done
     echo "MLflow answers at http://$asked:$port/#/experiments?workflowType=machine_learning; Ctrl-C ends it."
-    echo "Its pages open as those of generative AI: choose \"Model training\" above, which your browser remembers."
+    echo "It opens in its view for generative AI: choose \"Model training\" at the top; the browser remembers it."
 ) &
 echo "MLflow starts, which may take half a minute …"
 exec mlflow server --host "$host" --port "$port" --workers 1 "${app[@]}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainables.errors import counted
 from trainables.metrics.table import is_bounded
 
 LEVEL = 0.05
@@ -27,9 +28,10 @@ CLASS_POINTS = 6.0
 """The deviation, in points, of the difference of two configurations from class to class, as measured on photographs."""
 
 
-def shown_points(classes: int) -> float:
+def shown_points(classes: int) -> str:
     """Return the difference of two configurations that this number of classes can show: two standard errors."""
-    return 2 * CLASS_POINTS / math.sqrt(classes)
+    points = 2 * CLASS_POINTS / math.sqrt(classes)
+    return counted(round(points), "point") if points > 0.5 else "half a point"
 
 
 @dataclass(frozen=True, kw_only=True)

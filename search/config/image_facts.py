@@ -91,8 +91,8 @@ class ImageFacts:
             f"{counted(self.images, item)}{numbers}, of {self.classes:,} classes; those that train have {each} each.",
             f"{counted(self.train_classes, 'class', 'classes')} train, {self.validation_classes:,} validate, "
             f"{self.test_classes:,} are held out for the test.",
-            f"A choice confirmed on all {half:,} shows differences of about {shown_points(half):.0f} points; with "
-            f"{CLASSES_FOR_TWO} classes it would be 2.",
+            f"A choice confirmed on all {half:,} shows differences of about {shown_points(half)}"
+            f"{f'; with {CLASSES_FOR_TWO} classes it would be 2' * (half < CLASSES_FOR_TWO)}.",
         ]
         if side is not None:
             found.append(

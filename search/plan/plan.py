@@ -120,11 +120,11 @@ class Plan:
         if not is_bounded(metric_name(self.config.objective)):
             return None
         validating, training = split.validating, sum(map(len, split.halves))
-        text = f"{validating} classes validate: differences below about {shown_points(validating):.0f} points are "
-        text += "noise between classes"
+        text = f"{validating} classes validate: differences below about {shown_points(validating)} are noise between "
+        text += "classes"
         if self.on_halves:
             points = shown_points(training)
-            text += f"; the choice is confirmed on halves of all {training} training classes ({points:.0f} points)"
+            text += f"; the choice is confirmed on halves of all {training} training classes ({points})"
         return f"{text}."
 
     @property

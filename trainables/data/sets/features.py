@@ -23,7 +23,7 @@ class FeatureFile(Dataset):
     """
 
     summary: ClassVar[str] = "embeddings of anything: images, texts, sounds, rows of a table"
-    publisher: ClassVar[str] = "yourself"
+    publisher: ClassVar[str] = "your own data"
     layout: ClassVar[str] = """\
 embeddings  items × features
 labels      text or whole numbers

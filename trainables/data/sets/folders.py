@@ -148,7 +148,7 @@ class Folder(RootedDataset):
     """Images in one sub-folder per class, sorted by name."""
 
     summary: ClassVar[str] = "your own images: root holds one sub-folder a class"
-    publisher: ClassVar[str] = "yourself"
+    publisher: ClassVar[str] = "your own data"
     layout: ClassVar[str] = """\
 heron/anything.jpg
 heron/deeper/anything.png

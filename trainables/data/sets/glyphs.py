@@ -87,8 +87,8 @@ class Glyphs(Dataset):
     """Signs drawn on squares of ``size`` pixels; the images of a class cycle through its ``centres``."""
 
     summary: ClassVar[str] = "signs drawn by code, several distinct shapes a class; needs no files"
-    publisher: ClassVar[str] = "this program"
-    layout: ClassVar[str] = "no folder: there is nothing to give"
+    publisher: ClassVar[str] = "drawn by this program"
+    layout: ClassVar[str] = "no folder"
 
     num_classes: int = field(default=96, metadata={"about": "how many classes"})
     centres: int = field(default=3, metadata={"about": "distinct shapes a class"})

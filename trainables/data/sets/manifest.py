@@ -32,7 +32,7 @@ class Manifest(RootedDataset):
     """
 
     summary: ClassVar[str] = "images listed in a CSV file, with groups, official queries and galleries, cameras"
-    publisher: ClassVar[str] = "yourself"
+    publisher: ClassVar[str] = "your own data"
     layout: ClassVar[str] = """\
 path,class,group,part,camera
 shoes/1.jpg,red shoe,shop 7,query,2
