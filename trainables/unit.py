@@ -23,10 +23,10 @@ def unit_and_lengths(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """
     most = _SAFE.get(vectors.dtype, 2.0**50)
     largest = vectors.detach().abs().amax(-1, keepdim=True)
-    factors = (largest / largest.clamp(1 / most, most)).clamp(min=torch.finfo(vectors.dtype).tiny)
+    factors = largest / largest.clamp(1 / most, most)
+    factors.masked_fill_(factors == 0, torch.inf)
     scaled = vectors / factors
-    lengths = scaled.norm(dim=-1, keepdim=True)
-    lengths = lengths.masked_fill(lengths == 0, torch.inf)
+    lengths = scaled.norm(dim=-1, keepdim=True).clamp(min=0.5 / most)
     return scaled / lengths, lengths * factors
 
 
