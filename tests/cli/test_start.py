@@ -12,7 +12,7 @@ from support.driving import drive
 from typer import TyperException
 from typer.main import get_command
 
-from search.cli.main import app
+from search.cli.main import program
 from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 
@@ -81,7 +81,7 @@ def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: in
 
 @pytest.mark.parametrize("value", [None, "x", "3", "/tmp", __file__, Path("runs"), Path(__file__), ("a", "b"), (), 3])
 def test_values_are_converted_as_by_typer(value: object) -> None:
-    for command in get_command(app).commands.values():  # type: ignore[attr-defined]
+    for command in get_command(program()).commands.values():  # type: ignore[attr-defined]
         context = command.make_context(None, ["--help"], resilient_parsing=True)
 
         def converted(by: Any, parameter: Any, context: Any = context) -> object:
