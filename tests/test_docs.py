@@ -9,7 +9,7 @@ import typer
 import yaml
 
 from search import __version__
-from search.cli.main import app
+from search.cli.main import program
 from search.config.search_config import parse_config
 from search.config.yaml_file import parse_yaml
 
@@ -24,7 +24,7 @@ PAGES = [
     ROOT / "SECURITY.md",
     *sorted(DOCS.rglob("*.md")),
 ]
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
 EVERYWHERE = {"--help", "--version", "--install-completion"}
 FENCE = re.compile(r"^```(?P<language>[^\n]*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -1,7 +1,7 @@
 """``holdout``: the program, its commands, exit codes and error messages.
 
 Modules of commands import only light modules; a command imports what it needs when it runs, so that ``--help`` and a
-mistyped command answer at once.
+mistyped command answer at once. A command that is named loads its own module alone.
 """
 
 import errno
@@ -10,6 +10,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +20,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from search import __version__
-from search.cli import catalogue, cluster, datasets, disk, models, results, run, trials
-from search.cli.aliases import ALIASES
 from search.cli.output import say, set_up_logging
 from search.config.names import find_parts_here
 from trainables.errors import Failure, InvalidInput
@@ -32,62 +33,95 @@ UNUSABLE = (
 
 
 class _Command(TyperCommand):
-    """A command whose flags have no type in ``--help``, as they take no value."""
+    """A command with parameters as :func:`_prepared` makes them."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
-        return _without_type(super().get_params(ctx))
+        return _prepared(super().get_params(ctx))
 
 
 class _Group(TyperGroup):
-    """The program, with flags as those of :class:`_Command`."""
+    """The program, with parameters as those of :class:`_Command`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
-        return _without_type(super().get_params(ctx))
+        return _prepared(super().get_params(ctx))
 
 
-def _without_type(params: list[Any]) -> list[Any]:
+def _prepared(params: list[Any]) -> list[Any]:
+    """Return ``params`` with flags that have no type in ``--help``, and without pydantic where it is not needed."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
+        if hasattr(param, "get_runtime_param") and "get_runtime_param" not in vars(param):
+            param.get_runtime_param = partial(_Conversion, param.get_runtime_param)
     return params
 
 
-app = typer.Typer(
-    name="holdout",
-    cls=_Group,
-    help="Hyperparameter search for deep metric learning that never peeks at the test classes.",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Search": (datasets.init, run.run, run.select, run.test, run.enqueue),
-    "Results": (results.status, trials.trials, results.compare, results.verify, run.sync),
-    "Pictures": (results.report, results.serve),
-    "Models": (models.export, models.embed, models.index, models.query),
-    "Disk": (disk.disk, disk.remove),
-    "Cluster": (cluster.submit, cluster.logs, cluster.stop),
+@dataclass(frozen=True)
+class _Conversion:
+    """The conversion of a parameter's value. Typer's needs pydantic, whose import takes as long as ``--help``."""
+
+    of_typer: Callable[[], Any]
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return ``value``, of the parameter's type."""
+        kind = param.type_descriptor.annotation
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if kind is Path and isinstance(value, str | Path) and not Path(value).is_file():  # Typer may want a folder
+            return Path(value)
+        if kind == list[str] and isinstance(value, list | tuple):
+            return [*value]
+        if type(value) is kind:
+            return value
+        return self.of_typer().coerce(value, param=param, ctx=ctx)
+
+
+PANELS: dict[str, tuple[str, ...]] = {
+    "Search": ("datasets:init", "run:run", "run:select", "run:test", "run:enqueue"),
+    "Results": ("results:status", "trials:trials", "results:compare", "results:verify", "run:sync"),
+    "Pictures": ("results:report", "results:serve"),
+    "Models": ("models:export", "models:embed", "models:index", "models:query"),
+    "Disk": ("disk:disk", "disk:remove"),
+    "Cluster": ("cluster:submit", "cluster:logs", "cluster:stop"),
     "Catalogue and checks": (
-        catalogue.keys,
-        catalogue.losses,
-        datasets.datasets,
-        catalogue.backbones,
-        catalogue.papers,
-        catalogue.check,
-        results.doctor,
+        "catalogue:keys",
+        "catalogue:losses",
+        "datasets:datasets",
+        "catalogue:backbones",
+        "catalogue:papers",
+        "catalogue:check",
+        "results:doctor",
     ),
 }
-"""The commands by heading of ``--help``."""
+"""The commands, as ``module:name``, by heading of ``--help``."""
 
 RESUMABLE = {"run", "select", "test", "sync"}
 """The commands that resume where they were interrupted."""
 
-for panel, commands in PANELS.items():
-    for command in commands:
-        app.command(cls=_Command, rich_help_panel=panel)(command)
-for alias, command in ALIASES.items():
-    app.command(alias, cls=_Command, hidden=True)(command)
+
+def program(command: str | None = None) -> typer.Typer:
+    """Return the command line; only with ``command`` if that is one of the commands, since each has its imports."""
+    app = typer.Typer(
+        name="holdout",
+        cls=_Group,
+        help="Hyperparameter search for deep metric learning that never peeks at the test classes.",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    rows = [(panel, *row.split(":")) for panel, commands in PANELS.items() for row in commands]
+    wanted = [row for row in rows if row[-1] == command]
+    for panel, module, name in wanted or rows:
+        function = getattr(import_module(f"search.cli.{module}"), name)
+        app.command(cls=_Command, rich_help_panel=panel)(function)
+    if not wanted:
+        from search.cli.aliases import ALIASES
+
+        for alias, function in ALIASES.items():
+            app.command(alias, cls=_Command, hidden=True)(function)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -96,7 +130,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -113,7 +146,7 @@ def main() -> None:
         signal.signal(number, _interrupt)
     try:
         # Without standalone mode Typer raises its errors and returns the exit code; None after a command.
-        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0
+        code = program(*sys.argv[1:2])(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0
         sys.exit(code if sys.argv[1:] else MISTAKE)
     except typer.TyperException as error:
         say([_usage(error)], "red")

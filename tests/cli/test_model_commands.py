@@ -293,8 +293,8 @@ def test_the_commands_need_neither_ray_nor_optuna_nor_mlflow(made: SmallModel, t
     program = """
 import sys
 for name in ("ray", "optuna", "mlflow"): sys.modules[name] = None
-from search.cli.main import app
-for arguments in ARGUMENTS: app(arguments, standalone_mode=False)
+from search.cli.main import program
+for arguments in ARGUMENTS: program()(arguments, standalone_mode=False)
 """
     photo = str(made.images / "class-04" / "03.png")
     arguments = [

@@ -15,7 +15,7 @@ from support.trees import Trees
 
 from examples.papers.figures import FIGURES, SUFFIXES
 from search.campaigns.prepare import read_campaign_plans
-from search.cli.main import app
+from search.cli.main import program
 from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import PaperItem, is_campaign, papers, read_file, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
@@ -25,7 +25,7 @@ from search.plan.make_plan import read_plan
 from trainables.data import DATASETS
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 # Figures and tables, counted in the papers.

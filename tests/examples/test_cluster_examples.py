@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 from support.commands import write_search
 from support.services import ROOT, needs_ray
 
-from search.cli.main import app
+from search.cli.main import program
 
 FOLDER = ROOT / "examples" / "cluster"
 MANIFESTS = ("raycluster", "rayjob")
@@ -174,9 +174,10 @@ def test_a_manifest_agrees_with_itself_and_the_project(name: str) -> None:
         assert container["image"] == "REGISTRY/holdout"
         assert container["resources"]["requests"] == container["resources"]["limits"]
     if content["kind"] == "RayJob":
-        program, command, *arguments = content["spec"]["entrypoint"].split()
-        known = {name for parameter in typer.main.get_command(app).commands[command].params for name in parameter.opts}  # type: ignore[attr-defined]
-        assert program == "holdout"
+        called, command, *arguments = content["spec"]["entrypoint"].split()
+        found = typer.main.get_command(program()).commands[command]  # type: ignore[attr-defined]
+        known = {option for parameter in found.params for option in parameter.opts}
+        assert called == "holdout"
         assert {argument for argument in arguments if argument.startswith("-")} <= known
 
 

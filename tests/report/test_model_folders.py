@@ -243,14 +243,14 @@ def test_an_export_that_was_killed_leaves_nothing_and_is_repeated(file: str, run
     program = f"""
 import os, signal
 from pathlib import Path
-from search.cli.main import app
+from search.cli.main import program
 replace = Path.replace
 def killing(path, target):
     if os.path.basename(target) == {file!r}:
         os.kill(os.getpid(), signal.SIGKILL)
     return replace(path, target)
 Path.replace = killing
-app(["export", "small", "--to", "mine", "--loss", "pnp", "--runs", {str(runs)!r}], standalone_mode=False)
+program()(["export", "small", "--to", "mine", "--loss", "pnp", "--runs", {str(runs)!r}], standalone_mode=False)
 """
     other = tmp_path / ".other.1-0.draft"
     other.mkdir()
