@@ -9,9 +9,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,49 +30,26 @@ UNUSABLE = (
 
 
 class _Command(TyperCommand):
-    """A command with parameters as :func:`_prepared` makes them."""
+    """A command whose flags have no type in ``--help``, as they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
-        return _prepared(super().get_params(ctx))
+        return _without_type(super().get_params(ctx))
 
 
 class _Group(TyperGroup):
-    """The program, with parameters as those of :class:`_Command`."""
+    """The program, with flags as those of :class:`_Command`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
-        return _prepared(super().get_params(ctx))
+        return _without_type(super().get_params(ctx))
 
 
-def _prepared(params: list[Any]) -> list[Any]:
-    """Return ``params`` with flags that have no type in ``--help``, and without pydantic where it is not needed."""
+def _without_type(params: list[Any]) -> list[Any]:
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
-        if hasattr(param, "get_runtime_param") and "get_runtime_param" not in vars(param):
-            param.get_runtime_param = partial(_Conversion, param.get_runtime_param)
     return params
-
-
-@dataclass(frozen=True)
-class _Conversion:
-    """The conversion of a parameter's value; Typer's imports pydantic, a tenth of a second, so it converts the rest."""
-
-    of_typer: Callable[[], Any]
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return ``value``, of the parameter's type."""
-        kind = param.type_descriptor.annotation
-        if value is None:
-            return () if param.multiple or param.nargs == -1 else None
-        if kind is Path and isinstance(value, str | Path) and not Path(value).is_file():  # Typer may want a folder
-            return Path(value)
-        if kind == list[str] and isinstance(value, list | tuple):
-            return [*value]
-        if type(value) is kind:
-            return value
-        return self.of_typer().coerce(value, param=param, ctx=ctx)
 
 
 PANELS: dict[str, tuple[str, ...]] = {
