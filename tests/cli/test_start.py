@@ -73,7 +73,7 @@ def loaded(*arguments: str, code: int = 0) -> set[str]:
     ],
 )
 def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: int) -> None:
-    assert not loaded(*arguments, code=code) & {*HEAVY, *STUDIES, "numpy", "pydantic", "yaml"}
+    assert not loaded(*arguments, code=code) & {*HEAVY, *STUDIES, "numpy", "yaml"}
 
 
 @pytest.mark.parametrize(
