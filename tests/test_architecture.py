@@ -27,7 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"base", "capacity", "ray_session"},
     "report": {
         "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs", "results",
-        "rows", "summary", "summary_file", "trial_page",
+        "rows", "summary", "trial_page",
     },
     "driver": {
         "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",

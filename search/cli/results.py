@@ -63,17 +63,8 @@ def status(
         from search.plan.stored import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
-    location, further = f"at {address}" if address else f"in {runs.absolute()}", _overtuning(runs, name, address)
-    show(found, as_json, lambda: Tables([_status_table(found, location, *further)]))
-
-
-def _overtuning(runs: Path, name: str | None, address: str | None) -> "Iterator[str]":
-    """Yield the sentence on the choices in a runs folder of this machine, if all of its searches are shown."""
-    if name is None and address is None:
-        from search.report.summary_file import overtuning_sentence
-
-        if sentence := overtuning_sentence(runs):
-            yield sentence
+    location = f"at {address}" if address else f"in {runs.absolute()}"
+    show(found, as_json, lambda: Tables([_status_table(found, location)]))
 
 
 def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
@@ -91,7 +82,7 @@ def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
     return [StoredSearch(existing_run(runs, name))]
 
 
-def _status_table(found: list[dict[str, Any]], location: str, *further: str) -> "TextTable":
+def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
     from search.text_table import NOTHING, TextTable
 
     rows, notes = [], []
@@ -117,7 +108,7 @@ def _status_table(found: list[dict[str, Any]], location: str, *further: str) -> 
         header=COLUMNS,
         rows=tuple(rows),
         labels=3,
-        notes=(*notes, *further) if found else (f"There is no search {location}.",),
+        notes=tuple(notes) if found else (f"There is no search {location}.",),
     )
 
 

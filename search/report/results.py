@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError, field_validator
 
@@ -11,7 +11,6 @@ from search.difference import FEW_CLASSES, Recommendation
 from search.plan.runs import RunFolder, refuse_renamed
 from search.report.loss_results import Incumbent as Incumbent, LossSummary as LossSummary, rows_from_stored
 from search.report.rows import Named, Result, Row, RowKey, SeedStatistics, Shown, frame_of
-from search.report.summary_file import AGAIN, FORMAT, read_summary
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
 from trainables.errors import InvalidInput
@@ -142,6 +141,9 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
+FORMAT: Final = 7
+"""Changes whenever the keys of the file or their meaning change."""
+
 
 class Summary(Shown):
     """The results of a search so far.
@@ -218,17 +220,31 @@ class Summary(Shown):
         Raises:
             InvalidInput: another version wrote it, or it is damaged.
         """
-        content = read_summary(path)
+        again = "`holdout run` with the search's file writes it again from the search's records"
+        try:
+            content: Any = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"{path} is damaged ({error}); {again}.") from error
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise InvalidInput(
+                f"{path} was written by another version: its format is {json.dumps(found)} and this version reads "
+                f"{FORMAT}; {again}."
+            )
+        if not isinstance(content.get("losses"), dict):
+            raise InvalidInput(
+                f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}."
+            )
         try:
             rows_from_stored(content)
         except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {AGAIN}.") from error
+            raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {again}.") from error
         try:
             return cls.model_validate_json(json.dumps(content))
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
-            raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {AGAIN}.") from error
+            raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
 
 
 def stored_summary(folder: RunFolder) -> Summary:

@@ -36,7 +36,6 @@ from search.report.formats import interval, loss_label, sentence, shown_rows, th
 from search.report.pairs import scored_openings
 from search.report.results import Comparison, Pair, Summary
 from search.report.rows import Row, SeedStatistics
-from search.report.summary_file import overtuning_sentence
 from search.selection import Ledger, Selection
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
@@ -370,7 +369,6 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
             + (f"`holdout run {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
             *([f"Compared in MLflow: `{page}`."] if len(searches) > 1 and page else []),
-            *filter(None, [overtuning_sentence(searches[0].folder.runs)]),
         ),
         results=(
             TextTable(
