@@ -4,9 +4,8 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """The stages of a search, in order; the noise stage is optional."""
+    """The stages of a search, in order."""
 
-    NOISE = "noise"
     SEARCH = "search"
     SELECT = "select"
     TEST = "test"

@@ -19,7 +19,6 @@ from search.config.sections import (
     DatasetSection,
     FinalSection,
     MetricsSection,
-    NoiseSection,
     ResourcesSection,
     SearchSection,
     SelectionSection,
@@ -44,9 +43,9 @@ from trainables.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.config import TrainingConfig
 from trainables.training.trainable import trainable_class
 
-AskedStage = Literal[Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST]
+AskedStage = Literal[Stage.SEARCH, Stage.SELECT, Stage.TEST]
 STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
-"""The stages by default; noise may precede them."""
+"""The stages by default."""
 
 STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor"]}
 """Values for required keys that are missing or wrong, so that the rest of a file can be checked."""
@@ -92,15 +91,13 @@ class SearchConfig(ConfigSection):
     """The confirmation of each loss's best configurations."""
     final: FinalSection = FinalSection()
     """The trainings of the chosen configurations before the test."""
-    noise: NoiseSection = NoiseSection()
-    """The noise stage: one configuration with several seeds, and with the first one on other splits."""
     checkpoints: CheckpointsSection = CheckpointsSection()
     """The storage of the trials' models."""
     tracking: TrackingSection = TrackingSection()
     """MLflow. May change when a search is resumed."""
     stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
-    """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example: [noise,
-    search, select, test].
+    """The stages to run; `[search]` alone opens no test classes. May change when a search is resumed. Example:
+    [search].
     """
     ship: Ship = ()
     """Packages of your own that `holdout submit` copies to a cluster. Example: [mylab]."""
@@ -144,10 +141,8 @@ class SearchConfig(ConfigSection):
     @field_validator("stages")
     @classmethod
     def _in_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        rest = stages[1:] if stages[0] is Stage.NOISE else stages
-        if rest != STAGES[: len(rest)]:
-            in_order = [stage.value for stage in STAGES]
-            raise ValueError(f"must be {in_order}, or its beginning, optionally with {Stage.NOISE} first")
+        if stages != STAGES[: len(stages)]:
+            raise ValueError(f"must be {[stage.value for stage in STAGES]}, or its beginning")
         return stages
 
     @model_validator(mode="after")
@@ -198,11 +193,6 @@ class SearchConfig(ConfigSection):
         if isinstance(self.metrics.test, str):
             return (*all_metrics(), *filter(is_own, measured))
         return tuple(dict.fromkeys((*self.metrics.test, *measured)))
-
-    @property
-    def noise_loss(self) -> str:
-        """The loss of the noise stage."""
-        return self.noise.loss or self.loss_names[0]
 
     def to_yaml(self) -> str:
         """Return the resolved file, with all defaults and a comment on every key."""

@@ -33,9 +33,6 @@ Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)
 Metric = Annotated[str, AfterValidator(known_metric)]
 Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
 
-MOST_SPLITS = 100
-"""Limit of additional splits, all of which are made before a search begins."""
-
 
 # The images and their split.
 
@@ -198,7 +195,7 @@ def _package(name: str) -> str:
 
 Ship = tuple[Annotated[str, AfterValidator(_package)], ...]
 
-# The stages: search, select, test and noise.
+# The stages: search, select and test.
 
 Objectives = Annotated[tuple[Annotated[str, AfterValidator(allowed_objective)], ...], Field(min_length=1)]
 Constraints = dict[Annotated[str, AfterValidator(allowed_measure)], Annotated[str, AfterValidator(bound_text)]]
@@ -322,16 +319,3 @@ class FinalSection(ConfigSection):
     """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
     same. It is frozen with the choice; null: no rows are. Example: 1.0.
     """
-
-
-class NoiseSection(ConfigSection):
-    """The noise stage: one configuration with ``seeds`` seeds, and with the first seed on ``splits`` other splits."""
-
-    loss: str | None = None
-    """The loss that is measured; null: the first one. Example: mpa."""
-    configuration: Literal["default"] | dict[str, Any] = "default"
-    """The configuration that is measured: `default`, or the values that differ from it. Example: {margin: 0.2}."""
-    seeds: Annotated[int, Bounds(ge=2)] = 5
-    """The number of seeds."""
-    splits: Annotated[int, Bounds(ge=0, le=MOST_SPLITS)] = 0
-    """The number of further splits on which the first seed is trained."""

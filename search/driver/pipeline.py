@@ -1,4 +1,4 @@
-"""The pipeline that runs the stages of one or more searches side by side: noise, search, select, test."""
+"""The pipeline that runs the stages of one or more searches side by side: search, select, test."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,6 @@ from search.driver.stages import (
     final_stage,
     freeze,
     frozen_selection,
-    noise_stage,
     recorded_outcome,
     refuse_failed,
     refuse_unmet,
@@ -45,7 +44,6 @@ from search.extra import check_extra
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
-from search.report.formats import noise_text
 from search.report.summary import write_summary
 from search.selection import validate_untrained
 from search.stages import Stage
@@ -219,12 +217,6 @@ def stage_by_stage(
     Raises:
         FailedLosses: a loss failed in every trial and ``allow_failed`` is False.
     """
-    if Stage.NOISE in left:
-        noisy = _undone(searches, Stage.NOISE)
-        yield side_by_side(Stage.NOISE, [noise_stage(search) for search in noisy])
-        for search in noisy:
-            if noise := write_summary(search).noise:
-                console.print(noise_text(noise, search.config.objective), highlight=False)
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)

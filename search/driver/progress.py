@@ -20,7 +20,6 @@ from trainables.errors import printable
 from trainables.spec import EpochRecord
 
 TITLES = {
-    Stage.NOISE: "Measuring the noise",
     Stage.SEARCH: "Searching",
     Stage.SELECT: "Confirming the finalists",
     Stage.TEST: "Training for the test",

@@ -42,18 +42,6 @@ Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 # Stages
 
 
-def noise_stage(search: OpenedSearch) -> QueuedStage:
-    """Return the noise stage: one configuration with several seeds, and with the first seed on further class splits."""
-    noise, loss = search.config.noise, search.config.noise_loss
-    given = {} if noise.configuration == "default" else noise.configuration
-    runs = [(seed, 0) for seed in range(noise.seeds)] + [(0, split + 1) for split in range(noise.splits)]
-    wanted = [
-        (search.plan.spaces[loss].complete(given), {"seed": _shared_seed(search, Stage.NOISE, seed), "split": split})
-        for seed, split in runs
-    ]
-    return QueuedStage(stage=Stage.NOISE, studies=[_enqueued(search, loss, Stage.NOISE, wanted)])
-
-
 def search_stage(search: OpenedSearch) -> QueuedStage:
     """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
     begin_studies(search)
@@ -290,12 +278,10 @@ def _unmet(search: OpenedSearch) -> list[str]:
 
 def _study_digests(search: OpenedSearch) -> dict[str, str]:
     """Return the digests of the studies that the choice depends on, by study name."""
-    noise = search.config.noise_loss
-    measured = [(noise, Stage.NOISE)] if search.trials(noise, Stage.NOISE) else []
-    chosen_by = [(loss, stage) for loss in search.config.loss_names for stage in (Stage.SEARCH, Stage.SELECT)]
     return {
         study_name(search.name, loss, stage): study_digest(search.trials(loss, stage))
-        for loss, stage in (*measured, *chosen_by)
+        for loss in search.config.loss_names
+        for stage in (Stage.SEARCH, Stage.SELECT)
     }
 
 

@@ -9,7 +9,6 @@ from search.config.search_config import SearchConfig, differences, may_change, p
 from search.config.validation import Findings
 from search.plan.checks.data import (
     check_features,
-    check_further_splits,
     check_gallery,
     check_images_readable,
     check_split,
@@ -19,7 +18,6 @@ from search.plan.checks.data import (
 from search.plan.checks.parts import (
     check_compiler,
     check_network,
-    check_noise,
     check_parts,
     check_spaces,
 )
@@ -72,28 +70,15 @@ def plan_from_rules(folder: RunFolder) -> Plan:
         InvalidInput: the file or the data set cannot be read, or names a place or code that is not allowed.
     """
     config, found = trusted_config(folder, addresses=(STORAGE, CHECKPOINTS)), Findings()
-    data, further_splits = split_of(found, config), check_further_splits(found, config)
+    data = split_of(found, config)
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     assert data is not None, "no mistake was found, but there is no split"
-    return _plan(config, folder, data.split, spaces, further_splits)
+    return _plan(config, folder, data.split, spaces)
 
 
-def _plan(
-    config: SearchConfig,
-    folder: RunFolder,
-    split: ClassSplit,
-    spaces: Mapping[str, SearchSpace],
-    further_splits: tuple[ClassSplit, ...],
-) -> Plan:
-    return Plan(
-        config=config,
-        folder=folder,
-        split=split,
-        spaces=spaces,
-        further_splits=further_splits,
-        predecessor=folder.predecessor_name(),
-    )
+def _plan(config: SearchConfig, folder: RunFolder, split: ClassSplit, spaces: Mapping[str, SearchSpace]) -> Plan:
+    return Plan(config=config, folder=folder, split=split, spaces=spaces, predecessor=folder.predecessor_name())
 
 
 def make_plan(
@@ -125,9 +110,7 @@ def make_plan(
         check_features(found, config)
     check_store_size(found, config)
     check_gallery(found, config)
-    further_splits = check_further_splits(found, config)
     spaces = check_spaces(found, config, accepted=resumed)
-    check_noise(found, config, spaces)
     check_machine(found, config)
     check_parts(found, config)
     check_compiler(found, config)
@@ -138,7 +121,7 @@ def make_plan(
         check_images_readable(found, config, data)
     plan = None
     if data is not None and not found.sentences:
-        plan = _plan(config, RunFolder(runs, config.name), data.split, spaces, further_splits)
+        plan = _plan(config, RunFolder(runs, config.name), data.split, spaces)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
         notices = check_network(found, config, spaces)  # last, since it imports torch

@@ -36,8 +36,6 @@ class Plan:
     folder: RunFolder
     split: ClassSplit
     spaces: Mapping[str, SearchSpace]
-    further_splits: tuple[ClassSplit, ...] = ()
-    """Other splits of the same training half, for the noise stage."""
     predecessor: str | None = None
     """The search whose trials a successor begins with; None for other searches."""
     notices: tuple[str, ...] = ()
@@ -172,7 +170,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
     config = plan.config
     params = params_of(trial)
     settings, training = config.training_of(loss), params.training
-    split = (plan.split, *plan.further_splits)[trial.user_attrs.get("split", 0)]
+    split = plan.split
     train_classes, validation_classes, folds = split.train, split.validation, split.folds
     on_all = stage is Stage.TEST and config.final.train_on == "all"
     if on_all:

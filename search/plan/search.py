@@ -202,10 +202,6 @@ def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[F
         return plan.folder.selection.exists()
     if stage is Stage.TEST:
         return plan.folder.test.exists() or stays_sealed(plan) is not None
-    if stage is Stage.NOISE:
-        noise = plan.config.noise
-        ended = sum(trial.state.is_finished() for trial in trials(plan.config.noise_loss, Stage.NOISE))
-        return ended >= noise.seeds + noise.splits
     return all(plan.budget(loss).done(trials(loss, Stage.SEARCH)) for loss in plan.config.loss_names)
 
 

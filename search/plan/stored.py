@@ -222,7 +222,7 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
 
 # The progress of a search.
 
-FINISHED = {Stage.NOISE: "noise measured", Stage.SEARCH: "searched", Stage.SELECT: "selected", Stage.TEST: "tested"}
+FINISHED = {Stage.SEARCH: "searched", Stage.SELECT: "selected", Stage.TEST: "tested"}
 """The state after each stage."""
 
 
@@ -342,6 +342,4 @@ def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
     left = [row.stage for row in studies if row.complete + row.pruned + row.failed < row.planned]
     if not left and sum(row.stage is Stage.SEARCH for row in studies) == len(search.losses):
         return "searched"
-    if stages == {Stage.NOISE}:
-        return "measuring the noise" if left else "noise measured"
     return "searching"

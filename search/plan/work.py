@@ -79,7 +79,6 @@ def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
     config, folds = plan.config, len(plan.split.folds)
     final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
     return {
-        Stage.NOISE: Budget(trials=(config.noise.seeds + config.noise.splits) * (loss == config.noise_loss)),
         Stage.SEARCH: plan.budget(loss),
         Stage.SELECT: Budget(
             trials=(config.selection.finalists + 1) * plan.confirmation_seeds * (2 if plan.on_halves else 1)

@@ -9,7 +9,6 @@ from search.report.formats import (
     interval,
     is_against_baseline,
     loss_label,
-    noise_text,
     not_different,
     p_value,
     pair_name,
@@ -215,9 +214,6 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield f"{', '.join(names)}: {sentence}"
     yield from training_sentences(comparison)
     yield from baselines_told(comparison)
-    for summary in comparison.searches:
-        if summary.noise:
-            yield noise_text(summary.noise, comparison.objective)
     split = comparison.split
     yield split_sentence(comparison)
     if split.luck:

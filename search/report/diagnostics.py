@@ -1,4 +1,4 @@
-"""Findings about a study: edges of ranges, best epochs that are the first ones, replicates, and noise."""
+"""Findings about a study: edges of ranges, best epochs that are the first ones, and replicates."""
 
 import math
 import statistics
@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState
 
 from search.difference import LEVEL
-from search.plan.plan import Plan
 from search.report.loss_results import Finding
-from search.report.results import Detectable, NoiseSummary
-from search.report.rows import shown_metrics
-from search.report.statistics import deviation_interval, minimum_detectable_difference
-from search.trials import best_epochs, by_fold, by_params, epochs_of, learned_nothing, value_in
+from search.trials import best_epochs, by_params, epochs_of, learned_nothing
 from spaces.space import Choice, Float, Int, Params, Range, Space, Value
 from trainables.errors import counted
 from trainables.losses import LOSSES
@@ -261,73 +257,3 @@ def _allowed(loss: str | None, training: TrainingConfig, name: str, value: Value
     except ValueError:
         return False
     return True
-
-
-# The noise stage: the same configuration with other seeds and other class splits.
-
-COVERS = (
-    "It covers initial weights, batches and augmentation of this one configuration on the validation classes; it does "
-    "not cover other configurations or losses, the luck of the best of many trials, or the test classes."
-)
-
-
-def noise_summary(plan: Plan, trials: Sequence[FrozenTrial]) -> NoiseSummary | None:
-    """Return the noise from the trials of its study; None until one on the search's own split is complete."""
-    complete = _complete(trials)
-    values = tuple(trial.values[0] for trial in complete if trial.user_attrs["split"] == 0)
-    if not values:
-        return None
-    seed = trials[0].user_attrs["seed"]
-    split_values = tuple(trial.values[0] for trial in complete if trial.user_attrs["seed"] == seed)
-    std = _deviation(values)
-    return NoiseSummary(
-        loss=plan.config.noise_loss,
-        params=dict(complete[0].params),
-        mean=statistics.fmean(values),
-        values=values,
-        std=std,
-        split_values=split_values,
-        split_std=_deviation(split_values),
-        detectable={metric: _detectable(found, plan) for metric, found in _by_metric(plan, complete).items()},
-        covers=COVERS,
-    )
-
-
-def _by_metric(plan: Plan, complete: Sequence[FrozenTrial]) -> dict[str, list[float]]:
-    """Return the values of the metrics of the table at the best epochs, over the seeds on the search's own split."""
-    objective, own = plan.config.objective, [trial for trial in complete if trial.user_attrs["split"] == 0]
-    best = [
-        [max(fold, key=lambda record: value_in(record, objective))["metrics"] for fold in by_fold(epochs_of(trial))]
-        for trial in own
-    ]
-    known = [
-        name for name in plan.config.test_metrics if all(fold.get(name) is not None for trial in best for fold in trial)
-    ]
-    return {
-        name: [statistics.fmean(fold[name] or 0.0 for fold in trial) for trial in best]
-        for name in shown_metrics(objective, {objective, *known})
-    }
-
-
-MIN_NOISE_SEEDS = 4
-"""With fewer seeds the deviation may be wrong by a factor of more than six (three seeds) or 31 (two)."""
-
-
-def _detectable(values: Sequence[float], plan: Plan) -> Detectable:
-    """Return the detectable difference for this search's table, from the values of the noise stage.
-
-    Its pairs are each tuned loss against its default, the other tuned losses and, where there is one, the untrained
-    network. It is proportional to the deviation of the noise, and so are the ends of its interval.
-    """
-    losses, seeds = len(plan.config.loss_names), plan.config.final.seeds
-    pairs = losses * (1 + plan.config.model.is_pretrained) + losses * (losses - 1) // 2
-    if len(values) < MIN_NOISE_SEEDS:
-        return Detectable(seeds=seeds, pairs=pairs, difference=None)
-    std = statistics.stdev(values)
-    difference = minimum_detectable_difference(std, seeds=seeds, rows=2 * losses, pairs=pairs)
-    ends = None if difference is None else deviation_interval(difference, len(values))
-    return Detectable(seeds=seeds, pairs=pairs, difference=difference, ci95=ends)
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None

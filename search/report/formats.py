@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from search.difference import LEVEL
-from search.report.results import Comparison, NoiseSummary, Pair
+from search.report.results import Comparison, Pair
 from search.report.rows import Row
 from search.stages import Role
 from spaces.space import Value, value_text
@@ -129,38 +129,3 @@ def not_different(pairs: Sequence[Pair]) -> list[str]:
         are = "is" if len(equal) == 1 else "are"
         sentence += f"; {len(equal)} of {counted(len(pairs), 'pair')} {are} {the_same(equal[0])}"
     return [sentence]
-
-
-# The noise stage.
-
-
-def noise_text(noise: NoiseSummary, objective: str) -> str:
-    """Return the result of the noise stage in a few sentences; ``objective`` is the metric of its values."""
-    if noise.std is None:
-        return f"Noise of {noise.loss}: only one training finished, so there is no deviation."
-    lines = [
-        f"Noise of {noise.loss}: {objective} {noise.mean:.4f}, deviation {noise.std:.4f} over "
-        f"{len(noise.values)} seeds."
-    ]
-    if noise.split_std is not None:
-        lines.append(f"Over {len(noise.split_values)} class splits with one seed it is {noise.split_std:.4f}.")
-    found = next(iter(noise.detectable.values()))
-    told = [
-        f"of {metric} from {entry.difference:.4f} {interval(entry.ci95)}"
-        for metric, entry in noise.detectable.items()
-        if entry.difference is not None and entry.ci95
-    ]
-    if found.seeds < 2:
-        lines.append(f"final.seeds = {found.seeds}: one seed cannot show any difference.")
-    elif told:
-        lines.append(
-            f"final.seeds = {found.seeds} can detect differences {' and '.join(told)} between the rows of "
-            f"{found.pairs} pair{'s' * (found.pairs > 1)}, before the noise of the test classes (5 %, power 80 %; in "
-            f"brackets the 95 % interval, from {len(noise.values)} seeds)."
-        )
-    else:
-        lines.append(
-            f"What final.seeds = {found.seeds} can detect is not known from {counted(len(noise.values), 'seed')}; "
-            "measure at least 4 (noise.seeds)."
-        )
-    return " ".join([*lines, noise.covers])

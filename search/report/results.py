@@ -12,56 +12,11 @@ from search.plan.runs import RunFolder, refuse_renamed
 from search.report.loss_results import Incumbent as Incumbent, LossSummary as LossSummary, rows_from_stored
 from search.report.rows import Named, Result, Row, RowKey, SeedStatistics, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
-from spaces.space import Value
 from trainables.errors import InvalidInput
 from trainables.metrics.table import metric_name
 
 if TYPE_CHECKING:
     import pandas
-
-
-class Detectable(Result):
-    """The smallest difference that the final seeds can show.
-
-    Attributes:
-        seeds: number of seeds of each row.
-        pairs: number of pairs that are tested.
-        difference: difference of a pair that the test finds with probability 80 %, on top of which comes the noise of
-            the test classes; None with one final seed, or with too few seeds of the noise.
-        ci95: its 95 % interval, from the number of seeds of the noise.
-    """
-
-    seeds: int
-    pairs: int
-    difference: float | None
-    ci95: tuple[float, float] | None = None
-
-
-class NoiseSummary(Result):
-    """The noise of the objective when one configuration is trained again.
-
-    Attributes:
-        loss: the loss that was trained.
-        params: its hyperparameters.
-        mean: mean of ``values``.
-        values: values of several seeds on the search's own class split.
-        std: sample deviation of ``values``; None with one value.
-        split_values: values on several class splits, trained with the first seed.
-        split_std: sample deviation of ``split_values``; None with one value.
-        detectable: for each metric of the table that was measured, the objective first, the smallest difference that
-            the final seeds can show with its own noise.
-        covers: a sentence on the sources of noise that are included.
-    """
-
-    loss: str
-    params: Mapping[str, Value]
-    mean: float
-    values: tuple[float, ...]
-    std: float | None
-    split_values: tuple[float, ...]
-    split_std: float | None
-    detectable: Mapping[str, Detectable]
-    covers: str
 
 
 class SplitSummary(Result):
@@ -141,7 +96,7 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 7
+FORMAT: Final = 8
 """Changes whenever the keys of the file or their meaning change."""
 
 
@@ -152,7 +107,6 @@ class Summary(Shown):
         name: name of the search.
         split: its class split.
         objective: the validation metric that is maximised.
-        noise: result of the noise stage; None before it.
         recommended: the model that the search recommends; None before the choice.
         test_opened: number of times the test classes were opened for this search.
         test_overlap: number of test images that are training or validation images, too; None before the test.
@@ -162,11 +116,10 @@ class Summary(Shown):
         time: durations.
     """
 
-    format: Literal[7] = FORMAT
+    format: Literal[8] = FORMAT
     name: str
     split: SplitSummary
     objective: str
-    noise: NoiseSummary | None
     recommended: Recommendation | None
     test_opened: int
     test_overlap: int | None

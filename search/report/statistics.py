@@ -189,45 +189,6 @@ def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:
     return two / trace, trace**2 / of_square
 
 
-# The smallest difference that a number of seeds can show.
-
-POWER = 0.8
-TABLES = 20_000
-
-
-def minimum_detectable_difference(std: float, *, seeds: int, rows: int, pairs: int) -> float | None:
-    """Return the difference that the test of a pair finds with probability 80 % among ``pairs`` pairs of ``rows`` rows.
-
-    It is the 80 % quantile of the difference that the test of :class:`ScoredRows` needs minus the one that the noise
-    gives, over simulated tables of rows whose seeds have the deviation ``std``. The noise of the test classes comes on
-    top. None below two seeds, for which there is no test.
-    """
-    if seeds < 2:
-        return None
-    if std == 0:
-        return 0.0
-    from scipy.special import stdtrit  # slow to import
-
-    generator = np.random.default_rng(0)
-    freedom = seeds - 1
-    own_BR = std**2 * generator.chisquare(freedom, (TABLES, rows)) / freedom
-    variance_BR, freedom_BR = shrunk(own_BR, freedom, own_BR.mean(1, keepdims=True), SEEDS_LENT)
-    most = rows * freedom - 1
-    first_two_B2 = variance_BR[:, :2] / seeds
-    variance_B = first_two_B2.sum(1)
-    freedom_B = variance_B**2 / (first_two_B2**2 / np.minimum(freedom_BR[:, :2], most)).sum(1)
-    needed_B = stdtrit(np.minimum(freedom_B, most), 1 - LEVEL / (2 * pairs)) * np.sqrt(variance_B)
-    return float(np.quantile(needed_B - std * (2 / seeds) ** 0.5 * generator.standard_normal(TABLES), POWER))
-
-
-def deviation_interval(std: float, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a standard deviation estimated from ``count`` normally distributed values."""
-    from scipy.special import chdtri  # slow to import
-
-    low, high = (std * math.sqrt((count - 1) / chdtri(count - 1, tail)) for tail in (0.025, 0.975))
-    return low, high
-
-
 # Mean, deviation and interval of a few seeds.
 #
 # The interval of a metric between 0 and 1 is Student's t on the logit scale. For 60,000 samples each, drawn from three

@@ -14,7 +14,7 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder, refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
-from search.report.diagnostics import diagnose, noise_summary
+from search.report.diagnostics import diagnose
 from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts
 from search.report.pairs import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
@@ -103,7 +103,6 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             marks=tuple(name for name, _ in split.marks),
         ),
         objective=config.objective,
-        noise=noise_summary(search.plan, trials[config.noise_loss][Stage.NOISE]),
         test_opened=len(Ledger(folder.openings).of_selection(selection.digest)) if selection else 0,
         test_overlap=test[0].overlap if test else None,
         untrained=baselines.get(UNTRAINED),

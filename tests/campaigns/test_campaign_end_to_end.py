@@ -1,5 +1,5 @@
 """A real campaign of two cross-validated searches through Ray, killed in the middle of a fold: samplers that model all
-trials, the noise of seeds and splits, merged classes, and a test by every fold's model or by one of all classes."""
+trials, merged classes, and a test by every fold's model or by one of all classes."""
 
 import csv
 import json
@@ -36,10 +36,8 @@ class CampaignRun:
             training={"epochs": EPOCHS, "batch_size": 10, "image_size": 16},
             losses=[LOSS],
             search={"pruner": "none"},
-            noise={"seeds": 2, "splits": 1},
             selection={"finalists": 1, "seeds": 1},
             final={"seeds": SEEDS},
-            stages=["noise", "search", "select", "test"],
             resources={"engine": "ray"},
         )
         del base["name"]
@@ -94,12 +92,11 @@ def test_nothing_is_lost_and_nothing_doubled(ran: CampaignRun) -> None:
     for name in NAMES:
         counts = summary(ran.runs, name)["losses"][LOSS]["trials"]
         assert counts == {"complete": TRIALS[name], "pruned": 0, "failed": 0}
-        for study in (f"{LOSS}@noise", LOSS, f"{LOSS}@confirm", f"{LOSS}@final"):
+        for study in (LOSS, f"{LOSS}@confirm", f"{LOSS}@final"):
             trials = stored(ran.runs, name, study)
             assert {trial.state for trial in trials} == {TrialState.COMPLETE}
             attributes = [
-                [trial.user_attrs.get(key) for key in ("source_trial", "seed", "fold", "half", "split")]
-                for trial in trials
+                [trial.user_attrs.get(key) for key in ("source_trial", "seed", "fold", "half")] for trial in trials
             ]
             assert len({tuple(each) for each in attributes}) == len(attributes)
         configurations = {trial.user_attrs["source_trial"] for trial in trials}

@@ -27,7 +27,7 @@ KEYS = [
     ("epochs", "training.epochs or search.epochs"),
     ("learning_rate", "training.lr"),
     ("batch_size", "training.batch_size"),
-    ("seeds", "selection.seeds, final.seeds or noise.seeds"),
+    ("seeds", "selection.seeds or final.seeds"),
     ("search.trails", "search.trials"),
     ("search.batch_size", "training.batch_size"),
     ("training.gamma", "training.schedule.gamma"),

@@ -35,7 +35,6 @@ metrics: {validation: [recall_at_1, map_at_r], test: all, gallery: validation}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
 selection: {finalists: 3, on: auto, better_by: 1, seeds: null}
 final: {seeds: 3, train_on: train}
-noise: {loss: null, configuration: default, seeds: 5, splits: 0}
 checkpoints: {storage_path: null, max_gb: null}
 tracking: {uri: null, experiment: null}
 stages: [search, select, test]
@@ -115,8 +114,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"resources": {"gpus_per_trial": 2}},
         "resources.gpus_per_trial: must be at least 0, at most 1; it is 2.",
     ),
-    ({"stages": ["search", "noise"]}, "stages: "),
-    ({"noise": {"configuration": {"margin": "wide"}}}, "noise.configuration.margin: proxy_anchor has no value 'wide'"),
+    ({"stages": ["select", "search"]}, "stages: "),
 ]  # fmt: skip
 
 
@@ -145,10 +143,6 @@ def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
         ({"training": {1: 2}}, "training.1: no such key; remove it."),
         ({"training": [1]}, "training: must be keys and values; it is [1]."),
         ({"metrics": {"test": 3}}, "metrics.test: must be 'all' or must be a list; it is 3."),
-        (
-            {"noise": {"configuration": 3}},
-            "noise.configuration: must be 'default' or must be keys and values; it is 3.",
-        ),
         ({"model": {"embedding_dim": 2.5}}, "model.embedding_dim: must be a whole number; it is 2.5."),
         ({"model": {"freeze_bn": "stats"}}, "model.freeze_bn: must be one of statistics, true, false; it is 'stats'"),
         (

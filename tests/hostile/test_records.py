@@ -101,7 +101,7 @@ ROWS = [
     ("selection.json", in_json(future=1), COMPARE, "selection.json is damaged, or another version wrote it (TypeError: "),
     ("selection.json", in_json(rule="mine"), COMPARE, "selection.json was changed after it was frozen (its digest does not match); restore it"),
     ("summary.json", written(b"garbage"), COMPARE, "summary.json is damaged (Expecting value: line 1 column 1 (char 0)); `holdout run` with the search's file writes it again"),
-    ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 7"),
+    ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 8"),
     ("summary.json", in_json(losses=3), COMPARE, "summary.json is damaged (losses: "),
     ("test.json", written(b'{"openings": 3}'), COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
     ("../test_openings.jsonl", written(b"garbage\n"), COMPARE, "Line 1 of the ledger of test openings, "),

@@ -51,8 +51,6 @@ VALUES = [
     ("split: {merge: 1000}", "split.merge is 1000 and 43 classes train at once"),
     ("split: {folds: 2, ratio: 0.5}", "split: folds is 2 and ratio 0.5; each fold validates on its own part"),
     ("selection: {better_by: .inf}", "selection.better_by: "),
-    ("noise: {splits: 1000000000}", "noise.splits: must be at least 0, at most 100; it is 1000000000."),
-    ("noise: {seeds: 1}", "noise.seeds: must be at least 2; it is 1."),
     # Values that YAML 1.1 reads differently.
     ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
     ("search: {trials: 017}", "search.trials: must be a whole number; it is '017'."),
@@ -122,11 +120,9 @@ PARTS = [
     ("training: {optimizer: admw}", "training.optimizer: must be one of adamw, adam; it is 'admw' (did you mean adamw?)."),
     ("training: {learning_rate: 0.1}", "training.learning_rate: no such key (did you mean training.lr?); correct it, or remove it."),
     ("training_by_loss: {mpa: {lr: 0.1}}", "training_by_loss.mpa: this is not one of the search's losses (proxy_anchor, pnp)"),
-    ("noise: {loss: mpa}", "noise.loss is 'mpa', which is not one of the search's losses (proxy_anchor, pnp)"),
-    ("noise: {configuration: {alpha: 3}}", "noise.configuration.alpha: proxy_anchor has no value 3 there in this search"),
     ("stages: []", "stages: must have at least one entry; it is []."),
-    ("stages: [test]", "or its beginning, optionally with noise first; it is ['test']."),
-    ("stages: [serach]", "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serach' (did you mean search?)."),
+    ("stages: [test]", "or its beginning; it is ['test']."),
+    ("stages: [serach]", "stages: must be 'search', 'select' or 'test'; it is 'serach' (did you mean search?)."),
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
     ("ship: [nopackage_x]", "ship: the package nopackage_x was not found; correct the name"),
     # Several mistakes at once.

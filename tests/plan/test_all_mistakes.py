@@ -35,7 +35,6 @@ def test_a_wrong_type_hides_nothing_that_planning_finds(search_file: SearchFile,
         resources={"cpus_per_trial": 9999},
         search={"trials": 0, "storage": "redis://here"},
         tracking={"uri": "http://127.0.0.1:9/"},
-        noise={"loss": "mpa"},
         colour=1,
     )
     found = sentences(content, tmp_path / "runs")
@@ -53,10 +52,9 @@ def test_a_wrong_type_hides_nothing_that_planning_finds(search_file: SearchFile,
         "resources.cpus_per_trial is 9999",
         "search.storage must begin with one of",
         "no MLflow server answers",
-        "noise.loss is 'mpa'",
     ):
         assert sum(part in sentence for sentence in found) == 1, (part, found)
-    assert len(found) == 14, found
+    assert len(found) == 13, found
 
 
 def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(tmp_path: Path) -> None:
@@ -89,7 +87,6 @@ NOT_KNOWN: list[dict[str, Any]] = [
     {"split": {"folds": 4, "ratio": "0.9"}},
     {"losses": ["proxy_anchr", "pnp"], "space": {"proxy_anchor": {"margin": 0.1}}},
     {"losses": [], "space": {"mpa": {}}},
-    {"noise": {"loss": 3, "configuration": {"variant": "Dq"}}},
     {"metrics": {"validation": "recall_at_500"}},
     {"dataset": {"name": "glyphs", "images_per_class": "many"}, "metrics": {"validation": ["recall_at_1000"]}},
     {"dataset": {"name": "folder", "root": "/nonexistent"}, "training": {"batch_size": 100000}},

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 from scipy.stats import t
 
-from search.report.statistics import Estimate, ScoredRows, _of_weighted_classes, minimum_detectable_difference
+from search.report.statistics import Estimate, ScoredRows, _of_weighted_classes
 
 Floats = NDArray[np.float64]
 
@@ -231,26 +231,6 @@ def test_a_trend_is_found_where_no_pair_is() -> None:
         found["pairs"] += min(corrected(risen, counts).values()) <= 0.05
         found["trend"] += ScoredRows(risen, counts).contrast(weights).p <= 0.05
     assert found["trend"] > 85 > found["pairs"] + 20
-
-
-@pytest.mark.parametrize(("seeds", "losses"), [(2, 1), (3, 3), (5, 5)])
-def test_the_detectable_difference_is_detected_80_times_in_100(seeds: int, losses: int) -> None:
-    rows, pairs = 2 * losses, losses + losses * (losses - 1) // 2
-    difference = minimum_detectable_difference(0.02, seeds=seeds, rows=rows, pairs=pairs)
-    assert difference is not None
-    counts = np.ones(1000, dtype=np.int64)
-    generator = np.random.default_rng(8)
-    found = []
-    for _ in range(400):
-        scores = {row: np.repeat(generator.normal(0, 0.02, (seeds, 1)), 1000, axis=1) for row in range(rows)}
-        scores[0] += difference
-        found.append(ScoredRows(scores, counts).contrast({0: 1, 1: -1}).p <= 0.05 / pairs)
-    assert np.mean(found) == pytest.approx(0.8, abs=0.07)  # 3.5 standard errors of 400 tables
-
-
-def test_one_seed_detects_nothing_and_without_noise_everything_is_seen() -> None:
-    assert minimum_detectable_difference(0.0, seeds=3, rows=4, pairs=3) == 0
-    assert minimum_detectable_difference(1.0, seeds=1, rows=2, pairs=1) is None
 
 
 @given(st.integers(0, 10_000), st.integers(1, 60))

@@ -189,7 +189,7 @@ def test_an_older_summary_is_made_anew(runs: Path) -> None:
         r" Of 2 tested choices in this runs folder.*?2506\.19540\)\.", "", Page(reported(runs, "small")).text
     )
     path = RunFolder(runs, "small").summary
-    path.write_text(path.read_text().replace('"format": 7', '"format": 1'))
+    path.write_text(path.read_text().replace('"format": 8', '"format": 1'))
     assert Page(reported(runs, "small")).text == whole, "choices are counted from stored summaries alone"
 
 

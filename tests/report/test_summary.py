@@ -12,7 +12,7 @@ from support.small_search import small_search
 from support.summaries import made_loss, made_summary
 
 from search.config.search_config import parse_config
-from search.driver.stages import confirm_stage, final_stage, freeze, noise_stage, search_stage
+from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
 from search.driver.synchronise import loss_run, search_run
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
@@ -49,17 +49,6 @@ KEYS: dict[str, Any] = {
         "marks",
     ),
     "objective": None,
-    "noise": {
-        "loss": None,
-        "params": PARAMS,
-        "mean": None,
-        "values": None,
-        "std": None,
-        "split_values": None,
-        "split_std": None,
-        "detectable": dict.fromkeys(("map_at_r", "recall_at_1"), ("seeds", "pairs", "difference", "ci95")),
-        "covers": None,
-    },
     "recommended": ("loss", "number", "basis"),
     "test_opened": None,
     "test_overlap": None,
@@ -128,13 +117,11 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
         losses=["pnp"],
         space={"pnp": {"variant": "Ds", "temperature": [0.01, 0.02]}},
         search={"trials": 4, "pruner": "none"},
-        noise={"seeds": 2, "splits": 2},
     )
     search = open_search(make_plan(parse_config(content), tmp_path_factory.mktemp("runs")))
     search.begin_session(0.0, 1)
 
     def stages() -> Iterator[QueuedStage]:
-        yield noise_stage(search)
         yield search_stage(search)
         yield confirm_stage(search)
         yield final_stage(search, freeze(search))
@@ -233,9 +220,9 @@ def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     ("change", "expected"),
     [
         (lambda text: text[: len(text) // 2], "is damaged"),
-        (lambda text: "[]", "its format is null and this version reads 7"),
-        (lambda text: text.replace('"format": 7,', ""), "its format is null and this version reads 7"),
-        (lambda text: text.replace('"format": 7', '"format": 1'), "its format is 1 and this version reads 7"),
+        (lambda text: "[]", "its format is null and this version reads 8"),
+        (lambda text: text.replace('"format": 8,', ""), "its format is null and this version reads 8"),
+        (lambda text: text.replace('"format": 8', '"format": 1'), "its format is 1 and this version reads 8"),
         (lambda text: text.replace('"epochs": 0', '"epochs": "none"'), "is damaged (losses.mpa.epochs: "),
         (lambda text: text.replace('"merge"', '"merged"'), "is damaged (split.merge: "),
     ],
@@ -271,7 +258,7 @@ def test_results_are_frozen_and_refuse_unknown_names(tested: OpenedSearch) -> No
     comparison = compare([tested.plan.folder], [summarise(tested)])
     assert isinstance(comparison, Comparison)
     names = {type(part).__name__ for part in parts(comparison)}
-    assert {"Summary", "LossSummary", "Row", "Incumbent", "SeedStatistics", "NoiseSummary", "Finding"} <= names
+    assert {"Summary", "LossSummary", "Row", "Incumbent", "SeedStatistics", "Finding"} <= names
     for part in parts(comparison):
         field = next(iter(type(part).model_fields))
         with pytest.raises(ValidationError, match="frozen"):

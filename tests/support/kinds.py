@@ -157,8 +157,7 @@ def on_lists(folder: Path) -> dict[str, Any]:
 
 
 KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "images": lambda folder: {**GLYPHS, "name": "small", "noise": {"seeds": 2, "splits": 1},
-                              "stages": ["noise", "search", "select", "test"]},
+    "images": lambda folder: {**GLYPHS, "name": "small"},
     "features": on_features,
     "frozen backbone": on_frozen,
     "own class": lambda folder: example("texts", training={"epochs": 2}, split={"ratio": 0.6}),

@@ -13,7 +13,7 @@ from search.trials import epochs_of
 
 def studies_of(loss: str) -> tuple[str, ...]:
     """Return the names of a loss's studies, without the search's name."""
-    return tuple(f"{loss}{stage}" for stage in ("@noise", "", "@confirm", "@final"))
+    return tuple(f"{loss}{stage}" for stage in ("", "@confirm", "@final"))
 
 
 def assert_mlflow_equals_the_studies(

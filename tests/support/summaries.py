@@ -31,7 +31,6 @@ def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields
             "name": name,
             "split": SPLIT,
             "objective": "map_at_r",
-            "noise": None,
             "recommended": None,
             "test_opened": 0,
             "test_overlap": None,

@@ -12,7 +12,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.driver.sealed import digest_of_images, opened_among_training, recorded_openings, scores_digest
-from search.driver.stages import confirm_stage, final_stage, noise_stage, selection_of
+from search.driver.stages import confirm_stage, final_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.scores import check_scores, decoded_anew
 from search.driver.verify.studies import check_enqueued, check_studies, studies_in
@@ -106,7 +106,6 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield Check("the studies", problem, is_there=False)
         return
     yield from check_studies(search)
-    yield from check_enqueued(search, Stage.NOISE, noise_stage)
     if search.is_done(Stage.SEARCH):
         yield from check_enqueued(search, Stage.SELECT, confirm_stage)
     if selection := stored_selection(folder):

@@ -30,9 +30,7 @@ Prunings = Mapping[tuple[int, int], str]
 
 def studies_in(search: OpenedSearch) -> list[tuple[Stage, str]]:
     """Return the stages and losses of all studies that the search may have."""
-    config = search.config
-    noise = [(Stage.NOISE, config.noise_loss)] if Stage.NOISE in config.stages else []
-    return noise + [(stage, loss) for stage in Stage if stage is not Stage.NOISE for loss in config.loss_names]
+    return [(stage, loss) for stage in Stage for loss in search.config.loss_names]
 
 
 def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:

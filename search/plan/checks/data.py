@@ -17,7 +17,7 @@ from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
 from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
-from trainables.errors import InvalidInput, counted, listed, raise_if_any
+from trainables.errors import InvalidInput, counted, listed
 from trainables.losses import loss_row
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
@@ -57,15 +57,14 @@ def _data_keys(config: SearchConfig) -> tuple[str, ...]:
     return ("dataset.name", *(f"dataset.{option}" for option in options), "split")
 
 
-def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
-    """Return the split whose seed is ``further`` seeds after the search's own."""
+def _split(config: SearchConfig) -> SplitClasses:
     dataset = config.dataset.source
     try:
         classes = dataset.classes()
         split = split_dataset(
             dataset,
             ratio=config.split.ratio,
-            seed=config.split.seed + further,
+            seed=config.split.seed,
             folds=config.split.folds,
             merge=config.split.merge,
             label_noise=config.split.label_noise,
@@ -195,24 +194,6 @@ def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:
 def _given(found: Findings, key: str, names: Sequence[str]) -> Sequence[str]:
     """Return ``names``, or nothing if the list at ``key`` was left out and replaced by a default."""
     return () if found.replaced(key) else names
-
-
-def check_further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
-    """Return further class splits of the same training half, for the noise stage."""
-    keys = (*_data_keys(config), *BATCH_KEYS, "noise.splits")
-    return found.check(lambda: _further_splits(found, config), *keys) or ()
-
-
-def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
-    splits = []
-    of_splits = Findings(found.sentences, found.left_out)
-    for further in range(1, config.noise.splits + 1):
-        if data := of_splits.check(lambda further=further: _split(config, further)):  # type: ignore[misc]
-            check_split(of_splits, config, data)
-            splits.append(data.split)
-    # InvalidInput that the search's own split has too are reported once.
-    raise_if_any([f"noise.splits: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
-    return tuple(splits)
 
 
 # Checks of the images.

@@ -1,4 +1,4 @@
-"""Checks of user-defined parts, spaces, the noise stage and the network."""
+"""Checks of user-defined parts, spaces and the network."""
 
 import os
 import shutil
@@ -145,36 +145,6 @@ def _check_budget(found: Findings, config: SearchConfig, loss: str, space: Searc
     of_limits = replace(budget, sampler=None)
     found.add(of_sampler.problems(), "search.sampler", "search.trials", "space")
     found.add(of_limits.problems(), "search.epochs", "training.epochs", "split.folds")
-
-
-# The noise stage.
-
-
-def check_noise(found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace]) -> None:
-    """Check that the noise stage's loss is one of the search's, and that its configuration is in the loss's space."""
-    loss = config.noise_loss
-    if loss not in config.loss_names:
-        sentence = (
-            f"noise.loss is {loss!r}, which is not one of the search's losses ({', '.join(config.loss_names)})"
-            f"{suggestion(loss, config.loss_names)}; name one of them, or null for the first."
-        )
-        found.add([sentence], "noise.loss", "losses")
-    if loss in spaces:
-        keys = ("noise.loss", "noise.configuration", "losses", "space", "training")
-        found.add(_configuration_mistakes(config, spaces[loss]), *keys)
-
-
-def _configuration_mistakes(config: SearchConfig, space: SearchSpace) -> Iterator[str]:
-    given = config.noise.configuration
-    if given == "default":
-        return
-    names = space.complete(given)
-    for name, value in given.items():
-        if name not in names or not space.parameters[name].contains(value):
-            yield (
-                f"noise.configuration.{name}: {config.noise_loss} has no value {value!r} there in this search; choose "
-                f"{', '.join(names)}, within the ranges of the space."
-            )
 
 
 # The network.

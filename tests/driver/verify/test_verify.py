@@ -44,9 +44,7 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         images,
         training=TRAINING,
         search={"trials": 6},
-        noise={"seeds": 2, "splits": 1},
         selection={"finalists": 2, "seeds": 2},
-        stages=["noise", "search", "select", "test"],
     )
     return finish(runs, content)
 
@@ -287,11 +285,6 @@ STUDIES: dict[str, tuple[Change, str]] = {
         lambda c: c.epoch("pnp@final", 0, 2, loss=0.5),
         "small/pnp@final was changed",
     ),
-    "a seed of the noise": (
-        lambda c: c.attribute("proxy_anchor@noise", 0, "seed", lambda seed: seed + 1),
-        "proxy_anchor@noise trials with",
-    ),
-    "a loss of the noise": (lambda c: c.epoch("proxy_anchor@noise", 0, 2, loss=0.5), "selection.json studies"),
 }
 
 FILES: dict[str, tuple[Change, str]] = {
