@@ -76,7 +76,7 @@ def evaluate(
         InvalidInput: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
             number, or no superclasses for a metric that needs them.
     """
-    names = all_metrics(ks) if names == "all" else tuple(names)
+    names = all_metrics(ks) if names == "all" else (names,) if isinstance(names, str) else tuple(names)
     near = (*all_metrics(ks), *SUPERCLASSES)
     unknown = [
         f"{name} is not known{suggestion(name, near)}; choose one of {', '.join(METRICS)}, or give the import path of "

@@ -28,6 +28,7 @@ from trainables.metrics.table import (
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own
+from trainables.process import contained
 from trainables.training.config import TrainingConfig
 
 BY_LOSS = "training_by_loss"
@@ -61,16 +62,20 @@ def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
     """Return the split whose seed is ``further`` seeds after the search's own."""
     dataset = config.dataset.source
     try:
-        classes = dataset.classes()
-        split = split_dataset(
-            dataset,
-            ratio=config.split.ratio,
-            seed=config.split.seed + further,
-            folds=config.split.folds,
-            merge=config.split.merge,
-            label_noise=config.split.label_noise,
-        )
-    except ValueError:
+        with contained():
+            classes = dataset.classes()
+            split = split_dataset(
+                dataset,
+                ratio=config.split.ratio,
+                seed=config.split.seed + further,
+                folds=config.split.folds,
+                merge=config.split.merge,
+                label_noise=config.split.label_noise,
+            )
+            if is_own(config.dataset.name):  # what raises later would end the search
+                _ = dataset.features(), dataset.left_out()
+                _ = [dataset.stamp(key) for key in classes[split.train[0]][:1]]
+    except InvalidInput:
         raise
     except Exception as error:  # a user-defined data set may raise anything
         if not is_own(config.dataset.name):
