@@ -304,6 +304,10 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     LOST means that the environment failed and the trial may be retried: storage failed, or modules of this package
     were temporarily missing.
     """
+    try:
+        text = str(error)
+    except Exception as other:  # a user's exception
+        text = f"its text cannot be shown ({type(other).__name__})"
     if isinstance(error, Diverged):
         cause = "DIVERGED"
     elif isinstance(error, StorageFailure):
@@ -314,12 +318,12 @@ def failure_of(error: BaseException) -> dict[str, Any]:
             "cause": "LOST",
             "reason": f"the module {module} is missing from its folder, or the folder is unavailable",
         }
-    elif isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in OUT_OF_MEMORY):
+    elif isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in OUT_OF_MEMORY):
         cause = "OUT_OF_MEMORY"
     else:
         cause = "CODE_ERROR"
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))  # the lines of a user's code
-    return {"cause": cause, "reason": without_password(f"{type(error).__name__}: {error}{notes}")}
+    return {"cause": cause, "reason": without_password(f"{type(error).__name__}: {text}{notes}")}
 
 
 def _own_module_gone(error: BaseException) -> str | None:

@@ -100,7 +100,7 @@ def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> No
             "into halves of two classes or more that share no groups; set it to split."
         )
         found.add([sentence], "selection.on")
-    found.add(_batch_mistakes(config, data), *BATCH_KEYS)
+    found.add(_batch_mistakes(config, data), "trainable", *BATCH_KEYS)
     found.add(_metric_mistakes(found, config, data))
 
 
