@@ -1,4 +1,4 @@
-"""What a user's data set lists or raises is refused in sentences before anything is trained, never after the test."""
+"""What a user's data set lists or raises, or a metric, is refused in sentences before anything is trained."""
 
 import re
 from collections.abc import Callable
@@ -83,3 +83,15 @@ def test_what_a_method_raises_is_a_sentence(method: str, error: str, search_file
         patch.syspath_prepend(tmp_path)
         (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
     assert re.match(f"dataset.name: {module}:Raising raises \\w+: .*x?.*; fix its code.", found)
+
+
+@pytest.mark.parametrize("key", ["validation", "test"])
+@pytest.mark.parametrize("body", ["raise KeyError('x')", "return None", "raise SystemExit(3)", "return labels"])
+def test_a_metric_is_tried_before_the_test(key: str, body: str, search_file: Any, tmp_path: Path) -> None:
+    module = f"metric_{key}_{len(body)}"
+    Path(tmp_path, f"{module}.py").write_text(f"def mine(embeddings, labels):\n    {body}\n")
+    content = search_file(metrics={key: ["map_at_r", f"{module}:mine"]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
+    assert found.startswith(f"The metric {module}:mine must return a number; it raises ")
