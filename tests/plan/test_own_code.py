@@ -95,3 +95,29 @@ def test_a_metric_is_tried_before_the_test(key: str, body: str, search_file: Any
         patch.syspath_prepend(tmp_path)
         (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
     assert found.startswith(f"The metric {module}:mine must return a number; it raises ")
+
+
+NETWORKS = {
+    "pools itself": "def forward(self, x): return self.c(x).mean((2, 3))",
+    "returns two": "def forward(self, x): return self.c(x), None",
+    "keeps no tensor": "def get_extra_state(self): return {'version': 1}",
+    "grows": "def forward(self, x): self.n = torch.cat([self.n, x.new_zeros(1)]); return self.c(x)",
+    "wants more": "def __init__(self, depth): super().__init__()",
+    "leaves": "def forward(self, x): raise SystemExit(3)",
+}
+
+
+@pytest.mark.parametrize("way", NETWORKS)
+def test_a_network_that_cannot_be_used_is_a_sentence(way: str, search_file: Any, tmp_path: Path) -> None:
+    module = f"network_{way.replace(' ', '_')}"
+    Path(tmp_path, f"{module}.py").write_text(
+        "import torch\n\nclass Base(torch.nn.Module):\n    features, mean, scale = 8, (0.5,) * 3, (0.5,) * 3\n"
+        "    def __init__(self):\n        super().__init__()\n        self.c = torch.nn.Conv2d(3, 8, 3, stride=2)\n"
+        "        self.register_buffer('n', torch.zeros(0))\n    def forward(self, x): return self.c(x)\n\n"
+        f"class Mine(Base):\n    {NETWORKS[way]}\n"
+    )
+    content = search_file(model={"backbone": f"{module}:Mine", "embedding_dim": 8})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        (found,) = sentences_of(lambda: read_plan(content, tmp_path / "runs"))
+    assert found.startswith(f"model.backbone: {module}:Mine must turn images into maps [B, features, h, w], and ")
