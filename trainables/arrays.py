@@ -77,7 +77,7 @@ def _array(name: str, content: bytes) -> NDArray[Any]:
     if dtype.hasobject:
         raise ValueError(f"{name:.40} has the dtype object, which is pickled; convert it, as in {name:.40}.astype(str)")
     if dtype.kind not in _KINDS or not dtype.itemsize:
-        raise ValueError(f"an array has the type {dtype.str!r:.40}")
+        raise ValueError(f"{name:.40} has the type {dtype.str!r:.40}, which is neither numbers nor text; convert it")
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
         raise ValueError(f"an array's header has the shape {shape!r:.40}, which its content has not")
     file.seek(0)

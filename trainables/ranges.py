@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import InvalidInput
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 Value = bool | int | float | str | None
 """A value of a hyperparameter."""
+
+MOST = 2**53
+"""The largest whole number of a range: a study holds a hyperparameter as a float64."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +120,8 @@ class Float(Range):
     def _made(self) -> "BaseDistribution":
         from optuna.distributions import FloatDistribution
 
+        if not math.isfinite(self.high - self.low):
+            raise ValueError("its ends must be finite, and less than 1.8e308 apart")
         return FloatDistribution(self.low, self.high, log=self.log, step=self.step)
 
     @cached_property
@@ -196,11 +202,14 @@ class Int(Float):
 
     @staticmethod
     def _typed(number: Any) -> Any:
-        return int(number) if isinstance(number, float) and number.is_integer() else number
+        whole = number.is_integer() if isinstance(number, float) else isinstance(number, Integral)
+        return int(number) if whole else number
 
     def _made(self) -> "BaseDistribution":
         from optuna.distributions import IntDistribution
 
+        if any(type(number) is not int or abs(number) > MOST for number in (self.low, self.high, self.step)):
+            raise ValueError("its ends and its step must be whole numbers of at most 2^53, which a study holds exactly")
         return IntDistribution(self.low, self.high, log=self.log, step=self.step)
 
     def suggest(self, trial: "Trial", name: str) -> Value:
@@ -222,6 +231,11 @@ class Choice(Range):
 
         if not self.choices:
             raise InvalidInput("the list of choices is empty; name at least one value.")
+        if odd := [choice for choice in self.choices if not _is_value(choice)]:
+            raise InvalidInput(
+                f"the choice {odd[0]!r:.80} is of {type(odd[0]).__name__}; give finite numbers, texts, true, false or "
+                "null, such as names of what is chosen."
+            )
         for place, choice in enumerate(self.choices):  # Optuna finds a choice by ==
             if choice != choice:
                 raise InvalidInput(f"the choice {choice!r} equals nothing, not even itself: remove it.")
@@ -271,6 +285,11 @@ def range_of(distribution: "BaseDistribution") -> Range:
         return Choice(distribution.choices)
     low, high, log, step = (getattr(distribution, name) for name in ("low", "high", "log", "step"))
     return (Int if isinstance(distribution, IntDistribution) else Float)(low, high, log=log, step=step)
+
+
+def _is_value(choice: object) -> bool:
+    """Return True for what every record can hold; NumPy's numbers, tuples and infinity are not."""
+    return isinstance(choice, int | str | None) or (isinstance(choice, float) and not math.isinf(choice))
 
 
 def is_number(value: object) -> bool:

@@ -8,8 +8,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from io import TextIOWrapper
 from itertools import chain, pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -58,13 +60,22 @@ _FORMAT = warnings.formatwarning
 
 
 def set_up_logging() -> None:
-    """Log this project's warnings to standard error, and of libraries only errors."""
+    """Log this project's warnings to standard error, and of libraries only errors; make both streams take any text."""
+    sys.stdout, sys.stderr = map(_any_text, (sys.stdout, sys.stderr))
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
     for package in PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported as mistakes
     warnings.formatwarning = lambda *given, **more: without_password(_FORMAT(*given, **more))
     sys.excepthook = lambda kind, error, where: print(traced(error), file=sys.stderr)
+
+
+def _any_text(stream: TextIO | None) -> TextIO:
+    """Return a stream that takes any text, also if it is closed or its encoding is that of a locale (ISO-8859-1)."""
+    stream = stream or Path(os.devnull).open("w")  # noqa: SIM115
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    return stream
 
 
 class _Handler(logging.Handler):

@@ -39,6 +39,7 @@ from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, backbone, is_of_timm
 from trainables.models.config import BACKBONE, IMAGENET
 from trainables.parts import is_own, plain_name
+from trainables.process import contained
 from trainables.spec import COSTS, EMBED_MS, SIZE_MB
 from trainables.training.config import TrainingConfig
 from trainables.training.trainable import trainable_class
@@ -113,7 +114,7 @@ class SearchConfig(ConfigSection):
         given = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in given.items()}
         features = None
         if "backbone" not in given and (dataset := info.data.get("dataset")) is not None:
-            with suppress(InvalidInput):  # they are reported with the classes
+            with suppress(Exception), contained():  # whatever a user's code raises is reported with the classes
                 features = dataset.source.features()
         return given if features is None else {"backbone": f"{FEATURES}:{features}", **given}
 

@@ -1,5 +1,6 @@
 """Trials that a user, or a program of theirs, proposes for a search: `holdout enqueue`."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +18,7 @@ from search.stages import Stage
 from spaces.search_space import SearchSpace
 from spaces.space import Choice, Range, Value
 from trainables.errors import InvalidInput, suggestion
+from trainables.ranges import is_number
 
 
 def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -141,9 +143,10 @@ def _typed(entry: Range | None, value: Any) -> Any:
     if isinstance(entry, Choice):
         same = [choice for choice in entry.choices if choice == value and _kind(choice) is _kind(value)]
         return same[0] if same else _OUTSIDE
-    if entry is None or not entry.contains(value) or entry.nearest(value) != value:
+    if entry is None or not is_number(value) or not math.isfinite(value):
         return _OUTSIDE
-    return type(entry.ends[0])(value)  # type: ignore[misc]
+    nearest: Any = entry.nearest(value)  # 0.3 for 0.30000000000000004, which Optuna proposes by steps of 0.1
+    return type(entry.ends[0])(nearest) if math.isclose(nearest, value, rel_tol=1e-12) else _OUTSIDE  # type: ignore[misc]
 
 
 def _kind(value: object) -> type:

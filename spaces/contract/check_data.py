@@ -14,7 +14,7 @@ from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.dataset import ItemDataset
 from trainables.data.items import item_bytes
-from trainables.data.marks import GALLERY, QUERY
+from trainables.data.marks import check_listing
 from trainables.data.samplers import BatchSampler
 from trainables.errors import raise_if_any
 from trainables.rules import OneOf
@@ -51,8 +51,8 @@ class _DatasetContract:
             "Its identity is the same in every process.": self._identity_problem,
             "Its items are uint8 RGB, float32 features or of a known kind, the same each time.": self._items_problem,
             "Its published halves are disjoint and of its classes.": self._halves_problem,
-            "Its superclasses cover every class.": self._superclasses_problem,
-            "Its groups, parts and cameras are of its images.": self._marks_problem,
+            "It lists each image once; groups, parts, cameras and superclasses are of these.": self._listing_problem,
+            "Its groups, parts, cameras and superclasses are the same each time.": self._marks_problem,
             "Its test subsets are of its published test classes.": self._subsets_problem,
         }
 
@@ -84,11 +84,7 @@ class _DatasetContract:
             return "classes() is empty."
         if list(classes.items()) != list(_copy(self._dataset).classes().items()):
             return "classes() of an equal data set has other classes or another order: sort them."
-        keys = self._keys
-        if len(set(keys)) != len(keys):
-            return f"Duplicate image keys: {len(keys) - len(set(keys))}; a key names one image."
-        strings = all(isinstance(name, str) for name in (*classes, *keys))
-        return "" if strings else "Names of classes and images must be strings."
+        return ""
 
     def _identity_problem(self) -> str:
         identity = self._dataset.identity()
@@ -138,28 +134,14 @@ class _DatasetContract:
         unknown = (train | test) - set(self._dataset.classes())
         return f"Classes of the published halves that are not in classes(): {len(unknown)}." if unknown else ""
 
-    def _superclasses_problem(self) -> str:
-        superclass_of = self._dataset.superclasses()
-        if superclass_of is None:
-            return ""
-        if without := [name for name in self._dataset.classes() if name not in superclass_of]:
-            return f"Classes missing in superclasses(): {len(without)}, such as {without[0]!r}; give each a superclass."
-        same = dict(_copy(self._dataset).superclasses() or {}) == dict(superclass_of)
-        return "" if same else "superclasses() of an equal data set differ."
+    def _listing_problem(self) -> str:
+        check_listing(self._dataset)
+        return ""
 
     def _marks_problem(self) -> str:
-        dataset, other = self._dataset, _copy(self._dataset)
-        marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
-        if marks != {"groups": other.groups(), "parts": other.parts(), "cameras": other.cameras()}:
-            return "groups(), parts() or cameras() of an equal data set differ."
-        keys = set(self._keys)
-        for name, found in marks.items():
-            if unknown := found.keys() - keys:
-                return f"Images of {name}() that are not in classes(): {len(unknown)}, such as {min(unknown)!r}."
-        if wrong := set(marks["parts"].values()) - {QUERY, GALLERY}:
-            return f"Parts that are neither {QUERY} nor {GALLERY}: {', '.join(sorted(wrong))}."
-        if marks["cameras"] and (without := keys - marks["cameras"].keys()):
-            return f"Images without a camera: {len(without)}, such as {min(without)!r}; give one for each, or none."
+        for name in ("groups", "parts", "cameras", "superclasses"):
+            if getattr(self._dataset, name)() != getattr(_copy(self._dataset), name)():
+                return f"{name}() of an equal data set differ."
         return ""
 
     def _subsets_problem(self) -> str:

@@ -1,12 +1,14 @@
 """The command line: its lists, and its errors."""
 
 import json
+import os
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import command, holdout_here, plain
 from support.driving import drive, only
 
 import holdout as python
@@ -170,3 +172,20 @@ def test_different_splits_are_not_compared(opened: Callable[..., OpenedSearch], 
     shown = holdout_here("compare", "one", "three", "--runs", tmp_path / "runs").stdout
     assert "one, three: losses, default and tuned" in shown
     assert "three/pnp" in shown
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "stdin"])
+def test_a_closed_stream_stops_no_command(closed: str) -> None:
+    number = ("stdin", "stdout", "stderr").index(closed)
+    program = subprocess.run(
+        ["sh", "-c", f'exec "$@" {number}>&-', "sh", *command("losses")], capture_output=True, text=True, check=False
+    )
+    assert (program.returncode, program.stderr) == (0, "")
+
+
+def test_a_locale_without_a_character_replaces_it() -> None:
+    done = subprocess.run(
+        command("losses"), capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"?" in done.stdout

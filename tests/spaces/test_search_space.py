@@ -1,10 +1,13 @@
 """Overrides of a declared space by a search file, and the resulting defaults."""
 
+import json
 import math
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from spaces.losses import SPACES
 from spaces.search_space import SearchSpace, search_space
@@ -133,3 +136,25 @@ def test_choices_that_optuna_cannot_tell_apart_are_refused(choices: tuple[Value,
         space("mpa", {"scale": list(choices)})
     with pytest.raises(InvalidInput, match="the choice"):
         Choice(choices, default=choices[-1]).check()
+
+
+ODD = [0, 1, 2**53, 2**53 + 1, -1e308, 1e308, math.inf, math.nan]
+ENDS = st.integers(-(2**70), 2**70) | st.floats() | st.sampled_from(ODD)
+CHOICES = ENDS | st.sampled_from([None, True, "a", (1, 2), [1], {"a": 1}, np.float32(0.1), np.int64(1), object])
+
+
+@settings(max_examples=300, deadline=None)
+@given(kind=st.sampled_from([Float, Int, Choice]), low=CHOICES, high=CHOICES)
+def test_a_range_that_is_accepted_proposes_what_a_record_holds(kind: type[Range], low: Any, high: Any) -> None:
+    is_choice = kind is Choice or not (isinstance(low, int | float) and isinstance(high, int | float))
+    try:
+        entry = Choice((low, high)) if is_choice else kind(low, high)  # type: ignore[call-arg]
+        _ = entry.distribution
+    except InvalidInput:
+        return
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    for trial in (study.ask(), study.ask(), optuna.trial.FixedTrial({"x": entry.ends[-1]})):
+        value = entry.suggest(trial, "x")  # type: ignore[arg-type]
+        assert json.loads(json.dumps(value, allow_nan=False)) == value
+        assert entry.contains(value)
+        assert entry.distribution.to_external_repr(float(entry.distribution.to_internal_repr(value))) == value

@@ -33,6 +33,16 @@ def test_classes_in_any_form(form: Callable[[np.ndarray], Any], labels: list[int
     np.testing.assert_array_equal(found[:, None] == found, y[:, None] == y)
 
 
+ENTRIES = st.sampled_from(["a", "1", "1.5", "nan", "True", b"a", "a\0", 1, 2**53, 2**53 + 1, 1.5, 0.5])
+
+
+@settings(max_examples=100, deadline=None)
+@given(labels=st.lists(ENTRIES, min_size=1, max_size=9))
+def test_entries_of_several_types_stay_what_they_are(labels: list[Any]) -> None:
+    found = classes(labels, "labels").tolist()
+    assert [[one == other for other in found] for one in found] == [[a == b for b in labels] for a in labels]
+
+
 ROWS = np.ones((3, 2))
 
 
@@ -47,6 +57,7 @@ ROWS = np.ones((3, 2))
         (numbers, np.ma.masked_equal([1.0, 2.0], 2), "x has masked entries"),
         (classes, [1.0, np.nan], "x: 1 entry missing"),
         (classes, ["a", None], "x: 1 entry missing"),
+        (classes, ["a", float("nan")], "x: 1 entry missing"),
         (classes, pd.Series([1, None, 2, None], dtype="Int64"), "x: 2 entries missing .*, the first in row 1;"),
         (classes, np.ma.masked_equal([1, 2], 2), "x has masked entries"),
         (mask, [0, 1, 2], "x must be true or false for each item"),

@@ -128,6 +128,14 @@ class ItemDataset(Dataset):
         return item_digest(self.read(key))
 
 
+def is_utf8(name: object) -> bool:
+    """Return True if ``name`` is text that can be written as UTF-8, unlike the names of some files."""
+    try:
+        return isinstance(name, str) and name.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 def sorted_classes(names: Iterable[str]) -> list[str]:
     """Sort the names of classes, by size if all are whole numbers."""
     found = sorted(names)

@@ -97,7 +97,11 @@ def _read_parquet(path: Path) -> Arrays:
     from pyarrow.parquet import ParquetFile, read_schema
 
     try:
-        names = [name for name in NAMES if name in read_schema(path).names]
+        schema = read_schema(path)
+        names = [name for name in NAMES if name in schema.names]
+        for name in names:
+            if name != EMBEDDINGS and pyarrow.types.is_nested(schema.field(name).type):
+                raise ValueError(f"{name} is a column of {schema.field(name).type}, not of text or whole numbers")
         # Text is read as a dictionary, since the format repeats one long text a million times in a few bytes.
         with ParquetFile(path, read_dictionary=[name for name in names if name != EMBEDDINGS]) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
@@ -129,13 +133,20 @@ def _of_column(name: str, column: Any) -> NDArray[Any]:
     return np.asarray(flat).reshape(len(column), *lengths) if lengths else np.empty((0, 0), np.float32)
 
 
+_WITHOUT_NUMPY = ("BF16", "F8_E4M3", "F8_E5M2")
+
+
 def _read_safetensors(path: Path) -> Arrays:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
             lists = {name: json.loads(text) for name, text in (file.metadata() or {}).items() if name in NAMES[1:]}
-            arrays = {name: file.get_tensor(name) for name in NAMES if name in file.keys()}  # noqa: SIM118
+            kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in file.keys()}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
+        if len(arrays) < len(kinds):
+            with safe_open(path, framework="pt") as file:
+                arrays |= {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
     except SafetensorError as error:
         raise ValueError(str(error)) from error
     for name, found in lists.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from trainables.errors import listed
 
@@ -97,8 +97,8 @@ def as_it_looks(image: Image.Image) -> Image.Image:
     EXIF orientation is applied, transparency is composed on white, and deep grey is scaled to 8 bits.
     """
     image.load()  # metadata may follow the pixels
-    is_upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
-    upright = image if is_upright else ImageOps.exif_transpose(image)  # which would copy an upright one
+    turn = _TURNS.get(_orientation(image))
+    upright = image if turn is None else image.transpose(turn)  # ImageOps.exif_transpose fails on other tags' values
     if upright.mode.startswith(("I", "F")):
         upright = Image.fromarray(_deep_grey(np.asarray(upright), getattr(image, "tag_v2", {})))
     if upright.has_transparency_data:
@@ -107,10 +107,29 @@ def as_it_looks(image: Image.Image) -> Image.Image:
     return upright if upright.mode == "RGB" else upright.convert("RGB")
 
 
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def _orientation(image: Image.Image) -> Any:
+    """Return the EXIF orientation, 1 if the metadata are damaged, which programs that show the image ignore."""
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # Pillow raises SyntaxError, struct.error and others
+        return 1
+
+
 def _deep_grey(grey: np.ndarray, tiff_tags: Mapping[int, Any]) -> np.ndarray:
     """Scale 12- or 16-bit grey to 8 bits; Pillow's own conversion clips values above 255 to white."""
     bits = tiff_tags.get(TIFF_BITS_PER_SAMPLE, (16,))[0]
-    if bits > 16 or not 0 <= grey.min() <= grey.max() < 2**bits:
+    if bits > 16 or grey.dtype.kind == "f" or not 0 <= grey.min() <= grey.max() < 2**bits:
         raise ValueError(f"grey from {grey.min()} to {grey.max()}, and nothing says how much is white")
     white = 2**bits - 1
     scaled = ((grey.astype(np.int64) * 255 + white // 2) // white).astype(np.uint8)

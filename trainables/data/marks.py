@@ -1,10 +1,14 @@
-"""Groups, official parts and cameras of images: the classes that they join, and the galleries that they leave."""
+"""Groups, official parts and cameras of images: the classes that they join, and the galleries that they leave.
+
+Also the check of all that a data set lists.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trainables.errors import listed, raise_if_any
+from trainables.data.dataset import is_utf8
+from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
 if TYPE_CHECKING:
     from trainables.data.dataset import Dataset
@@ -12,6 +16,44 @@ if TYPE_CHECKING:
 
 TRAIN, QUERY, GALLERY = "train", "query", "gallery"
 """The official parts of a data set."""
+
+
+def check_listing(dataset: "Dataset") -> None:
+    """Check, without opening an image, that a data set lists each image once, by names that every file can hold.
+
+    Raises:
+        InvalidInput: the keys of a class are in no tuple or list, a name is no text in UTF-8, an image is listed twice;
+            or groups, parts, cameras, superclasses or subsets are of other images and classes, or of too few.
+    """
+    classes = dataset.classes()
+    if loose := [f"{name} ({type(keys).__name__})" for name, keys in classes.items() if not _in_order(keys)]:
+        wrong = f"{counted(len(loose), 'class', 'classes')} whose images are in no tuple or list"
+        raise InvalidInput(f"{wrong}: {listed(loose, shown=3)}. Give a tuple of keys.")
+    counts = Counter(key for keys in classes.values() for key in keys)
+    parts, cameras, superclasses = dataset.parts(), dataset.cameras(), dataset.superclasses()
+    of_subsets = [name for names in dataset.test_subsets().values() for name in names]
+    found = {
+        "names that are no text in UTF-8": [name for name in (*classes, *counts) if not is_utf8(name)],
+        "images that are listed twice": [key for key, count in counts.items() if count > 1],
+        "images of groups() that are not in classes()": dataset.groups().keys() - counts.keys(),
+        "images of parts() that are not in classes()": parts.keys() - counts.keys(),
+        f"parts that are neither {QUERY} nor {GALLERY}": set(parts.values()) - {QUERY, GALLERY},
+        "images of cameras() that are not in classes()": cameras.keys() - counts.keys(),
+        "images without a camera": counts.keys() - cameras.keys() if cameras else (),
+        "classes without a superclass": [] if superclasses is None else classes.keys() - superclasses.keys(),
+        "classes of test_subsets() that are not in classes()": set(of_subsets) - classes.keys(),
+    }
+    raise_if_any(
+        [
+            f"{len(names):,} {what}, such as {listed(sorted(map(ascii, names)), shown=3)}. Correct the data set."
+            for what, names in found.items()
+            if names
+        ]
+    )
+
+
+def _in_order(keys: object) -> bool:
+    return isinstance(keys, tuple | list)
 
 
 def joined_classes(classes: Mapping[str, Sequence[str]], groups: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any
 
-from trainables.data.marks import joined_classes
+from trainables.data.marks import check_listing, joined_classes
 from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
 if TYPE_CHECKING:
@@ -176,7 +176,12 @@ def split_dataset(
     merge: int | None = None,
     label_noise: float = 0.0,
 ) -> ClassSplit:
-    """Split the classes of a data set as :func:`make_split` does, with its groups; errors as there."""
+    """Split the classes of a data set as :func:`make_split` does, with its groups; errors as there.
+
+    Raises:
+        InvalidInput: also those of :func:`~trainables.data.marks.check_listing`.
+    """
+    check_listing(dataset)
     classes = dataset.classes()
     marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
     split = make_split(

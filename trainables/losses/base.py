@@ -60,7 +60,16 @@ class Loss(nn.Module, ABC):
     most_pairs: int | None = None
 
     def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        """Return the loss of raw embeddings of any floating type and integer labels in [0, C), in any order."""
+        """Return the loss of raw embeddings of any floating type and integer labels in [0, C), in any order.
+
+        Raises:
+            InvalidInput: they are not of the shapes [B, D] and [B], or labels are not whole numbers.
+        """
+        if embeddings_BD.ndim != 2 or labels_B.shape != embeddings_BD.shape[:1] or labels_B.is_floating_point():
+            raise InvalidInput(
+                f"A loss takes embeddings [B, D] and labels [B], whole numbers; here {list(embeddings_BD.shape)} and "
+                f"{list(labels_B.shape)} of {labels_B.dtype}."
+            )
         with torch.autocast(embeddings_BD.device.type, enabled=False):  # it would halve the precision of similarities
             return self.compute(promoted(embeddings_BD), labels_B.long())
 

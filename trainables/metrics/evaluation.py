@@ -3,8 +3,8 @@
 Shapes: N images, D embedding, Q queries of a block, K ranks, C classes.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 
@@ -42,6 +42,7 @@ from trainables.metrics.table import (
     unknown_metrics,
 )
 from trainables.parts import is_own
+from trainables.process import contained
 
 
 def evaluate(
@@ -76,7 +77,7 @@ def evaluate(
         InvalidInput: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
             number, or no superclasses for a metric that needs them.
     """
-    names = all_metrics(ks) if names == "all" else tuple(names)
+    names = all_metrics(ks) if names == "all" else (names,) if isinstance(names, str) else tuple(names)
     near = (*all_metrics(ks), *SUPERCLASSES)
     unknown = [
         f"{name} is not known{suggestion(name, near)}; choose one of {', '.join(METRICS)}, or give the import path of "
@@ -99,8 +100,23 @@ def evaluate(
         values |= distance_metrics(embeddings_ND, labels_N)
     if own:
         on_cpu = checked(embeddings_ND.cpu(), labels_N.cpu())  # user-defined metrics need not support GPUs
-        values |= {name: float(score(*on_cpu)) for name, score in own.items()}
+        values |= {name: _own_value(name, score, *on_cpu) for name, score in own.items()}
     return {metric_name(name): values[name] for name in names}
+
+
+def _own_value(name: str, score: Callable[..., Any], embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
+    """Return the value of a user-defined metric, which gets tensors of its own.
+
+    Raises:
+        InvalidInput: it raises, or returns no number.
+    """
+    try:
+        with contained():
+            return float(score(embeddings_ND.clone(), labels_N.clone()))
+    except Exception as error:
+        raise InvalidInput(
+            f"The metric {name} must return a number; it raises {type(error).__name__}: {error}; fix its code."
+        ) from error
 
 
 def retrieval_metrics(

@@ -7,6 +7,7 @@ import fnmatch
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -17,10 +18,11 @@ from trainables.data.augment import Frame
 from trainables.data.loading import Features, Images, load, prefetched
 from trainables.errors import InvalidInput, raise_if_any
 from trainables.metrics.ranking import full_float32
-from trainables.models.backbones import backbone
+from trainables.models.backbones import backbone, is_own_network
 from trainables.models.config import POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.heads import make_head
 from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
+from trainables.process import contained
 
 
 class EmbeddingModel(nn.Module):
@@ -194,6 +196,23 @@ def embed(
     return torch.cat(chunks)
 
 
+@contextmanager
+def _own_errors(name: str) -> Iterator[None]:
+    """Raise what the code of a user's network raises as a sentence."""
+    try:
+        with contained():
+            yield
+    except InvalidInput:
+        raise
+    except Exception as error:
+        if not is_own_network(name):
+            raise
+        raise InvalidInput(
+            f"model.backbone: {name} must turn images into maps [B, features, h, w], and a new network must load its "
+            f"state_dict of tensors; it raises {type(error).__name__}: {error}; fix its code."
+        ) from error
+
+
 @cache  # the searches of a campaign share their networks
 def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     """Build the network with its initial weights and embed one black image of ``image_size`` pixels.
@@ -204,7 +223,7 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     Raises:
         InvalidInput: the weights are missing or do not fit, or the network does not accept images of this size.
     """
-    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(), _own_errors(config.backbone):
         model, row = EmbeddingModel(config).eval(), backbone(config.backbone)
         try:
             model(torch.zeros(1, row.features) if row.vectors else torch.zeros(1, 3, image_size, image_size))
@@ -212,4 +231,8 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
             raise InvalidInput(
                 f"training.image_size is {image_size}, and {config.backbone} does not accept such images: {error}"
             ) from error
+        if is_own_network(config.backbone):  # a checkpoint is loaded into a new network
+            new = EmbeddingModel(replace(config, weights=None))
+            assert all(tensor.numel() >= 0 for tensor in new.state_dict().values())
+            new.load_state_dict(model.state_dict())
     return model.loaded

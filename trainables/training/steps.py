@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, Loss
 from trainables.models.backbones import is_own_network
 from trainables.models.embedding import EmbeddingModel, autocast
@@ -214,8 +215,16 @@ class Steps:
         with autocast(self._device, self._config.precision):
             embeddings_BD = self._network(images)
         loss = self._objective(embeddings_BD, labels_B)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise InvalidInput(
+                f"The loss {self._spec.loss} must return a scalar tensor that depends on the embeddings for any batch; "
+                f"it returned {loss!r:.100}."
+            )
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        learning = (parameter for parameter in self._model.parameters() if parameter.requires_grad)
+        if self._count == 1 and {parameter.grad is None for parameter in learning} == {True}:
+            raise InvalidInput(f"The loss {self._spec.loss} gives the network no gradient; do not detach embeddings.")
         if self._config.clip_grad is not None:
             nn.utils.clip_grad_value_((*self._model.parameters(), *self._loss.parameters()), self._config.clip_grad)
         self._optimizer.step()

@@ -18,6 +18,7 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import FeatureView, StoreView, training_half
+from trainables.errors import InvalidInput, listed
 from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_backbone, read_network
 from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
@@ -98,7 +99,14 @@ class Training(EpochTraining):
             parameter_group(self.model.head_parameters(), config.head_lr or config.lr),
             *self.loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]
+        groups = [{**group, "params": [*group["params"]]} for group in groups]
         groups = [group for group in groups if group["params"]]
+        learned = {id(parameter) for group in groups for parameter in group["params"]}
+        if left := [name for name, own in self.loss.named_parameters() if own.requires_grad and id(own) not in learned]:
+            raise InvalidInput(
+                f"The loss {self.spec.loss} has parameters that would not be learned ({listed(left)}); return them "
+                "from parameter_groups, each with its learning rate."
+            )
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
 
     def _resume(self) -> None:
@@ -304,6 +312,10 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     LOST means that the environment failed and the trial may be retried: storage failed, or modules of this package
     were temporarily missing.
     """
+    try:
+        text = str(error)
+    except Exception as other:  # a user's exception
+        text = f"its text cannot be shown ({type(other).__name__})"
     if isinstance(error, Diverged):
         cause = "DIVERGED"
     elif isinstance(error, StorageFailure):
@@ -314,12 +326,12 @@ def failure_of(error: BaseException) -> dict[str, Any]:
             "cause": "LOST",
             "reason": f"the module {module} is missing from its folder, or the folder is unavailable",
         }
-    elif isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in OUT_OF_MEMORY):
+    elif isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in OUT_OF_MEMORY):
         cause = "OUT_OF_MEMORY"
     else:
         cause = "CODE_ERROR"
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))  # the lines of a user's code
-    return {"cause": cause, "reason": without_password(f"{type(error).__name__}: {error}{notes}")}
+    return {"cause": cause, "reason": without_password(f"{type(error).__name__}: {text}{notes}")}
 
 
 def _own_module_gone(error: BaseException) -> str | None:

@@ -70,7 +70,8 @@ class TrialLog:
     def epoch(self, record: EpochRecord) -> None:
         """Write the result of an epoch."""
         fold = f"fold {record['fold']}, " if "fold" in record else ""
-        metrics = "".join(f", {name} {value:.4f}" for name, value in record["metrics"].items())
+        values = {name: "undefined" if value is None else f"{value:.4f}" for name, value in record["metrics"].items()}
+        metrics = "".join(f", {name} {text}" for name, text in values.items())
         seconds = record["end"] - record["start"]
         loss = f"loss {record['loss']:.6g}" if "loss" in record else "trained"
         self._add(f"{fold}epoch {record['epoch']}: {loss}{metrics}, {seconds:.1f} s")

@@ -28,6 +28,7 @@ from trainables.metrics.table import (
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own
+from trainables.process import contained
 from trainables.training.config import TrainingConfig
 
 BY_LOSS = "training_by_loss"
@@ -60,16 +61,20 @@ def _data_keys(config: SearchConfig) -> tuple[str, ...]:
 def _split(config: SearchConfig) -> SplitClasses:
     dataset = config.dataset.source
     try:
-        classes = dataset.classes()
-        split = split_dataset(
-            dataset,
-            ratio=config.split.ratio,
-            seed=config.split.seed,
-            folds=config.split.folds,
-            merge=config.split.merge,
-            label_noise=config.split.label_noise,
-        )
-    except ValueError:
+        with contained():
+            classes = dataset.classes()
+            split = split_dataset(
+                dataset,
+                ratio=config.split.ratio,
+                seed=config.split.seed,
+                folds=config.split.folds,
+                merge=config.split.merge,
+                label_noise=config.split.label_noise,
+            )
+            if is_own(config.dataset.name):  # what raises later would end the search
+                _ = dataset.features(), dataset.left_out()
+                _ = [dataset.stamp(key) for key in classes[split.train[0]][:1]]
+    except InvalidInput:
         raise
     except Exception as error:  # a user-defined data set may raise anything
         if not is_own(config.dataset.name):
@@ -94,7 +99,7 @@ def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> No
             "into halves of two classes or more that share no groups; set it to split."
         )
         found.add([sentence], "selection.on")
-    found.add(_batch_mistakes(config, data), *BATCH_KEYS)
+    found.add(_batch_mistakes(config, data), "trainable", *BATCH_KEYS)
     found.add(_metric_mistakes(found, config, data))
 
 

@@ -31,7 +31,7 @@ def check_parts(found: Findings, config: SearchConfig) -> None:
     for key, path, load in parts:
         if not found.replaced(key):
             found.check(partial(load, path))
-    found.add(name_conflicts([path for _, path, load in parts if load is own_metric]))
+    found.add(name_conflicts([path for _, path, load in parts if load is _tried_metric]))
     found.check(lambda: shipped_packages(config.ship), "ship")
 
 
@@ -40,7 +40,7 @@ def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str],
     tested = () if isinstance(config.metrics.test, str) else config.metrics.test
     metrics = {"metrics.validation": config.metrics.validation, "metrics.test": tested}
     for key, paths in {**metrics, "search.objective": (config.search.objective,)}.items():
-        yield from ((key, path, own_metric) for path in paths if is_own(path))
+        yield from ((key, path, _tried_metric) for path in paths if is_own(path))
     samplers = {"training.sampler": config.training.sampler}
     samplers |= {f"training_by_loss.{loss}": config.training_of(loss).sampler for loss in config.training_by_loss}
     for key, sampler in samplers.items():
@@ -49,6 +49,17 @@ def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str],
     network = config.model.backbone
     if is_own_network(network):
         yield "model.backbone", network, backbone
+
+
+def _tried_metric(path: str) -> None:
+    """Load a user-defined metric and compute it once: one of the test alone would fail after the test was opened."""
+    own_metric(path)
+    import torch  # late: it takes seconds, and few searches have such a metric
+
+    from trainables.metrics import evaluate
+
+    embeddings_ND = torch.randn(60, 16, generator=torch.Generator().manual_seed(0))
+    evaluate(embeddings_ND, torch.arange(60) % 12, [path])
 
 
 def check_compiler(found: Findings, config: SearchConfig) -> None:

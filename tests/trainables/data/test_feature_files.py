@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from pyarrow.parquet import write_table
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_tensors
 from support.refusals import sentences_of
 
 from trainables.data.feature_file import read_features
@@ -155,6 +156,22 @@ def test_a_mistake_is_a_sentence(changes: dict[str, Any], sentence: str, tmp_pat
     error = sentences_of(lambda: FeatureFile(file=path).classes())
     assert [sentence in said for said in error] == [True]
     assert error[0].startswith(f"dataset.file is {str(path)!r}: ")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_tensors_of_few_bits_are_read(dtype: torch.dtype, tmp_path: Path) -> None:
+    tensor = torch.tensor(arrays()["embeddings"]).to(dtype)
+    save_tensors({"embeddings": tensor}, tmp_path / "x.safetensors")
+    np.testing.assert_array_equal(read_features(tmp_path / "x.safetensors").embeddings_NF, tensor.float())
+
+
+@pytest.mark.parametrize("entry", [[1], {"a": 1}])
+def test_a_nested_column_is_named(entry: Any, tmp_path: Path) -> None:
+    table = pyarrow.table({"embeddings": [[1.0]], "labels": [entry]})
+    write_table(table, tmp_path / "x.parquet")
+    (said,) = sentences_of(lambda: read_features(tmp_path / "x.parquet"))
+    assert "labels is a column of " in said
+    assert "not of text or whole numbers" in said
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import io
 import os
 import resource
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -17,12 +18,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 from support.refusals import sentences_of
 
 from trainables.data import DATASETS, Dataset
 from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.header import inspect_headers
+from trainables.data.images import opened_image
 from trainables.data.loading import load
 from trainables.data.store.build import build_store
 from trainables.data.store.contents import read_contents
@@ -79,6 +82,13 @@ def with_orientation(number: int) -> bytes:
     exif = Image.Exif()
     exif[0x0112] = number
     return encoded("JPEG", exif=exif)
+
+
+def with_tag(tag: int, kind: int, count: int, value: bytes) -> bytes:
+    """Return a JPEG that lies on its side, with another EXIF tag of this type and value."""
+    entries = [(0x0112, 3, 1, b"\6\0\0\0"), (tag, kind, count, value)]
+    block = b"".join(struct.pack("<HHI", *entry[:3]) + entry[3] for entry in entries)
+    return encoded("JPEG", exif=b"Exif\0\0II*\0\x08\0\0\0\2\0" + block + bytes(16))
 
 
 def zipped() -> bytes:
@@ -160,6 +170,11 @@ CASES: dict[str, Case] = {
     "animated GIF called .png": Case(make=holds(encoded("GIF", save_all=True, append_images=MORE)), file="0.png"),
     "JPEG of two pictures": Case(make=holds(encoded("MPO", save_all=True, append_images=MORE))),
     "EXIF orientation 77": Case(make=holds(with_orientation(77))),
+    "text as the resolution": Case(make=holds(with_tag(0x011A, 2, 4, b"abc\0"))),
+    "EXIF of garbage in a PNG": Case(make=holds(encoded("PNG", exif=b"Exif\0\0" + b"garbage" * 9)), file="0.png"),
+    "grey from 0 to 1": Case(
+        make=holds(b"Pf 2 1 -1.0\n" + struct.pack("<2f", 0.5, 0)), decoded="nothing says how much is white"
+    ),
     "EXIF of garbage": Case(make=holds(encoded("JPEG", exif=b"Exif\0\0" + b"garbage" * 9))),
     "zip called .jpg": Case(make=holds(zipped()), decoded=UNKNOWN, seen=UNKNOWN),
     "HTML called .jpg": Case(make=holds(b"<!doctype html><title>404</title>"), decoded=UNKNOWN, seen=UNKNOWN),
@@ -222,6 +237,17 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
     assert case.decoded in sentence
     assert sentence.isprintable()
     assert {path.suffix for path in cache.iterdir()} <= {".lock", ".used"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    tag=st.integers(0x0113, 0xFFFF),
+    kind=st.integers(1, 13),
+    count=st.integers(0, 5),
+    value=st.binary(min_size=4, max_size=4),
+)
+def test_an_image_is_upright_whatever_else_its_metadata_hold(tag: int, kind: int, count: int, value: bytes) -> None:
+    assert opened_image(io.BytesIO(with_tag(tag, kind, count, value))).size == COLOUR.size[::-1]
 
 
 @pytest.mark.parametrize("name", CASES)

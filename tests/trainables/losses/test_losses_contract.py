@@ -15,6 +15,7 @@ from support.refusals import sentences_of
 
 from spaces.contract.check_loss import check_loss, order_problem
 from spaces.losses import SPACES
+from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss
 from trainables.losses.mining import most_pairs
@@ -179,3 +180,19 @@ def test_a_softmax_of_dot_products_learns_lengths_too() -> None:
     loss(embeddings_BD, torch.arange(10) % 3).backward()
     for vectors, gradients in ((embeddings_BD, embeddings_BD.grad), (loss.proxies[:, 0], loss.proxies.grad[:, 0])):
         assert (vectors * gradients).sum(1).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    ("embeddings", "labels"),
+    [
+        (torch.ones(6, 4), torch.zeros(6, 1, dtype=torch.int64)),
+        (torch.ones(6, 4), torch.zeros(5, dtype=torch.int64)),
+        (torch.ones(6, 4), torch.zeros(6)),
+        (torch.ones(6, 4, 1, 1), torch.zeros(6, dtype=torch.int64)),
+        (torch.ones(4), torch.zeros(4, dtype=torch.int64)),
+    ],
+)
+def test_other_shapes_have_no_loss(name: str, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
+    with pytest.raises(InvalidInput, match=r"^A loss takes embeddings \[B, D\] and labels \[B\], whole numbers; here "):
+        LOSSES[name](num_classes=2, embedding_dim=4)(embeddings, labels)

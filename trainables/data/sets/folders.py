@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.dataset import Dataset
+from trainables.data.dataset import Dataset, is_utf8
 from trainables.data.images import IMAGE_SUFFIXES, read_image
 from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
@@ -196,7 +196,7 @@ kestrel/anything.jpg"""
                 f"{len(empty)} of the {len(classes)} class folders in {str(self.root)!r} without images: "
                 f"{listed(empty)}. Remove them or add images ({', '.join(sorted(IMAGE_SUFFIXES))})."
             )
-        if odd := [repr(key) for keys in classes.values() for key in keys if not _is_utf8(key)]:
+        if odd := [repr(key) for keys in classes.values() for key in keys if not is_utf8(key)]:
             sentences.append(f"{counted(len(odd), 'file name')} that cannot be read as UTF-8: {listed(odd)}. Rename.")
         raise_if_any(sentences)
         return classes
@@ -226,11 +226,3 @@ kestrel/anything.jpg"""
 
 def _most(names: Counter[str]) -> str:
     return listed([f"{name} {count:,}" for name, count in sorted(names.items())], shown=8)
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -196,7 +196,8 @@ def _write(
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
     origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
     images = {"image_keys": keys, "image_digests": digests, "image_looks": looks}
-    items = {"features": dataset.features(), "class_names": list(classes), **images}
+    features = dataset.features()  # of a user-defined data set maybe one of NumPy's numbers
+    items = {"features": features and int(features), "class_names": list(classes), **images}
     if isinstance(dataset, ItemDataset):
         items["of_items"] = True
     write_json(folder / INDEX, {"format": FORMAT, **origin, **items})
