@@ -33,13 +33,25 @@ LISTED = Greys().classes()
 
 Change = Callable[[str, tuple[str, ...]], tuple[Any, Any]]
 CLASSES: list[tuple[Change, str]] = [
-    (lambda name, keys: (int(name[-1]), keys), "8 names that are no text in UTF-8, such as 0, 1, 2"),
-    (lambda name, keys: (name, tuple(map(Path, keys))), "48 names that are no text in UTF-8, such as PosixPath('0/0')"),
-    (lambda name, keys: (name, tuple(map(hash, keys))), "48 names that are no text in UTF-8"),
-    (lambda name, keys: (name, tuple(tuple(key) for key in keys)), "48 names that are no text in UTF-8"),
-    (lambda name, keys: (f"{name}\udc80", keys), r"8 names that are no text in UTF-8, such as 'grey-0\udc80'"),
-    (lambda name, keys: (name, (*keys, keys[0])), "8 images that are listed twice, such as '0/0', '1/0', '2/0'"),
-    (lambda name, keys: (name, (*keys, KEY)), "1 images that are listed twice, such as '0/0'"),
+    (lambda name, keys: (int(name[-1]), keys), "The data set lists names that are no text in UTF-8 (8): 0, 1, 2"),
+    (
+        lambda name, keys: (name, tuple(map(Path, keys))),
+        "The data set lists names that are no text in UTF-8 (48): PosixPath('0/0')",
+    ),
+    (lambda name, keys: (name, tuple(map(hash, keys))), "The data set lists names that are no text in UTF-8 (48)"),
+    (
+        lambda name, keys: (name, tuple(tuple(key) for key in keys)),
+        "The data set lists names that are no text in UTF-8 (48)",
+    ),
+    (
+        lambda name, keys: (f"{name}\udc80", keys),
+        r"The data set lists names that are no text in UTF-8 (8): 'grey-0\udc80'",
+    ),
+    (
+        lambda name, keys: (name, (*keys, keys[0])),
+        "The data set lists images that are listed twice (8): '0/0', '1/0', '2/0'",
+    ),
+    (lambda name, keys: (name, (*keys, KEY)), "The data set lists images that are listed twice (1): '0/0'"),
     (lambda name, keys: (name, set(keys)), "8 classes whose images are in no tuple or list: grey-0 (set)"),
     (lambda name, keys: (name, iter(keys)), "8 classes whose images are in no tuple or list: grey-0 (tuple_iterator)"),
 ]
@@ -53,12 +65,15 @@ def test_classes_have_names_and_each_image_once(change: Change, sentence: str) -
 @pytest.mark.parametrize(
     ("answers", "sentence"),
     [
-        ({"groups": {"none": "a"}}, "1 images of groups() that are not in classes(), such as 'none'"),
-        ({"parts": {KEY: "Query"}}, "1 parts that are neither query nor gallery, such as 'Query'"),
-        ({"parts": {7: "query"}}, "1 images of parts() that are not in classes(), such as 7"),
-        ({"cameras": {KEY: "a"}}, "47 images without a camera, such as '0/1', '0/2', '0/3'"),
-        ({"superclasses": {"grey-0": "a"}}, "7 classes without a superclass, such as 'grey-1'"),
-        ({"test_subsets": {"few": ("grey-9",)}}, "1 classes of test_subsets() that are not in classes()"),
+        ({"groups": {"none": "a"}}, "The data set lists images of groups() that are not in classes() (1): 'none'"),
+        ({"parts": {KEY: "Query"}}, "The data set lists parts that are neither query nor gallery (1): 'Query'"),
+        ({"parts": {7: "query"}}, "The data set lists images of parts() that are not in classes() (1): 7"),
+        ({"cameras": {KEY: "a"}}, "The data set lists images without a camera (47): '0/1', '0/2', '0/3'"),
+        ({"superclasses": {"grey-0": "a"}}, "The data set lists classes without a superclass (7): 'grey-1'"),
+        (
+            {"test_subsets": {"few": ("grey-9",)}},
+            "The data set lists classes of test_subsets() that are not in classes() (1)",
+        ),
     ],
 )
 def test_marks_are_of_the_listed_images(answers: dict[str, Any], sentence: str) -> None:

@@ -58,7 +58,7 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
         (
             "Misgrouped",
             {
-                "each image once": r"neither query nor gallery, such as 'probe'\..* 4 classes without a superclass",
+                "each image once": r"neither query nor gallery \(1\): \'probe\'\..* classes without a superclass \(4\)",
                 "subsets": "Classes of the test subset 'few' that are not published test classes: 4",
             },
         ),

@@ -45,7 +45,7 @@ def check_listing(dataset: "Dataset") -> None:
     }
     raise_if_any(
         [
-            f"{len(names):,} {what}, such as {listed(sorted(map(ascii, names)), shown=3)}. Correct the data set."
+            f"The data set lists {what} ({len(names):,}): {listed(sorted(map(ascii, names)), shown=3)}. Correct it."
             for what, names in found.items()
             if names
         ]
