@@ -42,9 +42,8 @@ def _of_one(trial: StoredTrial, asked: Asked) -> list[str]:
     if trial.state != "COMPLETE":
         return [f"{trial.name} is {trial.state}: {trial.attributes.get('outcome', 'no outcome')}."]
     said = []
-    folds = range(1, asked.folds + 1) if asked.folds else [None]
-    if "fold" in trial.attributes:
-        folds = [None]  # a training of one fold for the test
+    alone = trial.attributes.keys() & {"fold", "half"}  # for the test, or to confirm
+    folds = range(1, asked.folds + 1) if asked.folds and not alone else [None]
     wanted = [(fold, epoch) for fold in folds for epoch in range(1, trial.attributes.get("epochs", asked.epochs) + 1)]
     epochs = [(record.get("fold"), record["epoch"]) for record in trial.epochs]
     if epochs != wanted:
@@ -57,7 +56,7 @@ def _of_one(trial: StoredTrial, asked: Asked) -> list[str]:
     elif trial.steps and trial.values[0] != trial.steps[-1][1]:
         said.append(f"{trial.name} has the value {trial.values[0]}, and after its last step {trial.steps[-1][1]}.")
     best = [max(record["metrics"].get("map_at_r", -1) for record in trial.epochs[:end]) for end, _ in trial.steps]
-    if not asked.folds and "fold" not in trial.attributes and best != [value for _, value in trial.steps]:
+    if folds == [None] and "fold" not in trial.attributes and best != [value for _, value in trial.steps]:
         said.append(f"{trial.name} has the steps {trial.steps}, and its epochs' best values are {best}.")
     return said
 
