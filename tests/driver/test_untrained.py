@@ -208,9 +208,12 @@ def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> 
     assert {frozenset((pair.first, pair.second)) for pair in comparison.pairs} == frozen.pairs
     assert not [warning for warning in comparison.warnings if "chosen after" in warning]
     notes = " ".join(note for table in text_tables(comparison) for note in table.notes)
-    for loss in ("pnp", "proxy_anchor"):
-        assert f"{loss}: training " in notes or f"{loss}: no significant difference from the untrained" in notes
-    assert not re.search(r"no significant difference from the untrained network \([^)]*\bp\b", notes)
+    for pair in against:
+        row = re.escape(f"{pair.first.loss} {pair.difference:+.4f}")
+        verdict, p = (
+            ("training (helped|hurt) ", r" \(p [<=]") if pair.differ else ("no significant difference ", r"(?! \(p)")
+        )
+        assert re.search(rf"{verdict}[^:]*the untrained network[^:]*: [^:]*{row}{p}", notes)
 
 
 def test_without_weights_nothing_is_untrained(image_folder: Path, tmp_path: Path) -> None:
