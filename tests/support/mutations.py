@@ -122,7 +122,7 @@ OF_ARRAYS: tuple[Callable[[Any], Any], ...] = (
     lambda array: np.full(array.shape, np.nan),
     lambda array: np.full(array.shape, -(2**40)),
     lambda array: array[..., None],
-    lambda array: array[::-1],
+    lambda array: np.atleast_1d(array)[::-1],
     lambda array: np.zeros((0,), dtype=array.dtype),
 )
 
