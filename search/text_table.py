@@ -107,7 +107,7 @@ def _latex(table: TextTable) -> str:
         lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{header} \\", r"\midrule"]
         lines += [rf"{' & '.join(row)} \\" for row in cells]
         lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join([*lines, *(f"{_latex_escaped(note)}.\n" for note in table.notes), ""])
+    return "\n".join([*lines, *(f"{_latex_escaped(note.removesuffix('.'))}.\n" for note in table.notes), ""])
 
 
 def _cell(table: TextTable, row: int, column: int) -> str:

@@ -228,6 +228,7 @@ def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
     bold = re.findall(r"\\textbf\{([\d.]+) \$\\pm\$ [\d.]+\}", latex)
     assert bold == [f"{value:.4f}" for value in best.values()]
     assert latex.count("need not be a significant difference") == 1
+    assert ".." not in latex
     assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 2
 
 
