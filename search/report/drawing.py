@@ -75,6 +75,8 @@ class Section:
 # Colours and marks, distinguishable on light and dark pages and by colour-blind readers.
 
 FAINT: Final = "#8b949e"
+PALE: Final = "#c4cad0"
+"""A background on which text can be read."""
 GOOD: Final = "#1a7f5a"
 BAD: Final = "#c2410c"
 

@@ -135,7 +135,7 @@ class _DatasetContract:
         return f"Classes of the published halves that are not in classes(): {len(unknown)}." if unknown else ""
 
     def _listing_problem(self) -> str:
-        check_listing(self._dataset)
+        check_listing(self._dataset, self._dataset.classes())
         return ""
 
     def _marks_problem(self) -> str:

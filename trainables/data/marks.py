@@ -18,15 +18,17 @@ TRAIN, QUERY, GALLERY = "train", "query", "gallery"
 """The official parts of a data set."""
 
 
-def check_listing(dataset: "Dataset") -> None:
+def check_listing(dataset: "Dataset", classes: Mapping[str, Sequence[str]]) -> None:
     """Check, without opening an image, that a data set lists each image once, by names that every file can hold.
+
+    ``classes`` are those of the data set, whose folder may be slow to list.
 
     Raises:
         InvalidInput: the keys of a class are in no tuple or list, a name is no text in UTF-8, an image is listed twice;
             or groups, parts, cameras, superclasses or subsets are of other images and classes, or of too few.
     """
-    classes = dataset.classes()
-    if loose := [f"{name} ({type(keys).__name__})" for name, keys in classes.items() if not _in_order(keys)]:
+    unordered = {name: keys for name, keys in classes.items() if not isinstance(keys, tuple | list)}
+    if loose := [f"{name} ({type(keys).__name__})" for name, keys in unordered.items()]:
         wrong = f"{counted(len(loose), 'class', 'classes')} whose images are in no tuple or list"
         raise InvalidInput(f"{wrong}: {listed(loose, shown=3)}. Give a tuple of keys.")
     counts = Counter(key for keys in classes.values() for key in keys)
@@ -50,10 +52,6 @@ def check_listing(dataset: "Dataset") -> None:
             if names
         ]
     )
-
-
-def _in_order(keys: object) -> bool:
-    return isinstance(keys, tuple | list)
 
 
 def joined_classes(classes: Mapping[str, Sequence[str]], groups: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:

@@ -181,8 +181,8 @@ def split_dataset(
     Raises:
         InvalidInput: also those of :func:`~trainables.data.marks.check_listing`.
     """
-    check_listing(dataset)
     classes = dataset.classes()
+    check_listing(dataset, classes)
     marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
     split = make_split(
         dataset.identity(),

@@ -222,9 +222,12 @@ class Steps:
             )
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        learning = (parameter for parameter in self._model.parameters() if parameter.requires_grad)
-        if self._count == 1 and {parameter.grad is None for parameter in learning} == {True}:
-            raise InvalidInput(f"The loss {self._spec.loss} gives the network no gradient; do not detach embeddings.")
+        if self._count == 1:
+            learning = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+            if learning and all(parameter.grad is None for parameter in learning):
+                raise InvalidInput(
+                    f"The loss {self._spec.loss} gives the network no gradient; do not detach embeddings."
+                )
         if self._config.clip_grad is not None:
             nn.utils.clip_grad_value_((*self._model.parameters(), *self._loss.parameters()), self._config.clip_grad)
         self._optimizer.step()

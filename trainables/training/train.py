@@ -99,8 +99,7 @@ class Training(EpochTraining):
             parameter_group(self.model.head_parameters(), config.head_lr or config.lr),
             *self.loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]
-        groups = [{**group, "params": [*group["params"]]} for group in groups]
-        groups = [group for group in groups if group["params"]]
+        groups = [{**group, "params": params} for group in groups if (params := [*group["params"]])]
         learned = {id(parameter) for group in groups for parameter in group["params"]}
         if left := [name for name, own in self.loss.named_parameters() if own.requires_grad and id(own) not in learned]:
             raise InvalidInput(

@@ -19,6 +19,7 @@ from search.report.comparison_tables import (
 from search.report.drawing import (
     BAD,
     GOOD,
+    PALE,
     Figure,
     Section,
     bars_between,
@@ -285,7 +286,7 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         "z": [[cell and cell[0].differ * math.copysign(1, cell[1]) for cell in row] for row in found],
         "text": [[f"{100 * cell[1]:+.1f}{between}{_mark(*cell)}" if cell else "" for cell in row] for row in found],
         "texttemplate": "%{text}",
-        "colorscale": [[0, BAD], [0.5, "#c4cad0"], [1, GOOD]],
+        "colorscale": [[0, BAD], [0.5, PALE], [1, GOOD]],
         "zmin": -1,
         "zmax": 1,
         "showscale": False,
