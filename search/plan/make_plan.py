@@ -25,7 +25,7 @@ from search.plan.checks.services import check_addresses, check_machine, check_ru
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
-from search.trust import CHECKPOINTS, STORAGE, check_code, own_code, remember
+from search.trust import CHECKPOINTS, STORAGE, addresses_in, check_code, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import similar_names
 from trainables.data.split import ClassSplit
@@ -227,7 +227,8 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
 
 
 def _remember(plan: Plan) -> None:
-    remember(plan.folder.path, plan.config.model_dump(mode="json"))
+    content = plan.config.model_dump(mode="json")
+    remember(plan.folder.path, addresses_in(content), own_code(content))
 
 
 def _is_finished(plan: Plan) -> bool:

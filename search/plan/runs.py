@@ -16,7 +16,7 @@ import yaml
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.secrets import sqlite_address
-from search.trust import ADDRESSES, check_addresses, check_code, own_code, remember_campaign, started
+from search.trust import ADDRESSES, CAMPAIGN_RECIPE, check_addresses, check_code, own_code, remember, started
 from trainables.errors import InvalidInput, suggestion
 from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
@@ -269,19 +269,9 @@ def stored_config(folder: RunFolder) -> dict[str, Any]:
     """Return the stored search file, with all defaults.
 
     Raises:
-        InvalidInput: it cannot be read, or is a link.
+        InvalidInput: it cannot be read.
     """
-    return _own_yaml(folder.config)
-
-
-def _own_yaml(path: Path) -> dict[str, Any]:
-    """Return the content of a YAML file that this program wrote.
-
-    It writes no links. One in a folder of somebody else may point to any file, whose content a message might show.
-    """
-    if path.is_symlink():
-        raise InvalidInput(f"{path} is a link, which is not followed; put the file itself there.")
-    return read_yaml(path)
+    return read_yaml(folder.config)
 
 
 def refuse_renamed(folder: RunFolder, name: object) -> None:
@@ -333,7 +323,7 @@ class CampaignFolder:
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_text(self.config, text)
         if config.recipe is not None:
-            remember_campaign(self.config.parent, config.recipe)
+            remember(self.config.parent, {CAMPAIGN_RECIPE: config.recipe})
 
     def end(self, result: Mapping[str, Any]) -> bool:
         """Write the result as JSON; return True if it changed."""
@@ -345,9 +335,9 @@ class CampaignFolder:
         """Return the campaign file.
 
         Raises:
-            InvalidInput: it cannot be read, or is a link.
+            InvalidInput: it cannot be read.
         """
-        return _own_yaml(self.config)
+        return read_yaml(self.config)
 
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
