@@ -178,7 +178,7 @@ def _is_local(folder: AnyPath, key: str, address: str) -> bool:
     if key == CHECKPOINTS:
         return "://" not in address
     file = None if "?" in address or "$" in address else sqlite_file(address)
-    return file is not None and file.resolve().is_relative_to(Path(folder).parent.resolve())
+    return file is not None and file.resolve().is_relative_to(Path(str(folder)).parent.resolve())
 
 
 def check_addresses(folder: Path, content: Mapping[str, Any], keys: Collection[str] = ADDRESSES) -> None:

@@ -1,10 +1,12 @@
 """The process around a user's code: what the code changes in it is put back, and its exit is an error.
 
-The environment and ``sys.path`` stay changed: modules set them for the libraries that they import.
+The environment and ``sys.path`` stay changed: modules set them for the libraries that they import. What a launcher of
+several processes put into the environment is removed.
 """
 
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -14,6 +16,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
+
+_LAUNCHED = re.compile(
+    r"(LOCAL_|GROUP_|ROLE_|NODE_)?RANK|(LOCAL_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)|"
+    r"(TORCHELASTIC|ACCELERATE|OMPI_COMM_WORLD|PMIX?|MV2_COMM_WORLD|MPI|FLUX|JSM_NAMESPACE)_.*|"
+    r"SLURM_(NTASKS|NPROCS|PROCID|LOCALID|NODEID|STEP|TASKS|NNODES|JOB_NUM_NODES|GTIDS).*"
+)
+"""The variables from which libraries take a process for one of several that train together: of torchrun, Slurm, MPI."""
 
 Setting = Callable[[], object]
 """A function that puts a setting of the process back."""
@@ -34,6 +43,9 @@ def contained(kept: list[Setting] | None = None) -> Iterator[None]:
         Exited: the code would end the process, for example by ``sys.exit``. An exit or interrupt that a signal handler
             from before raises passes.
     """
+    if not kept:  # later on they are the code's own
+        for name in filter(_LAUNCHED.fullmatch, list(os.environ)):
+            del os.environ[name]  # a training is one process
     ours, handlers = _settings(), map(signal.getsignal, signal.valid_signals())
     codes = {getattr(handler, "__code__", None) for handler in handlers}
     _put_back(kept or ())

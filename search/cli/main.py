@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from search import __version__
-from search.cli.output import say, set_up_logging
+from search.cli.output import LEAST_WIDTH, say, set_up_logging
 from search.config.names import find_parts_here
 from trainables.errors import Failure, InvalidInput
 from trainables.storage import DiskFull, is_full
@@ -116,6 +116,8 @@ def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 failure, 2 a user's mistake, 130 interrupted."""
     set_up_logging()
     find_parts_here()
+    if os.environ.get("COLUMNS", "").removeprefix("-").isdecimal() and int(os.environ["COLUMNS"]) < LEAST_WIDTH:
+        del os.environ["COLUMNS"]  # Typer's help would print nothing
     words = sys.argv[1:]
     del sys.argv[1:]  # a user's code may parse the command line
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`

@@ -123,7 +123,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = yaml.parse(text, Loader=yaml.CSafeLoader)
-        self._anchors: dict[str, Any] = {}
+        self._anchors: dict[str | None, Any] = {}
 
     def document(self) -> Any:
         """Return the value of the only document; None if there is none."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.arrays import array_names, read_arrays
+from trainables.data.sets.paths import as_on_disk
 from trainables.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
 from trainables.files import DAMAGED
 
@@ -49,7 +50,7 @@ class FeatureArrays:
 
 def is_feature_file(path: str | os.PathLike[str]) -> bool:
     """Return True if the suffix of ``path`` is that of a file of embeddings."""
-    return Path(path).suffix in _READERS
+    return Path(path).suffix.lower() in _READERS
 
 
 def read_features(path: Path, *, key: str = "") -> FeatureArrays:
@@ -63,11 +64,12 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
         InvalidInput: it cannot be read, or is no file of embeddings; all that is wrong with its content.
     """
     said = f"{key} is {str(path)!r}" if key else str(path)
-    if path.suffix not in _READERS:
-        hint = suggestion(path.suffix, _READERS)
+    path, suffix = as_on_disk(path), path.suffix.lower()
+    if suffix not in _READERS:
+        hint = suggestion(suffix, _READERS)
         raise InvalidInput(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
     try:
-        arrays = _READERS[path.suffix](path)
+        arrays = _READERS[suffix](path)
     except FileNotFoundError:
         raise InvalidInput(f"{said}, which does not exist; give a file of embeddings.") from None
     except OSError as error:
@@ -75,7 +77,7 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
     except InvalidInput as error:
         raise InvalidInput([f"{said}: {sentence}" for sentence in error.sentences]) from error
     except DAMAGED as error:
-        raise InvalidInput(f"{said}, which is not a readable {path.suffix} file ({error}); write it again.") from error
+        raise InvalidInput(f"{said}, which is not a readable {suffix} file ({error}); write it again.") from error
     raise_if_any([f"{said}: {sentence}" for sentence in _mistakes(arrays)])
     return FeatureArrays(
         embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32),

@@ -27,7 +27,7 @@ def damage_in(path: Path) -> str | None:
         Exception: an error that decoding would raise before the first pixel.
     """
     with open_file(path) as file:
-        end = ENDS.get(identified(file).format or "")
+        end = ENDS.get(identified(file).format or "", b"")
         header = file.tell()  # an embedded preview in it has an end too
         size = file.seek(0, os.SEEK_END)
         for start in (max(header, size - TAIL), header) if end else ():
@@ -65,7 +65,7 @@ def inspect_headers(dataset: Dataset, keys: Sequence[str], *, seconds: float) ->
     """Check the images ``keys`` without decoding them, and begin no further one after ``seconds``."""
     end = time.monotonic() + seconds
 
-    def look(key: str) -> Unreadable | None | bool:
+    def look(key: str) -> Unreadable | bool | None:
         if time.monotonic() > end:
             return False
         try:
