@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import stat
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class RunFolder:
     campaign = File("campaign.yaml")
     """The campaign file, if the name is that of a campaign."""
     identity = File(".id")
-    """The identity of the search, which the folders that it makes elsewhere repeat; missing if there are none."""
+    """The identity of the search, which its folders elsewhere and its runs in MLflow repeat; missing without these."""
     split = File("split.json")
     """The class split with its digest."""
     selection = File("selection.json")
@@ -77,6 +78,12 @@ class RunFolder:
     def path(self) -> Path:
         """The search's own folder."""
         return self.runs / self.name
+
+    def own_id(self) -> str:
+        """Return the identity of the search or campaign, and write it the first time."""
+        if not self.identity.exists():
+            write_text(self.identity, f"{uuid.uuid4().hex}\n")
+        return self.identity.read_text().strip()
 
     @property
     def is_campaign(self) -> bool:
