@@ -46,7 +46,7 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
     for setting in settings:
         path, equals, text = setting.partition("=")
         keys = path.split(".")
-        if not equals or not all(keys):
+        if not equals or not all(keys) or len(keys) > 20:
             mistakes.append(f"--set needs key.path=value, such as search.trials=20; it is {shortened(repr(setting))}.")
             continue
         try:

@@ -30,7 +30,7 @@ from search.plan.runs import RunFolder
 from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file
 from search.study import close_storage, open_storage
 from search.tracking.client import open_client
-from search.trust import place_of, remember
+from search.trust import addresses_in, place_of, remember
 from trainables.errors import Failure, InvalidInput
 from trainables.files import given_path
 from trainables.secrets import LEAST, traced, without_password
@@ -210,7 +210,9 @@ def test_no_secret_is_told(
         file = runs / "small" / "search.yaml"
         guarded = f"http://u:${{WORD}}@127.0.0.1:{port}"
         file.write_text(file.read_text().replace("uri: null", f"uri: {guarded}"))
-        remember(file.parent, yaml.safe_load(file.read_text()))  # as if it had been started with this file
+        remember(
+            file.parent, addresses_in(yaml.safe_load(file.read_text()))
+        )  # as if it had been started with this file
         assert "MLflow lacks" in say("sync", "small", "--register", code=1)  # it is none after all
         pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
         with served(runs) as server:

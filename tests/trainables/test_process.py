@@ -122,3 +122,25 @@ def test_an_imported_module_leaves_torch_as_it_was(tmp_path: Path) -> None:
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, check=True)
+
+
+LAUNCHERS = {
+    "Slurm": {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NODEID": "1", "SLURM_NPROCS": "4"},
+    "torchrun": {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"},
+    "MPI": {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "PMI_RANK": "1", "PMI_SIZE": "2"},
+    "accelerate": {"ACCELERATE_USE_FSDP": "true", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"},
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_training_is_one_process_whatever_launched_it(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in LAUNCHERS[launcher].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    kept = list[Setting]()
+    with contained(kept):
+        assert not LAUNCHERS[launcher].keys() & os.environ.keys()
+        assert os.environ["SLURM_CPUS_PER_TASK"] == "8"
+        os.environ["RANK"] = "0"  # the code's own
+    with contained(kept):
+        assert os.environ.pop("RANK") == "0"
