@@ -210,9 +210,7 @@ def test_no_secret_is_told(
         file = runs / "small" / "search.yaml"
         guarded = f"http://u:${{WORD}}@127.0.0.1:{port}"
         file.write_text(file.read_text().replace("uri: null", f"uri: {guarded}"))
-        remember(
-            file.parent, addresses_in(yaml.safe_load(file.read_text()))
-        )  # as if it had been started with this file
+        remember(file.parent, addresses_in(yaml.safe_load(file.read_text())))  # as if it had been started with it
         assert "MLflow lacks" in say("sync", "small", "--register", code=1)  # it is none after all
         pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
         with served(runs) as server:
