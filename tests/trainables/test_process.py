@@ -51,7 +51,8 @@ CHANGES: dict[str, Callable[[], Any]] = {
 
 def state() -> list[Any]:
     return [
-        Path("/proc/self/cwd").readlink(), [*warnings.filters], sys.stdout, np.geterr(), signal.getsignal(signal.SIGTERM),
+        Path("/proc/self/cwd").readlink(), [*warnings.filters], sys.stdout, np.geterr(),
+        signal.getsignal(signal.SIGTERM),
         random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist(),
         torch.is_grad_enabled(), torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device(),
         torch.get_deterministic_debug_mode(),
