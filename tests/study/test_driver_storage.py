@@ -15,12 +15,12 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Enum, Table
-
-from search.study.storage import tables
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import close_storage, is_on_network, open_storage
 from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
+from sqlalchemy import Enum, Table
+
+from search.study.storage import tables
 from search.trials import Tally
 from trainables.errors import InvalidInput
 

@@ -11,6 +11,8 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from search.study.storage.driver import DriverStorage
+from search.study.storage.open import open_storage
 from support.driving import begun, drive, only, train
 from support.refusals import sentences_of
 
@@ -22,8 +24,6 @@ from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.queued import RunningTrial
 from search.study.sampler import quantile
-from search.study.storage.driver import DriverStorage
-from search.study.storage.open import open_storage
 from search.study.trial_queue import TrialQueue
 from spaces.space import Choice, Float, Int, Range
 from trainables.spec import derived_seed

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from search.study.storage.driver import DriverStorage
 from support.driving import only, record, train
 
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.storage.driver import DriverStorage
 from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 

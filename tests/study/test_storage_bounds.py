@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from search.study.storage.read import engine_arguments, read_storage
 from support.stores import silent_server
 
-from search.study.storage.read import engine_arguments, read_storage
 from trainables.limits import Limits
 
 

@@ -5,9 +5,9 @@ import sqlite3
 import optuna
 import pytest
 import sqlalchemy
+from search.study.storage.open import close_storage, open_storage, watch_space
 from support.small_disk import SmallDisk
 
-from search.study.storage.open import close_storage, open_storage, watch_space
 from trainables.storage import DiskFull
 
 
