@@ -102,7 +102,6 @@ def interval_in_unit(metric: str, ends: tuple[float, float]) -> str:
 
 
 def cell_text(cell: Cell | None) -> str:
-    """Return mean and deviation."""
     if cell is None or cell.mean is None:
         return NOTHING
     deviation = "" if cell.std is None else f" ± {in_unit(cell.measured, cell.std)}"

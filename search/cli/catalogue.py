@@ -230,7 +230,6 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
 
 
 def _lines(commands: str) -> str:
-    """Return the commands on separate lines."""
     return commands.replace(" && ", " &&\n")
 
 
