@@ -68,7 +68,6 @@ class DatasetSection(ConfigSection):
 
     @cached_property
     def source(self) -> Dataset:
-        """The data set itself."""
         options = dict(self.model_extra or {})
         options |= {key: path for key, path in (("root", self.root), ("file", self.file)) if path is not None}
         return build_dataset(self.name, options)

@@ -41,7 +41,7 @@ from trainables.training.cost import Cost, ImageCounts, measured_costs
 # The expected duration of a search, from the measured cost of its trainings.
 
 START_S = 20
-"""Time from the command to the first epoch with Ray, on two cores (``make bench-overhead``)."""
+"""Time from the command to the first epoch with Ray, on two cores (``python -m benchmarks overhead``)."""
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:

@@ -63,7 +63,6 @@ class _Candidate:
 
     @property
     def configurations(self) -> int:
-        """Number of configurations to score."""
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
 
 

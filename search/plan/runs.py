@@ -77,7 +77,6 @@ class RunFolder:
 
     @property
     def path(self) -> Path:
-        """The search's own folder."""
         return self.runs / self.name
 
     @property
@@ -87,7 +86,6 @@ class RunFolder:
 
     @property
     def tracking(self) -> str:
-        """The default address of MLflow's database."""
         return sqlite_address(self.runs.resolve() / "mlflow.db")
 
     @property

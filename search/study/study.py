@@ -229,7 +229,7 @@ class SeenStudy(Study):
     Measured in a three-dimensional space of which a third diverges, 16 sequential trials, FAIL against this class: TPE
     loses .80 and .30 of the trials that it models, and its best value is .847 and .911; the Gaussian process .91 and
     .20, .862 and .967 (PRUNED has no effect there); CMA-ES, which draws again, .17 and .16, .932 and .933
-    (``make bench-statistics``).
+    (``python -m benchmarks statistics``).
     """
 
     def __init__(self, name: str, storage: BaseStorage, *, goal: Goal | None, as_worst: bool) -> None:

@@ -31,7 +31,6 @@ from search.tracking.summary_runs import (
     TRIAL,
     bring_up_to_date,
     finish,
-    keep_views,
     log_data,
     log_values,
     metrics_of,
@@ -155,7 +154,6 @@ class Projection:
 
     @property
     def experiment(self) -> str:
-        """The id of the experiment."""
         self._connect()
         return self._experiment_id
 
@@ -172,7 +170,6 @@ class Projection:
                 f"--experiment-id {found.experiment_id}`) and then run `holdout sync`."
             )
         self._experiment_id = found.experiment_id
-        keep_views(client, found, self._search)
         self._client = client
         return client
 
