@@ -17,6 +17,7 @@ from search.plan.runs import RunFolder, campaign_of, mlflow_page
 from search.report.comparison_tables import as_csv, baselines_told, text_tables
 from search.report.formats import (
     NO_DIFFERENCE,
+    difference_with_interval,
     interval,
     p_value,
     parameters,
@@ -166,7 +167,8 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
         )
     with mlflow_errors():
         models = _log_models(outcome, projection)
-        if (recommended := outcome.summary.recommended) is None:
+        recommended, answers = outcome.summary.recommended, outcome.comparison.answers
+        if recommended is None:
             raise InvalidInput(
                 f"Nothing is chosen in {outcome.search.name} yet; resume it by `holdout run` with its file."
             )
@@ -179,7 +181,7 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
             )
         description = (
             f"The chosen models of the search {outcome.search.name}, one version per loss. The recommended one, chosen "
-            f"on the training classes, has the alias `champion`. {recommended.sentence}."
+            f"on the training classes, has the alias `champion`. {answers[0].recommended}"
         )
         return projection.register(Registration(name=name, description=description, best=recommended.loss), models)
 
@@ -282,7 +284,13 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
     (summary,) = comparison.searches
     entries = summary.losses.values()
     return SummaryRun(
-        description=f"{rows_as_markdown(_losses(comparison))}\n\n{description}",
+        description="\n\n".join(
+            (
+                *(line for answer in comparison.answers for line in answer.lines),
+                rows_as_markdown(_losses(comparison)),
+                description,
+            )
+        ),
         tags={"holdout.openings": comparison.openings},
         metrics={
             "trials/complete": sum(entry.trials.complete for entry in entries),
@@ -335,7 +343,7 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
     entry = summary.losses[loss]
     pairs = {
         ".".join(("holdout", "pair", pair.first.loss, pair.first.role, pair.second.loss, pair.second.role)): (
-            f"{pair.difference:+.4f} {interval(pair.ci95)}, p {p_value(pair.p_corrected)} (corrected): "
+            f"{difference_with_interval(pair)}, p {p_value(pair.p_corrected)} (corrected): "
             f"{verdict(pair) or NO_DIFFERENCE}"
         )
         for pair in comparison.pairs

@@ -8,6 +8,7 @@ from typing import Any
 
 from search.difference import Family
 from search.plan.runs import RunFolder, stored_config, stored_split
+from search.report.answer import answers
 from search.report.pairs import comparable_rows, pairs_of, scored_openings, tested_pairs
 from search.report.results import Comparison, Summary, stored_summary
 from search.report.rows import Row, RowKey, shown_metrics
@@ -37,7 +38,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
     wanted = list(tested_pairs(rows))
     within = within or _frozen_margin(folders)
     tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
-    return Comparison(
+    comparison = Comparison(
         objective=objective,
         split=summaries[0].split,
         openings=openings_told(folders),
@@ -52,6 +53,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         left_out=tuple(left_out),
         searches=tuple(summaries),
     )
+    return comparison.model_copy(update={"answers": tuple(answers(comparison, folders))})
 
 
 def _frozen_margin(folders: Sequence[RunFolder]) -> float | None:

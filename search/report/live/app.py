@@ -23,11 +23,14 @@ from search.report.live.live_search import (
     Health,
     LiveCampaign,
     LiveSearch,
+    Recommended,
     ReportOfCampaign,
     ReportsSoFar,
     SectionSoFar,
     live_campaign,
     live_search,
+    recommended,
+    written,
 )
 from search.secrets import expand, health_page
 from search.trust import TRACKING, check_address
@@ -144,6 +147,11 @@ def live_app(
             with closing(StoredSearch(folder)) as stored:
                 found.append(status_of(stored))
         return found
+
+    @app.get("/api/recommendations", summary="The recommended model of each search that has chosen")
+    def recommendations() -> dict[str, Recommended]:
+        found = {folder.name: recommended(folder.summary, written(folder.summary)) for folder in find_runs(runs)}
+        return {name: entry for name, entry in found.items() if entry}
 
     @app.get("/api/searches/{name}", summary="Current state of a search")
     def search(name: str) -> LiveSearch:
