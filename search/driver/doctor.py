@@ -305,7 +305,8 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         yield CheckResult(check="cluster", state="failed", found=found, fix=" ".join(error.sentences))
         return
     took = expected_seconds(plan, expected_works(plan), costs, slots)
-    found = f"about {_minutes(took)} with {counted(slots, 'trial')} at once, and then the scoring of the test"
+    trials = counted(slots, "trial")
+    found = f"about {_minutes(took)} with {trials} at once if the cores are idle, and then the scoring of the test"
     yield CheckResult(check="time", state="ok", found=found)
 
 

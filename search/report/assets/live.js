@@ -94,7 +94,7 @@
     const line = found.status, parts = [];
     const time = [
       found.elapsed_s === null ? "" : `${clock(found.elapsed_s)} so far`,
-      line.driver === null ? "not running" : found.left_s === null ? "remaining time known after the first epochs" : `about ${clock(found.left_s)} left`,
+      line.driver === null ? "not running" : found.left_s === null ? "remaining time known after the first trial" : `about ${clock(found.left_s)} left`,
     ].filter(Boolean).join(", ");
     byId("status").textContent = `${line.state}: ${time}; ${found.running.length} of ${found.slots} slots busy`;
     for (const service of services.filter((entry) => entry.problem !== null)) {

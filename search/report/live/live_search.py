@@ -67,8 +67,8 @@ class LiveSearch(Result):
     """The state of a search: its phase, running trials, remaining time, and failures.
 
     ``elapsed_s`` counts from the start of the last driver, ``left_s`` estimates the rest of all stages at the pace so
-    far (both None without a driver, ``left_s`` also before the first epoch), and ``slots`` is the most trials that run
-    at once.
+    far (both None without a driver, ``left_s`` also before the first trial has ended), and ``slots`` is the most trials
+    that run at once.
     """
 
     status: SearchStatus
@@ -166,6 +166,8 @@ def recommended(path: Path, at: float | None) -> Recommended | None:
 
 def _left(search: OpenedSearch) -> float | None:
     works = list(planned_work(search.plan, search.config.stages, search.trials))
+    if not any(work.tally.ended for work in works):
+        return None
     return seconds_left(works, Pace([search]).means(), max(1, search.slots))
 
 
