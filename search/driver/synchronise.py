@@ -14,7 +14,7 @@ from search.config.search_config import settled_entries
 from search.driver.stages import Outcome
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, mlflow_page
-from search.report.comparison_tables import as_csv, baselines_told, text_tables
+from search.report.comparison_tables import GAINS, as_csv, baselines_told, gains_of, text_tables
 from search.report.formats import (
     NO_DIFFERENCE,
     difference_with_interval,
@@ -120,7 +120,8 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
         everything += of_loss
     for name in outcome.summary.baselines if everything else ():
         with _noted(refused, f"the run of {name}"):
-            projection.sum_up_baseline(name, baseline_run(comparison, name), *_span(everything))
+            start, end = _span(everything)
+            projection.sum_up_baseline(name, baseline_run(comparison, name), start, end and start)
     if everything:
         with _noted(refused, "the run of the search"):
             run = search_run(comparison, search.plan.folder, _description(search.plan))
@@ -264,7 +265,8 @@ def where_to_look(plans: Sequence[Plan]) -> str:
     if uri is None and not _answers(LOCAL_SERVER):
         return f"MLflow: `mlflow/serve.sh {shlex.quote(str(folder.runs))}` starts its server."
     page = mlflow_page([plan.folder for plan in plans])
-    return f"MLflow: {page or f'the experiment {plans[0].config.tracking.experiment or plans[0].config.name}'}"
+    experiment = plans[0].config.tracking.experiment or plans[0].config.name
+    return f"MLflow: {page or f'the experiment {experiment} at {without_password(uri or LOCAL_SERVER)}'}"
 
 
 def _answers(server: str) -> bool:
@@ -352,7 +354,7 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
     training = [f"{text}." for text in training_sentences(comparison, loss)]
     return SummaryRun(
         description="\n\n".join((*_sentences(entry), *training)),
-        tags={"holdout.openings": comparison.openings, **pairs},
+        tags={"holdout.openings": comparison.openings, **pairs, **_shown(comparison, entry.tuned)},
         metrics=_metrics(comparison, entry),
         params=_chosen_params(entry),
     )
@@ -363,14 +365,28 @@ def baseline_run(comparison: Comparison, name: str) -> SummaryRun:
     (row,) = [row for row in comparison.rows if row.role is Role.BASELINE and row.loss == name]
     return SummaryRun(
         description="\n\n".join(f"{sentence}." for sentence in baselines_told(comparison)),
-        tags={"holdout.openings": comparison.openings},
+        tags={"holdout.openings": comparison.openings, **_shown(comparison, row)},
         metrics=_row_metrics(comparison, row),
     )
 
 
+def _shown(comparison: Comparison, row: Row) -> dict[str, str]:
+    """Return the tags that the results view shows: the recommendation, the test value, and differences in points."""
+    (summary,) = comparison.searches
+    tested = (row.test or {}).get(comparison.objective)
+    marked = {"recommended": "yes"} if summary.recommended and summary.recommended.loss == row.loss else {}
+    test = {"test": _score(tested)} if tested else {}
+    return {
+        **marked,
+        **test,
+        **{name: of_row[row.key] for name, role in GAINS.items() if row.key in (of_row := gains_of(comparison, role))},
+    }
+
+
 def _sentences(entry: LossSummary) -> Iterator[str]:
     if entry.tuned.params is not None:
-        yield f"Trial {entry.tuned.number}: {parameters(entry.tuned.params)}."
+        name = f"Trial {entry.tuned.number}" if entry.tuned.number else "The default"
+        yield f"{name}: {parameters(entry.tuned.params)}."
     for finding in entry.diagnostics:
         yield f"{finding.sentence}."
 
@@ -427,7 +443,8 @@ def described_model(outcome: Outcome, loss: str) -> DescribedModel:
 
 
 def _score(score: SeedStatistics) -> str:
-    return f"{score.mean:.4f} {interval(score.ci95)}" if score.ci95 else f"{score.mean:.4f}"
+    """Return a value on the test as MLflow shows metrics, with three decimals, and its interval."""
+    return f"{score.mean:.3f} {interval(score.ci95, digits=3)}" if score.ci95 else f"{score.mean:.3f}"
 
 
 def _without_head(card: str) -> str:

@@ -338,7 +338,7 @@ def headline_losses(comparison: Comparison) -> TextTable:
         entry for entry in filled if (entry.column.until not in available if entry.column.until else not entry.is_empty)
     ]
     table = _losses_table(comparison, rows, columns)
-    gains = {name: of_role for name, role in _GAINS.items() if (of_role := _gains(comparison, role))}
+    gains = {name: of_role for name, role in GAINS.items() if (of_role := gains_of(comparison, role))}
     points = "\npoints" if comparison.pairs and is_bounded(comparison.pairs[0].metric) else ""
     return replace(
         table,
@@ -356,10 +356,10 @@ def headline_losses(comparison: Comparison) -> TextTable:
     )
 
 
-_GAINS = {"minus default": Role.DEFAULT, "minus untrained": Role.BASELINE}
+GAINS = {"minus default": Role.DEFAULT, "minus untrained": Role.BASELINE}
 
 
-def _gains(comparison: Comparison, role: Role) -> dict[RowKey, str]:
+def gains_of(comparison: Comparison, role: Role) -> dict[RowKey, str]:
     """Return the difference of each row from that of ``role``, with its interval."""
     return {
         pair.first: f"{difference_text(pair.metric, pair.difference)} {difference_interval(pair)}"

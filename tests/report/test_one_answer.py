@@ -115,3 +115,19 @@ def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
     assert [row[0] for row in text_tables(comparison)[1].rows] == ["one, two/mpa"] * 2 + ["one, two/pnp"] * 2 + [
         "three/mpa"
     ] * 2
+
+
+def test_a_changed_summary_is_told(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES)
+    path = tmp_path / "one" / "test.json"
+    content = json.loads(path.read_text())
+    losses = json.loads((tmp_path / "one" / "summary.json").read_text())["losses"]
+    for model in content["openings"][0]["scores"]:
+        test = (losses[model["loss"]] if model["source_trial"] else losses[model["loss"]]["default"])["test"]
+        model["metrics"] = {"map_at_r": test["map_at_r"]["mean"]}
+    path.write_text(json.dumps(content))
+    assert not compared(tmp_path, "one").warnings
+    losses["mpa"]["test"]["map_at_r"]["mean"] = 0.9
+    changed(tmp_path, "one", losses=losses)
+    (warning,) = compared(tmp_path, "one").warnings
+    assert warning.startswith("one: summary.json has map_at_r 0.9000 for mpa, 7, tuned, but test.json 0.")
