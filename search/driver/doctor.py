@@ -379,6 +379,7 @@ def examine(
         yield CheckResult(check=check_name, state="ok", found=address or "a file in the runs folder")
     for notice in plan.notices:
         check_name, _, sentence = notice.partition(": ")
-        yield CheckResult(check=check_name.rpartition(".")[2], state="ok", found=sentence.rstrip("."))
+        state: Literal["ok", "warning"] = "warning" if "a warning" in sentence else "ok"
+        yield CheckResult(check=check_name.rpartition(".")[2], state=state, found=sentence.rstrip("."))
     for of_search in search_checks:
         yield from of_search(plan)
