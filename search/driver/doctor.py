@@ -304,7 +304,8 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         yield CheckResult(check="cluster", state="failed", found=found, fix=" ".join(error.sentences))
         return
     took = expected_seconds(plan, expected_works(plan), costs, slots)
-    found = f"about {_minutes(took)} with {counted(slots, 'trial')} at once, and then the scoring of the test"
+    trials = counted(slots, "trial")
+    found = f"about {_minutes(took)} with {trials} at once if the cores are idle, and then the scoring of the test"
     yield CheckResult(check="time", state="ok", found=found)
 
 
@@ -375,6 +376,7 @@ def examine(
     yield CheckResult(check="tracking", state="ok", found=config.tracking.uri or "a file in the runs folder")
     for notice in plan.notices:
         check_name, _, sentence = notice.partition(": ")
-        yield CheckResult(check=check_name.rpartition(".")[2], state="ok", found=sentence.rstrip("."))
+        state: Literal["ok", "warning"] = "warning" if "a warning" in sentence else "ok"
+        yield CheckResult(check=check_name.rpartition(".")[2], state=state, found=sentence.rstrip("."))
     for of_search in search_checks:
         yield from of_search(plan)
