@@ -70,16 +70,11 @@ def run_stages(
     """Run the remaining ones of ``stages``, in their order, for searches with the same resources.
 
     Args:
-        plans: the searches.
-        console: where progress is shown.
-        stages: the requested stages.
         started: when the command began, in seconds since 1970; start-up is timed from here.
         opener: the name of the search or campaign that opens the test classes.
         reason: the reason for opening them again after an earlier opening; None to open them at most once.
         family: the table that all searches share, frozen with each choice; None for one table per search.
         on_begin: called after the last check that can refuse the run, just before the searches are opened.
-        allow_failed: continue without the losses that failed in every trial.
-        listeners: further listeners of every trial.
 
     Raises:
         InvalidInput: the searches cannot be run here and now; nothing is created.
