@@ -43,7 +43,9 @@ def test_more_trials_are_taken_at_any_time(search_file: SearchFile, runs: Path) 
 def test_a_search_whose_journal_is_gone_does_not_start_again(search_file: SearchFile, runs: Path) -> None:
     (runs / "small" / "study.journal").unlink()
     plan = read_plan(search_file(search={"trials": 8}), runs)
-    with pytest.raises(InvalidInput, match=r"The trials of small are gone: .*/small/study\.journal is missing\. Restore it"):
+    with pytest.raises(
+        InvalidInput, match=r"The trials of small are gone: .*/small/study\.journal is missing\. Restore it"
+    ):
         open_search(plan)
     assert not (runs / "small" / "study.journal").exists()
 

@@ -276,9 +276,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
     "a half": (lambda c: c.attribute("pnp@confirm", 0, "half", lambda half: 3 - half), "pnp@confirm"),
     "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
     "the enqueued parameters": (
-        lambda c: c.trial(
-            "pnp@confirm", 1, CREATE_TRIAL, lambda entry: entry["system_attrs"].update(fixed_params={})
-        ),
+        lambda c: c.trial("pnp@confirm", 1, CREATE_TRIAL, lambda entry: entry["system_attrs"].update(fixed_params={})),
         "selection.json studies",
     ),
     "swapped seeds of final trainings": (_swap_seeds("pnp@final"), "stored"),
