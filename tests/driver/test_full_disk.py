@@ -81,7 +81,7 @@ def check_whole(*folders: Path) -> None:
         elif path.suffix == ".pt":
             load_checkpoint(path)
         elif path.suffix == ".journal":
-            assert JournalReader(path).read()
+            JournalReader(path).read()
         else:
             assert path.suffix in OTHERS
     assert not [path for folder in folders for path in folder.rglob("*.draft")]

@@ -11,7 +11,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 
-CREATE_STUDY, SET_STUDY_USER_ATTR, CREATE_TRIAL, SET_PARAM, SET_STATE, SET_VALUE, SET_USER_ATTR = 0, 2, 4, 5, 6, 7, 8
+CREATE_STUDY, CREATE_TRIAL, SET_STATE, SET_VALUE = 0, 4, 6, 7
 """Optuna's codes of some operations."""
 
 Operation = dict[str, Any]

@@ -44,6 +44,15 @@ class Copied:
 
         rewrite(self.journal, changed)
 
+    def param(self, study: str, number: int, name: str, change: Callable[[Operation], object]) -> None:
+        """Change the operation that sets a parameter of a trial."""
+
+        def changed(found: list[Operation]) -> None:
+            lines = of_trial(found, f"{self.name}/{study}", number)
+            change(next(entry for entry in lines if entry.get("param_name") == name))
+
+        rewrite(self.journal, changed)
+
     def attribute(self, study: str, number: int, key: str, change: Callable[[Any], Any]) -> None:
         """Change a user attribute of a trial."""
 

@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 from PIL import Image
 from support.commands import command, holdout_here, plain, stored
 from support.finished_search import finish, run_here
-from support.journals import CREATE_TRIAL, SET_PARAM, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
+from support.journals import CREATE_TRIAL, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
 from support.small_search import draw_glyphs, small_search
 from support.tampered import Copied
 
@@ -147,19 +147,6 @@ def _swap_seeds(study: str) -> Change:
     return change
 
 
-def _swap_reports(copied: Copied) -> None:
-    """Move the report of the pruned trial before all others of its rung."""
-    number = copied.state("pnp", "PRUNED")
-
-    def moved(found: list[Operation]) -> None:
-        (report,) = [entry for entry in of_trial(found, "small/pnp", number) if entry.get("step") == 2]
-        found.remove(report)
-        others = (index for index, entry in enumerate(found) if entry.get("step") == 2)
-        found.insert(next(others), report)
-
-    rewrite(copied.journal, moved)
-
-
 def _of_trial(study: str, number: int | str, code: int, **changes: Any) -> Change:
     """Change the last operation with this code of a trial, given by its number or its state."""
     return lambda copied: copied.trial(
@@ -226,14 +213,14 @@ STUDIES: dict[str, tuple[Change, str]] = {
     "a missing epoch": (lambda c: rewrite(c.journal, _without_epoch), "pnp trial 0: epochs"),
     "swapped seeds": (_swap_seeds("pnp"), "pnp trial 0: seed"),
     "a parameter": (
-        lambda c: _of_trial("pnp", _finalist(c), SET_PARAM, param_name="temperature", param_value_internal=0.0123)(c),
+        lambda c: c.param("pnp", _finalist(c), "temperature", lambda entry: entry.update(param_value_internal=0.0123)),
         "pnp@confirm trial 0: params.temperature",
     ),
     "a range": (
-        lambda c: c.trial(
+        lambda c: c.param(
             "pnp",
             2,
-            SET_PARAM,
+            "temperature",
             lambda entry: entry.update(distribution=entry["distribution"].replace('"high": ', '"high": 1')),
         ),
         "the range of temperature",
@@ -247,7 +234,6 @@ STUDIES: dict[str, tuple[Change, str]] = {
         lambda c: c.attribute("pnp", c.state("pnp", "PRUNED"), "outcome", lambda text: text.replace("half", "third")),
         "outcome",
     ),
-    "the order of the reports": (_swap_reports, "pnp trial"),
     "a replicate": (
         lambda c: rewrite(c.journal, _a_replicate),
         "pnp trial 1: replicate_of",
