@@ -124,7 +124,7 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
         "small/test.json has scores of ['another']",
     ),
     "half a JSON file": (lambda left: _half(left.runs / NAME / "summary.json"), "small/summary.json cannot be read"),
-    "half a database": (lambda left: _half(left.tracking), "mlflow.db cannot be read"),
+    "half a database": (lambda left: _half(left.tracking, left.runs / "other.db"), "other.db cannot be read"),
     "a journal without its end": (
         lambda left: rewrite(left.journal, lambda found: found[-1].update(left=1)),
         "study.journal cannot be read",
@@ -149,8 +149,8 @@ def _scored_elsewhere(file: Path) -> None:
     file.write_text(json.dumps(content))
 
 
-def _half(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+def _half(file: Path, copy: Path | None = None) -> None:
+    (copy or file).write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
 def _changed(journal: Path) -> None:
