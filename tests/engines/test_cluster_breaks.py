@@ -1,4 +1,4 @@
-"""A search with MLflow on PostgreSQL and two Ray nodes, while each of them is broken: nothing is lost, nothing doubled."""
+"""A search with MLflow on PostgreSQL and two Ray nodes, each of them broken: nothing is lost, nothing doubled."""
 
 import json
 import os
