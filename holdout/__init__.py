@@ -6,10 +6,7 @@
 >>> search.summary.losses["mpa"].test
 >>> holdout.load("runs/birds/models/mpa").index("photos/").query("heron.jpg", k=5)  # use a model
 
-The studies of a search are plain Optuna studies; two lines load one::
-
-    import optuna
-    study = optuna.load_study(study_name="birds/mpa", storage=holdout.open("birds").storage_url)
+The studies of a search are plain Optuna studies in one file; see :attr:`Search.journal`.
 
 Everything below is imported on first use, so ``import holdout`` is fast.
 """
