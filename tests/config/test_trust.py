@@ -147,8 +147,11 @@ def test_a_record_that_is_no_file_is_not_read(stranger: Path, name: str, change:
         assert f"{name} is " in plain(refused.stderr)
 
 
-def test_a_search_that_the_user_started_needs_no_option(image_folder: Path, tmp_path: Path) -> None:
+def test_a_search_that_the_user_started_needs_no_option(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its copy does, and a changed address."""
+    monkeypatch.chdir(tmp_path)  # for the artifacts of MLflow's database
     runs = tmp_path / "runs"
     tracking = {"uri": f"sqlite:///{tmp_path}/x.db"}
     content = small_search(image_folder, losses=["pnp"], search={"trials": 2}, tracking=tracking)
