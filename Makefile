@@ -7,18 +7,20 @@ STAMP := .venv/.installed
 setup: $(STAMP) $(STAMP)-dev
 
 # uv installs torch and torchvision as the matched pair in the pins. Packages are compiled at once: otherwise every worker
-# would compile what it imports, each time again if Python may not write bytecode.
-$(STAMP): pyproject.toml constraints.txt
+# would compile what it imports, each time again if Python may not write bytecode. What is installed is a wheel, as users
+# have it; its packages lie below `holdout`, where no module of a user can hide them.
+$(STAMP): pyproject.toml constraints.txt $(shell git ls-files holdout search spaces trainables)
 	@echo "Installing Holdout and what it needs into .venv: several GB, and minutes …"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[search]"
+	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --reinstall-package holdout-dml ".[search]"
 	touch $@
 	@echo "Holdout is installed. \`$(BIN)/holdout run quickstart\` runs a first search; \`$(BIN)/holdout doctor\` checks this machine."
 
 # A dependency group: dev for every target but `run`, which needs no tool of the tests, and docs and mutants for theirs.
+# With it the installation becomes editable.
 $(STAMP)-%: $(STAMP)
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $*
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $* --editable ".[search]"
 	touch $@
 
 run: $(STAMP)

@@ -100,11 +100,11 @@ class Plan:
         split, folds = self.split, len(self.split.folds)
         validating = f"{split.validating} {'training' if folds else 'validation'} classes"
         searched = f"on the {validating} in {folds} folds" if folds else f"on the {validating}"
-        half = f"when each half of the {sum(map(len, split.halves))} training classes is validated by a model of "
+        halves = f"on halves of the {sum(map(len, split.halves))} training classes"
         return Basis(
             objective=self.config.objective,
             validation=searched,
-            confirmation=f"{half}the other half" if self.on_halves else f"{searched} with fresh seeds",
+            confirmation=halves if self.on_halves else f"{searched} with fresh seeds",
             better_by=self.config.selection.better_by,
         )
 

@@ -31,6 +31,7 @@ from search.tracking.summary_runs import (
     TRIAL,
     bring_up_to_date,
     finish,
+    keep_views,
     log_data,
     log_values,
     metrics_of,
@@ -154,6 +155,7 @@ class Projection:
 
     @property
     def experiment(self) -> str:
+        """The id of the experiment."""
         self._connect()
         return self._experiment_id
 
@@ -170,6 +172,7 @@ class Projection:
                 f"--experiment-id {found.experiment_id}`) and then run `holdout sync`."
             )
         self._experiment_id = found.experiment_id
+        keep_views(client, found, self._search)
         self._client = client
         return client
 

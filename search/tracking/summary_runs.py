@@ -1,23 +1,26 @@
-"""Summary runs, the page that shows them, and the tags that identify runs."""
+"""Summary runs, the views of an experiment, and the tags that identify runs."""
 
 import hashlib
 import json
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from search.tracking.described import DescribedData, SummaryRun
+from search.tracking.described import DescribedData, DescribedSearch, SummaryRun
 from spaces.space import Value
+from trainables.files import DAMAGED
 from trainables.secrets import without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.entities import Experiment, Metric, Param, RunTag
 
 logger = logging.getLogger(__name__)
 
@@ -92,12 +95,14 @@ def _tell_left_out(name: str, key: str) -> None:
 
 
 def params_of(values: Mapping[str, Value]) -> "list[Param]":
+    """Return the parameters ``values``."""
     from mlflow.entities import Param
 
     return [Param(key, text) for key, text in {key_of(name): text_of(values[name]) for name in values}.items()]
 
 
 def tags_of(values: Mapping[str, str]) -> "list[RunTag]":
+    """Return the tags ``values``."""
     from mlflow.entities import RunTag
 
     return [RunTag(name, text_of(value)[:TAG_LENGTH]) for name, value in values.items()]
@@ -177,22 +182,121 @@ def _digest_of_files(run: SummaryRun) -> str | None:
     return found.hexdigest()
 
 
-# The page of an experiment's results.
+# The views of an experiment: the columns, filters and sorting of the table of its runs.
+#
+# MLflow's table shows no metrics unless a view selects them. Like those saved by the button *Views*, these are tags of
+# the experiment, in the format of MLflow 3.17; other versions may ignore them.
 
+RESULTS = "holdout-results"
+PREFIX = "mlflow.sharedViewState."
+FIRST_COLUMNS = ("0", "attributes.`Run Name`")
+"""The columns of every view before those of its values: the check box and the name."""
+LAST_COLUMNS = ("runDateAndNestInfo", "duration")
+SHOWN_TAGS = {"recommended": 110, "test": 165, "minus default": 135, "minus untrained": 145}
+"""Tags of the runs of losses that the results view shows, with the widths of their columns in pixels."""
+WIDTHS, WIDTH = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}, 180
+"""In pixels; ``WIDTH`` is that of a metric, whose name is not cut."""
 LOCAL_SERVER = "http://127.0.0.1:5000"
 """The address of ``mlflow/serve.sh``."""
+KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
+"""The tag of an experiment of model training; the pages of MLflow 3.17 use the link and the browser instead."""
 
 
 def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
-    """Return the address of the runs of losses in ``experiments`` (ids) at ``uri``; None if that is a database.
+    """Return the address of the results in ``experiments`` (ids) at ``uri``; None if that is a database.
 
-    No ``uri`` is the local server. The rows of several experiments are one table. Without ``workflowType``, MLflow
-    opens every experiment as one of generative AI.
+    No ``uri`` is the local server. The rows of several experiments are one table, in the view of the first. Without
+    ``workflowType``, MLflow 3.17 opens every experiment as one of generative AI.
     """
     server = without_password(uri or LOCAL_SERVER).rstrip("/")
     if not server.startswith(("http://", "https://")):
         return None
     several = f"compare-experiments/s?experiments={quote(json.dumps(experiments, separators=(',', ':')))}&"
     page = several if len(experiments) > 1 else f"experiments/{experiments[0]}/runs?"
-    of_losses = quote(f"tags.`{KIND}` = 'loss'")
-    return f"{server}/#/{page}workflowType=machine_learning&searchFilter={of_losses}"
+    return f"{server}/#/{page}workflowType=machine_learning&viewStateShareKey={RESULTS}"
+
+
+def keep_views(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
+    """Create or update the views of the ``experiment``; the columns of other searches are kept."""
+    tags = dict([KIND_OF_EXPERIMENT])
+    for key, (name, view) in _views(search).items():
+        before = experiment.tags.get(f"{PREFIX}{key}")
+        tags[f"{PREFIX}{key}"] = _merged(name, view, before)
+    for key, value in tags.items():
+        if experiment.tags.get(key) != value:
+            client.set_experiment_tag(experiment.experiment_id, key, value)
+
+
+def _views(search: DescribedSearch) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the name and state of each view by its key."""
+    objective = search.objective
+    # The value of the search is the best of many trials, so nothing is sorted by it.
+    stages = [f"confirmed/{objective}"]
+    hyperparameters = list(dict.fromkeys(name for names in search.searched.values() for name in names))
+    value = ["objective/value"]
+    of_search = f"{_is('trial')} AND tags.`{STAGE}` = 'search'"
+    grouped = {
+        "groupBy": {
+            "aggregateFunction": "average",
+            "groupByKeys": [{"mode": "param", "groupByData": name} for name in ("loss", "stage")],
+        }
+    }
+    by_trial = ["loss", "stage", *hyperparameters]
+    return {
+        RESULTS: ("Results", _state(_is("loss"), stages, hyperparameters, SHOWN_TAGS)),
+        "holdout-trials": ("Trials of the search", _state(of_search, value, by_trial)),
+        "holdout-stages": ("All trials by loss and stage", {**_state(_is("trial"), value, by_trial), **grouped}),
+    }
+
+
+def _is(kind: str) -> str:
+    return f"tags.`{KIND}` = '{kind}'"
+
+
+def _state(filtered: str, metrics: Sequence[str], params: Sequence[str], tags: Iterable[str] = ()) -> dict[str, Any]:
+    """Return a view of the runs that match ``filtered``, sorted by the first of ``metrics``, highest first."""
+    shown = {"tags": tags, "metrics": metrics, "params": params}
+    columns = [_column(kind, name) for kind, names in shown.items() for name in names]
+    return {
+        "searchFilter": filtered,
+        "orderByKey": _column("metrics", metrics[0]),
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": columns,
+    }
+
+
+def _column(kind: str, name: str) -> str:
+    return f"{kind}.`{key_of(name)}`"
+
+
+STAGES = (*(_column("tags", name) for name in SHOWN_TAGS), "metrics.`confirmed/", "metrics.`")
+"""How the names of tags and metrics begin, in the order of their columns; those of older versions are last."""
+
+
+def _rank(column: str) -> int:
+    return next((rank for rank, start in enumerate(STAGES) if column.startswith(start)), len(STAGES))
+
+
+def _merged(name: str, view: Mapping[str, Any], before: str | None) -> str:
+    """Return the view in MLflow's format, with the columns and the creation time of the view ``before``."""
+    there, created = [], int(time.time() * 1000)
+    with suppress(*DAMAGED):  # anybody may change a tag; a damaged view is made anew
+        stored = json.loads(before) if before else {}
+        there = [str(column) for column in json.loads(stored["state"])["selectedColumns"]]
+        created = int(stored["createdAt"])
+    columns = list(dict.fromkeys((*there, *view["selectedColumns"])))
+    columns.sort(key=_rank)
+    values = [name for name in columns if _rank(name) < len(STAGES)]
+    state = {
+        **view,
+        "selectedColumns": columns,
+        "columnOrder": [*FIRST_COLUMNS, *values, *LAST_COLUMNS, *(name for name in columns if name not in values)],
+        "columnWidths": WIDTHS
+        | dict.fromkeys(values, WIDTH)
+        | {_column("tags", name): width for name, width in SHOWN_TAGS.items()},
+    }
+    return json.dumps({"name": name, "createdAt": created, "updatedAt": created, "state": json.dumps(state)})

@@ -1,11 +1,12 @@
-"""The pages of MLflow: the tree of runs, and no duplicates."""
+"""The pages of MLflow: the tree of runs, the views, and no duplicates."""
 
 import getpass
 import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import parse_qsl
+from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
@@ -44,6 +45,13 @@ def runs_of(search: OpenedSearch, kind: str) -> dict[str, Run]:
     client, experiment = client_of(search)
     found = client.search_runs([experiment], f"tags.`holdout.kind` = '{kind}'")
     return {run.info.run_name.removeprefix("small/"): run for run in found}
+
+
+def views_of(search: OpenedSearch) -> dict[str, dict[str, Any]]:
+    client, experiment = client_of(search)
+    prefix = "mlflow.sharedViewState."
+    tags = client.get_experiment(experiment).tags
+    return {key.removeprefix(prefix): json.loads(value) for key, value in tags.items() if key.startswith(prefix)}
 
 
 def everything_in(search: OpenedSearch) -> tuple[list[str], dict[Path, int]]:
@@ -122,23 +130,29 @@ def test_a_searched_learning_rate_is_the_trials(opened: Opened) -> None:
     assert len(set(proposed)) == 2
     assert [runs_of(search, "trial")[f"pnp/{number}"].data.params["training.lr"] for number in (0, 1)] == proposed
     assert "training.lr" not in runs_of(search, "loss")["pnp"].data.params, "none is chosen yet"
+    assert any("training.lr" in column for column in columns(views_of(search)["holdout-trials"]))
 
 
-def test_the_printed_link_shows_the_runs_of_losses(search: OpenedSearch) -> None:
+def columns(view: dict[str, Any]) -> list[str]:
+    chosen: list[str] = json.loads(view["state"])["selectedColumns"]
+    return chosen
+
+
+def test_the_printed_link_opens_a_view_that_is_there(search: OpenedSearch) -> None:
     assert where_to_look([search.plan]) == f"MLflow: `mlflow/serve.sh {search.plan.folder.runs}` starts its server."
     client, experiment = client_of(search)
     page = mlflow_page([search.plan.folder])
-    assert page is not None
-    path, query = asked(page)
-    assert path == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs"
-    found = client.search_runs([experiment], query["searchFilter"])
+    assert page == (
+        f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?workflowType=machine_learning"
+        "&viewStateShareKey=holdout-results"
+    )
+    view = views_of(search)[page.rpartition("=")[2]]
+    assert view["name"] == "Results"
+    tags = ("recommended", "test", "minus default", "minus untrained")
+    assert columns(view)[:5] == [*(f"tags.`{tag}`" for tag in tags), "metrics.`confirmed/map_at_r`"]
+    assert json.loads(view["state"])["orderByKey"] == columns(view)[4], "the best of many trials sorts nothing"
+    found = client.search_runs([experiment], json.loads(view["state"])["searchFilter"])
     assert {run.info.run_name for run in found} == {f"small/{loss}" for loss in LOSSES}
-
-
-def asked(page: str) -> tuple[str, dict[str, str]]:
-    """Return the path of a page's address, and its query."""
-    path, _, query = page.partition("?")
-    return path, dict(parse_qsl(query, strict_parsing=True))
 
 
 def test_one_page_compares_searches(opened: Opened, tmp_path: Path) -> None:
@@ -157,10 +171,15 @@ def test_one_page_compares_searches(opened: Opened, tmp_path: Path) -> None:
     page = results_page(None, ids)
     assert page in plain(holdout_here("compare", "one", "two", "--runs", runs).stderr)
     assert page is not None
-    path, query = asked(page)
+    path, _, query = page.partition("?")
     assert path.endswith("/#/compare-experiments/s")
-    assert json.loads(query["experiments"]) == ids
-    rows = client.search_runs(ids, query["searchFilter"])
+    assert json.loads(parse_qs(query)["experiments"][0]) == ids
+    for experiment in ids:
+        assert (
+            f"mlflow.sharedViewState.{parse_qs(query)['viewStateShareKey'][0]}"
+            in client.get_experiment(experiment).tags
+        )
+    rows = client.search_runs(ids, "tags.`holdout.kind` = 'loss'")
     assert {run.info.run_name for run in rows} == {"one/pnp", "two/pnp"}
     file = holdout_here("report", "one", "two", "--runs", runs, "--output", tmp_path / "both.html")
     assert page.replace("&", "&amp;") in (tmp_path / "both.html").read_text(), file.stdout
@@ -176,7 +195,17 @@ def test_a_damaged_record_of_the_experiment_gives_no_page(damage: str, tmp_path:
     assert mlflow_page([folder]) is None
 
 
-def test_two_searches_of_one_experiment_leave_each_other_alone(opened: Opened) -> None:
+def test_every_view_finds_runs_and_sorts_them(search: OpenedSearch) -> None:
+    client, experiment = client_of(search)
+    counts = {}
+    for view in views_of(search).values():
+        state = json.loads(view["state"])
+        found = client.search_runs([experiment], state["searchFilter"], order_by=[state["orderByKey"]])
+        counts[view["name"]] = len(found)
+    assert counts == {"Results": 2, "Trials of the search": 6, "All trials by loss and stage": 6}
+
+
+def test_two_searches_of_one_experiment_share_its_views(opened: Opened) -> None:
     tracking = {"experiment": "small"}
     searches = [opened(name=f"small-{loss}", losses=[loss], search={"trials": 1}, tracking=tracking) for loss in LOSSES]
     for search in searches:
@@ -185,5 +214,22 @@ def test_two_searches_of_one_experiment_leave_each_other_alone(opened: Opened) -
     before = everything_in(searches[0])
     for search in searches:
         synchronise(recorded_outcome(search), make_projection(search.plan))
+        assert {f"params.`{name}`" for name in search.plan.spaces[search.config.loss_names[0]].default} <= set(
+            columns(views_of(search)["holdout-results"])
+        )
     assert everything_in(searches[0]) == before
     assert set(runs_of(searches[0], "loss")) == {f"small-{loss}/{loss}" for loss in LOSSES}
+
+
+@pytest.mark.parametrize("damage", ["; rm -rf /", "[]", '{"state": "x"}', '{"state": "{}", "createdAt": {}}'])
+def test_a_damaged_view_is_made_anew(opened: Opened, damage: str) -> None:
+    """Anybody who may write to MLflow may change its tags."""
+    search = opened(losses=["pnp"], search={"trials": 1})
+    drive(search)
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    before = views_of(search)
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    client.set_experiment_tag(experiment.experiment_id, "mlflow.sharedViewState.holdout-results", damage)
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    assert columns(views_of(search)["holdout-results"]) == columns(before["holdout-results"])
