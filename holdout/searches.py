@@ -53,9 +53,9 @@ class Search:
         return self._stored.losses
 
     @property
-    def storage_url(self) -> str:
-        """Return the URL of its Optuna storage, with the password filled in from the environment."""
-        return self._stored.storage_url
+    def journal(self) -> Path:
+        """Return the file of its Optuna studies, for Optuna's ``JournalFileBackend`` and ``optuna-dashboard``."""
+        return self._stored.folder.journal
 
     def trials(self, loss: str) -> "pandas.DataFrame":
         """Return the trials of a loss, one per row.

@@ -135,7 +135,6 @@ class Family:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Family":
-        """Return the family that :meth:`to_json` wrote."""
         return cls(
             metrics=frozenset(content["metrics"]),
             rows=frozenset(tuple(row) for row in content["rows"]),

@@ -31,7 +31,6 @@ def needs(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def pruning(searches: Sequence[OpenedSearch]) -> Iterator[str]:
-    """Yield how each search prunes."""
     for search in searches:
         pruner, steps, unit = search.config.search.pruner, search.plan.steps, search.plan.unit
         yield f"Pruning ({pruner}, {counted(steps, unit)}): {PRUNERS[pruner](steps=steps, unit=unit).plan}."

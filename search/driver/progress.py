@@ -115,13 +115,11 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._works = {**self._works, study.name: work}
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Show the epoch."""
         self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
         _, values = self._slots.get(_key(running), (running, ()))  # never fail the training over its display
         self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
 
     def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Clear the trial's slot."""
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
@@ -161,7 +159,6 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         return time_left(self.seconds_left(), tests=self._tests)
 
     def rendered(self) -> RenderableType:
-        """Return the current terminal display."""
         size = self._console.size
         works = [work for work in self._works.values() if work.stage is self._stage and work.budget.most]
         slots = sorted(self._slots.items(), key=lambda entry: entry[0])

@@ -65,7 +65,6 @@ class MovingLine:
         self._width = 0
 
     def show(self, text: str) -> None:
-        """Replace the line by ``text``."""
         self._width = max(self._width, len(text))
         self._file.write(f"\r{text.ljust(self._width)}")
         self._file.flush()

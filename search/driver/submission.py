@@ -114,9 +114,8 @@ def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Ite
         path = written.get(name) if isinstance(written, dict) else None
         if isinstance(path, str) and not path.startswith(("/", "~")):
             yield f"{key} must be an absolute path on the cluster, starting with '/' or '~'; it is {path!r}."
-    for key, address in {"search.storage": config.search.storage, "tracking.uri": config.tracking.uri}.items():
-        if address and (file := sqlite_file(address)) and not file.is_absolute():
-            yield f"{key} must hold an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."
+    if (address := config.tracking.uri) and (file := sqlite_file(address)) and not file.is_absolute():
+        yield f"tracking.uri needs an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."
 
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})

@@ -26,7 +26,7 @@ from search.plan.growth import Growth, growth, in_order, is_tested, successor, u
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
 from search.stages import Stage
-from search.trust import CHECKPOINTS, STORAGE, check_code, own_code, remember
+from search.trust import CHECKPOINTS, check_code, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import similar_names
 from trainables.data.split import ClassSplit
@@ -70,7 +70,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     Raises:
         InvalidInput: the file or the data set cannot be read, or names a place or code that is not allowed.
     """
-    config, found = trusted_config(folder, addresses=(STORAGE, CHECKPOINTS)), Findings()
+    config, found = trusted_config(folder, addresses=(CHECKPOINTS,)), Findings()
     data = split_of(found, config)
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()

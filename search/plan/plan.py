@@ -55,7 +55,6 @@ class Plan:
 
     @property
     def cache(self) -> str:
-        """The folder for decoded images."""
         return self.config.dataset.cache or default_cache()
 
     @property
@@ -84,7 +83,6 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """The unit of :attr:`steps`."""
         return self.trial_value(Stage.SEARCH).unit
 
     @property
@@ -99,7 +97,6 @@ class Plan:
 
     @property
     def basis(self) -> Basis:
-        """The basis of the choice."""
         split, folds = self.split, len(self.split.folds)
         validating = f"{split.validating} {'training' if folds else 'validation'} classes"
         searched = f"on the {validating} in {folds} folds" if folds else f"on the {validating}"
@@ -144,7 +141,6 @@ class Plan:
         return ByEpoch(objective=objective)
 
     def budget(self, loss: str) -> Budget:
-        """Return the search budget of ``loss``."""
         return search_budget(self.config, loss, self.spaces[loss])
 
 

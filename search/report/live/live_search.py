@@ -4,7 +4,6 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -253,11 +252,7 @@ class ReportsSoFar:
 def _state_of_campaign(folder: CampaignFolder) -> Any:
     """Return a value that changes with every finished trial of its searches, and with its result."""
     begun = [RunFolder(folder.runs, name) for name in folder.searches()]
-    states = []
-    for search in begun:
-        if search.config.exists():
-            with closing(StoredSearch(search)) as stored:
-                states.append(_state(stored))
+    states = [_state(StoredSearch(search)) for search in begun if search.config.exists()]
     return states, written(folder.result)
 
 
