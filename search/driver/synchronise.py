@@ -375,9 +375,11 @@ def _shown(comparison: Comparison, row: Row) -> dict[str, str]:
     (summary,) = comparison.searches
     tested = (row.test or {}).get(comparison.objective)
     marked = {"recommended": "yes"} if summary.recommended and summary.recommended.loss == row.loss else {}
+    confirmed = {"confirmed": f"{row.confirmed.mean:.3f}"} if row.confirmed else {}
     test = {"test": _score(tested)} if tested else {}
     return {
         **marked,
+        **confirmed,
         **test,
         **{name: of_row[row.key] for name, role in GAINS.items() if row.key in (of_row := gains_of(comparison, role))},
     }
