@@ -1,6 +1,7 @@
 """The base class of published data sets: image lists for two halves of the classes, with known counts."""
 
 import hashlib
+import io
 import os
 import posixpath
 from abc import abstractmethod
@@ -30,15 +31,18 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> Classes:
 
 
 def read_list(path: Path) -> list[str]:
-    """Return the lines of a text file.
+    """Return the lines of a text file, which other separators than line breaks do not end; errors as in read_text."""
+    return [line.removesuffix("\n") for line in io.StringIO(read_text(path), newline=None)]
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file.
 
     Raises:
         InvalidInput: it cannot be read.
     """
-    if os.path.exists(path) and not (path.is_file() or path.is_dir()):  # reading a pipe would block
-        raise InvalidInput(f"{str(path)!r} cannot be read: it is not a regular file. Give a readable file.")
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()  # -sig: some editors write a byte order mark
+        return path.read_bytes().decode("utf-8-sig")  # -sig: some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InvalidInput(f"{str(path)!r} cannot be read: {reason}. Give a readable file.") from error
