@@ -44,6 +44,7 @@ class Table:
         test: the value of the test classes at the best validated epoch, [C, S]; NaN without an epoch.
         split: the value of each validation class there, the mean over seeds, [C, V]; NaN if a training diverged.
         halves: the value of each class of the training half by a model of the other half, [C, K]; the same.
+        halved: the validation value after each epoch of training on the other half, [C, 2, E]; the same.
         about: the metadata, which say how the table was made.
     """
 
@@ -54,6 +55,7 @@ class Table:
     test: Floats
     split: Floats
     halves: Floats
+    halved: Floats
     about: Mapping[str, Any]
 
     @property
@@ -123,14 +125,27 @@ class Table:
         from their mean is added with a random sign, scaled to the variance of one training. So there are as many fresh
         seeds as a search asks for.
         """
-        seeds = self.validation.shape[1]
-        own = self.validation[configuration, generator.integers(seeds)]
+        own = self.validation[configuration, generator.integers(self.validation.shape[1])]
         if np.isnan(own).any():
             return own[: int(np.isnan(own).argmax())]
-        mean = self._means[configuration]
+        return self._means[configuration] + self._deviation(configuration, generator)
+
+    def half_curve(self, configuration: int, half: int, generator: np.random.Generator) -> Floats:
+        """Draw the validation values of a training that a half (0 or 1) of the classes validates, as :meth:`curve`.
+
+        The deviation is that of seeds on the fixed split, whose fewer classes make it larger.
+        """
+        own = self.halved[configuration, half]
+        if np.isnan(own).any():
+            return own[: int(np.isnan(own).argmax())]
+        return own + self._deviation(configuration, generator)
+
+    def _deviation(self, configuration: int, generator: np.random.Generator) -> Floats:
+        seeds = self.validation.shape[1]
         row = generator.choice(self._alike[configuration])
         deviation = self.validation[row, generator.integers(seeds)] - self._means[row]
-        return mean + generator.choice((-1, 1)) * deviation * (seeds / (seeds - 1)) ** 0.5
+        noise: Floats = generator.choice((-1, 1)) * deviation * (seeds / (seeds - 1)) ** 0.5
+        return noise
 
     # The nearest row.
 
@@ -170,11 +185,14 @@ def read_table(path: Path) -> Table:
     rows = content.to_pylist()
     count, seeds = (1 + max(row[key] for row in rows) for key in ("configuration", "seed"))
     validation, test = np.full((count, seeds, about["epochs"]), np.nan), np.full((count, seeds), np.nan)
+    halved = np.full((count, 2, about["epochs"]), np.nan)
     classes: dict[tuple[int, int], list[list[float]]] = {}
     for row in rows:
         whole = len(row["validation"]) == about["epochs"]
         classes.setdefault((row["configuration"], row["half"]), []).append(row["classes"] if whole else [np.nan])
-        if not row["half"]:
+        if half := row["half"]:
+            halved[row["configuration"], half - 1][: len(row["validation"])] = row["validation"]
+        else:
             at = row["configuration"], row["seed"]
             validation[at][: len(row["validation"])] = row["validation"]
             test[at] = np.nan if row["test"] is None else row["test"]
@@ -204,6 +222,7 @@ def read_table(path: Path) -> Table:
         test=test,
         split=_filled(split),
         halves=_filled(halves),
+        halved=halved,
     )
 
 

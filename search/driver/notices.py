@@ -33,8 +33,9 @@ def needs(plans: Sequence[Plan]) -> Iterator[str]:
 def pruning(searches: Sequence[OpenedSearch]) -> Iterator[str]:
     """Yield how each search prunes."""
     for search in searches:
-        pruner, steps, unit = search.config.search.pruner, search.plan.steps, search.plan.unit
-        yield f"Pruning ({pruner}, {counted(steps, unit)}): {PRUNERS[pruner](steps=steps, unit=unit).plan}."
+        pruner, steps, folds = search.config.search.pruner, search.plan.steps, len(search.plan.split.folds)
+        of_folds = f" in {folds} folds" if folds else ""
+        yield f"Pruning ({pruner}, {counted(steps, 'epoch')}{of_folds}): {PRUNERS[pruner](steps=steps).plan}."
 
 
 def first_proposals(searches: Sequence[OpenedSearch], slots: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder, trials_in
 from search.stages import Stage, short_study_name
 from search.study import Budget
-from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of
+from search.trials import epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
 from trainables.data.batch_samplers import fitting_batch
@@ -79,13 +79,8 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """The number of epochs of a whole search trial, or of its folds."""
-        return len(self.split.folds) or self.config.training.epochs
-
-    @property
-    def unit(self) -> str:
-        """The unit of :attr:`steps`."""
-        return self.trial_value(Stage.SEARCH).unit
+        """The number of epochs of a whole search trial, those of all folds."""
+        return self.config.training.epochs * (len(self.split.folds) or 1)
 
     @property
     def on_halves(self) -> bool:
@@ -134,14 +129,6 @@ class Plan:
             f"The choice of {self.config.name} rests on {self.split.validating} validation classes alone and may be "
             "mostly luck, and a test set is opened once."
         )
-
-    def trial_value(self, stage: Stage) -> TrialValue:
-        """Return the rule that computes a trial's value from its records, for trials of ``stage``."""
-        objective = self.config.objective
-        in_folds = stage is not Stage.TEST and not (stage is Stage.SELECT and self.on_halves)
-        if self.split.folds and in_folds:
-            return ByFold(objective=objective, epochs=self.config.training.epochs)
-        return ByEpoch(objective=objective)
 
     def budget(self, loss: str) -> Budget:
         """Return the search budget of ``loss``."""
