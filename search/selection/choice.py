@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -236,7 +236,12 @@ def unmet_sentence(loss: str, candidates: Sequence[Confirmation], goal: Goal) ->
 def recommend(
     chosen: Mapping[str, Confirmation], untrained: Mapping[str, Mapping[str, float]], basis: Basis
 ) -> Recommendation:
-    """Return the loss with the highest confirmed mean, or a network without training that it does not beat.
+    """Return the loss with the highest confirmed mean, or a network without training that is better than it.
+
+    The network must be better by as much as a finalist must be better than the default. What confirms a loss learned
+    from some of the training classes, and a network without training lacks nothing: on the test classes the losses of
+    :mod:`benchmarks.tables` are 1.3 points further above it. Asking the same of the loss instead costs 0.5 points in
+    the mean, and no recommendation is worse than the network by a point in either case (``make bench-choice``).
 
     Args:
         chosen: the chosen configuration of each loss.
@@ -251,8 +256,10 @@ def recommend(
     if difference is None:
         return Recommendation(loss=loss, number=best.number, basis=f"chosen {basis.confirmation}")
     side = difference.side(basis.objective)
-    if difference.is_above(basis.better_by):
-        text = f"{side} the {rival} network {basis.confirmation}"
-        return Recommendation(loss=loss, number=best.number, basis=text)
-    text = f"no training is better: {loss}, the best one, is {side} it {basis.confirmation}"
-    return Recommendation(loss=rival, number=None, basis=text)
+    if replace(difference, mean=-difference.mean).is_above(basis.better_by):
+        text = f"no training is better: {loss}, the best one, is {side} it {basis.confirmation}"
+        return Recommendation(loss=rival, number=None, basis=text)
+    text = f"{side} the {rival} network {basis.confirmation}"
+    if not difference.is_above(basis.better_by):
+        text += ", which is within the error"
+    return Recommendation(loss=loss, number=best.number, basis=text)
