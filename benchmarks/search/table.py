@@ -10,6 +10,7 @@ Legend: C configurations, S seeds, E epochs, V validation classes, K classes of 
 """
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,9 @@ from numpy.typing import NDArray
 from optuna.distributions import json_to_distribution
 from pyarrow import parquet
 from scipy.stats import spearmanr
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from spaces.search_space import SearchSpace
 from spaces.space import Float, Params, Space, Value
@@ -44,6 +48,7 @@ class Table:
         test: the value of the test classes at the best validated epoch, [C, S]; NaN without an epoch.
         split: the value of each validation class there, the mean over seeds, [C, V]; NaN if a training diverged.
         halves: the value of each class of the training half by a model of the other half, [C, K]; the same.
+        first: the number of classes of the first half.
         halved: the validation value after each epoch of training on the other half, [C, 2, E]; the same.
         about: the metadata, which say how the table was made.
     """
@@ -55,6 +60,7 @@ class Table:
     test: Floats
     split: Floats
     halves: Floats
+    first: int
     halved: Floats
     about: Mapping[str, Any]
 
@@ -153,6 +159,16 @@ class Table:
         """Return the configuration that is nearest to ``params``."""
         return int(((self._points - self._point(params)) ** 2).sum(1).argmin())
 
+    def best_predicted(self, values: Mapping[int, float]) -> int:
+        """Return the configuration with the best mean of a Gaussian process that is fitted to ``values``."""
+        tried = list(values)
+        kernel = ConstantKernel() * Matern(nu=2.5) + WhiteKernel()
+        process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            process.fit(self._points[tried], list(values.values()))
+        return tried[int(process.predict(self._points[tried]).argmax())]
+
     def number(self, params: Mapping[str, Value]) -> int:
         """Return the number of a configuration by its parameters."""
         return self._numbers[Params(dict(params))]
@@ -222,6 +238,7 @@ def read_table(path: Path) -> Table:
         test=test,
         split=_filled(split),
         halves=_filled(halves),
+        first=max(map(len, first)),
         halved=halved,
     )
 

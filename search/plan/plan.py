@@ -8,6 +8,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
+from search.config.sections import SplitSection
 from search.config.tables import SAMPLERS
 from search.difference import FEW_CLASSES, Basis, confirms_on_halves, shown_points
 from search.plan.disk_usage import default_cache
@@ -23,6 +24,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.metrics.table import is_bounded, metric_name
+from trainables.models.backbones import on_features
 from trainables.spec import COSTS, TrialSpec
 from trainables.storage import ask
 from trainables.training.config import TrainingConfig
@@ -118,6 +120,11 @@ class Plan:
         if self.on_halves:
             points = shown_points(training)
             text += f"; the choice is confirmed on halves of all {training} training classes ({points})"
+        model, ratio = self.config.model, self.config.split.ratio
+        is_frozen = model.is_frozen or on_features(model.backbone)
+        if is_frozen and validating < FEW_CLASSES and not split.folds and ratio == SplitSection().ratio:
+            text += ". On frozen features a search chooses better if half of the training classes validate: set "
+            text += "split.ratio to 0.5, and final.train_on to all"
         return f"{text}."
 
     @property

@@ -148,8 +148,8 @@ def test_the_network_without_training_must_be_better_than_the_best_loss() -> Non
     )
     for row, side in (([0.15, 0.45], "above"), ([0.05, 0.35], "below")):
         assert recommended(networks, pnp=[0.1, 0.1], mpa=row)[2] == (
-            f"Recommended: mpa, trial 2 (5.0 ± 10.0 points {side} the untrained network on both halves, which is within "
-            "the error)"
+            f"Recommended: mpa, trial 2 (5.0 ± 10.0 points {side} the untrained network on both halves, which is "
+            "within the error)"
         )
     assert recommended(networks, pnp=[0.1, 0.2], mpa=[0.18, 0.27]) == (
         "untrained",
