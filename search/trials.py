@@ -94,14 +94,12 @@ class Tally:
 
     @classmethod
     def of(cls, trials: "Iterable[FrozenTrial]") -> "Tally":
-        """Count ``trials``."""
         tally = cls()
         for trial in trials:
             tally.add(trial)
         return tally
 
     def add(self, trial: "FrozenTrial") -> None:
-        """Count a trial."""
         self._count(trial, 1)
 
     def replace(self, before: "FrozenTrial", after: "FrozenTrial") -> None:
@@ -121,7 +119,6 @@ class Tally:
 
     @property
     def trials(self) -> int:
-        """The number of all trials."""
         return self.states.total()
 
     @property
@@ -131,22 +128,18 @@ class Tally:
 
     @property
     def running(self) -> int:
-        """The number of running trials."""
         return self.states["RUNNING"]
 
     @property
     def complete(self) -> int:
-        """The number of complete trials."""
         return self.states["COMPLETE"]
 
     @property
     def pruned(self) -> int:
-        """The number of pruned trials."""
         return self.states["PRUNED"]
 
     @property
     def failed(self) -> int:
-        """The number of failed trials."""
         return self.states["FAIL"]
 
     @property

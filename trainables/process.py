@@ -61,7 +61,6 @@ def _put_back(settings: Iterable[Setting]) -> None:
 
 
 def _settings() -> list[Setting]:
-    """Return the settings as they are."""
     return [
         partial(_enter, _folder()),
         partial(_handle, _handlers()),

@@ -1,4 +1,4 @@
-"""Replay searches and their choice from the tables, and print what they gain: ``make bench-choice``.
+"""Replay searches and their choice from the tables, and print what they gain: ``python -m benchmarks choice``.
 
     python -m benchmarks.search [--runs 20] [--slots 2] [--trials 8 16 32] [--tables NAME …] [--way WAY] [--ways WAY …]
                                 [--processes 1]

@@ -8,7 +8,6 @@ confirmation measures is in the table.
 import heapq
 import itertools
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ import numpy as np
 from optuna import Study
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
-from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.search.table import Table
@@ -28,6 +26,7 @@ from search.selection import Confirmation, choose, finalists
 from search.stages import Stage, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, RunningTrial, TrialQueue
 from search.study.sampler import Availability, Sampler
+from search.study.storage import Journal, StudyStorage
 from search.trials import epochs_trained, values_of
 from spaces.space import Value
 from trainables.spec import derived_seed
@@ -120,13 +119,6 @@ class Outcome:
     time: float
 
 
-class Memory(InMemoryStorage):
-    """A storage in memory with the transactions that a :class:`LossStudy` asks for."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 @dataclass(frozen=True, kw_only=True)
 class OnRows(Sampler):
     """The sampler ``of``, whose proposals are replaced by the nearest rows of ``table``."""
@@ -191,7 +183,7 @@ class Replay:
         sampler = OnRows(**{field.name: getattr(of, field.name) for field in fields(of)}, table=table, of=of)
         epochs = table.epochs * (2 if way.on == "folds" else 1)
         self._study = LossStudy(
-            Memory(),  # type: ignore[arg-type]
+            StudyStorage(Journal()),
             study_name(table.name, "table", Stage.SEARCH),
             space=table.space,
             objective=OBJECTIVE,

@@ -1,4 +1,4 @@
-"""Tables of real trainings, from which ``make bench-choice`` replays searches.
+"""Tables of real trainings, from which ``python -m benchmarks choice`` replays searches.
 
     python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only TABLE …] [--configurations N]
 

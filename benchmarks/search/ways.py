@@ -1,4 +1,4 @@
-"""The ways to search, and the rules of choice, that ``make bench-choice`` compares."""
+"""The ways to search, and the rules of choice, that ``python -m benchmarks choice`` compares."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

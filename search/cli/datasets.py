@@ -112,7 +112,6 @@ def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
 
 
 def _split(dataset: "Dataset") -> "ClassSplit":
-    """Return the default split."""
     from search.config.search_config import SplitSection
     from trainables.data.marks import check_galleries
     from trainables.data.split import check_images, split_dataset

@@ -42,7 +42,6 @@ class Spread:
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> "Spread":
-        """Return the spread of ``numbers``."""
         return cls(least=min(numbers), middle=int(median(numbers)), most=max(numbers), count=len(numbers))
 
 
@@ -75,7 +74,6 @@ class ImageFacts:
 
     @property
     def train_classes(self) -> int:
-        """Number of training classes."""
         return self.class_sizes.count
 
     @property
@@ -84,7 +82,6 @@ class ImageFacts:
         return self.ratio == HALF
 
     def sentences(self) -> list[str]:
-        """Return the facts as sentences."""
         sizes, side = self.class_sizes, self.short_side
         item = "image" if self.features is None else "embedding"
         half = self.train_classes + self.validation_classes

@@ -54,7 +54,6 @@ def at_ceiling(searches: Sequence[OpenedSearch]) -> Iterator[str]:
 
 
 def pruning(searches: Sequence[OpenedSearch]) -> Iterator[str]:
-    """Yield how each search prunes."""
     for search in searches:
         pruner, steps, folds = search.config.search.pruner, search.plan.steps, len(search.plan.split.folds)
         of_folds = f" in {folds} folds" if folds else ""

@@ -57,7 +57,6 @@ class Plan:
 
     @property
     def cache(self) -> str:
-        """The folder for decoded images."""
         return self.config.dataset.cache or default_cache()
 
     @property
@@ -96,15 +95,14 @@ class Plan:
 
     @property
     def basis(self) -> Basis:
-        """The basis of the choice."""
         split, folds = self.split, len(self.split.folds)
         validating = f"{split.validating} {'training' if folds else 'validation'} classes"
         searched = f"on the {validating} in {folds} folds" if folds else f"on the {validating}"
-        half = f"when each half of the {sum(map(len, split.halves))} training classes is validated by a model of "
+        halves = f"on halves of the {sum(map(len, split.halves))} training classes"
         return Basis(
             objective=self.config.objective,
             validation=searched,
-            confirmation=f"{half}the other half" if self.on_halves else f"{searched} with fresh seeds",
+            confirmation=halves if self.on_halves else f"{searched} with fresh seeds",
             better_by=self.config.selection.better_by,
         )
 
@@ -138,7 +136,6 @@ class Plan:
         )
 
     def budget(self, loss: str) -> Budget:
-        """Return the search budget of ``loss``."""
         return search_budget(self.config, loss, self.spaces[loss])
 
 

@@ -179,7 +179,7 @@ def _baseline_card(comparison: Comparison, selection: Selection, name: str, prog
     parts = (
         f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
         f"# {summary.name}: {name}",
-        f"{selection.recommended.sentence}.",
+        comparison.answers[0].recommended,
         *map(sentence, baselines_told(comparison)),
         '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
         programs,

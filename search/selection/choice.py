@@ -111,7 +111,7 @@ def confirmations(
 # and by about one from seed to seed, and few unseen classes favour high learning rates, which keep these apart from
 # the classes that were learned but let many unseen classes fall on each other. So the finalists are compared on all
 # training classes, and the default is kept unless a finalist is better than it on the fixed split and beyond the noise
-# between classes in the confirmation (``make bench-choice``).
+# between classes in the confirmation (``python -m benchmarks choice``).
 
 
 def rule_in_words(basis: Basis, goal: Goal) -> str:

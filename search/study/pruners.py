@@ -131,7 +131,7 @@ class SuccessiveHalving(Pruner):
     A trial continues if it is among the best max(⌊n / 2⌋, 1) of the n at its rung so far. Rounding up instead of down
     would train the best of 16 trials to its end more often (.95 instead of .91 of the time, .87 instead of .77 if
     values are noisy) and take 17 % more epochs. The chosen trial would be .01 to .06 standard deviations better; three
-    more trials, rounded down, take as many epochs and gain .07 to .09 (``make bench-statistics``).
+    more trials, rounded down, take as many epochs and gain .07 to .09 (``python -m benchmarks statistics``).
     """
 
     summary = "asynchronous successive halving: at each rung the top half of the trials so far continues"

@@ -9,6 +9,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
+from search.study.storage.open import study_names
 from support.services import postgres
 from support.small_search import small_search
 from support.stores import ftp_store
@@ -23,7 +24,6 @@ from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import open_search
 from search.stages import Stage, study_name
-from search.study.storage.open import study_names
 from search.trust import remember
 from trainables.errors import Failure, InvalidInput
 

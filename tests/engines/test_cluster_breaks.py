@@ -14,12 +14,12 @@ from urllib.request import urlopen
 import pytest
 import sqlalchemy
 from optuna.trial import FrozenTrial, TrialState
+from search.study.storage.read import read_storage, stored_trials
 from support.commands import holdout, holdout_here, kill_when, plain, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes
 from support.small_search import draw_folder, small_search
 
-from search.study.storage.read import read_storage, stored_trials
 from search.trials import epochs_of
 
 pytestmark = pytest.mark.cluster

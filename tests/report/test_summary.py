@@ -205,7 +205,9 @@ def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     summary = summarise(tested)
     found = search_run(compare([tested.plan.folder], [summary]), tested.plan.folder, "What it is.")
     assert found.description.endswith("What it is.")
-    header, _, row, *_ = [[*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n")]
+    header, _, row, *_ = [
+        [*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n") if "|" in line
+    ]
     assert header == ["map\\_at\\_r", "search", "confirmed", "test", "test of default"]
     assert (entry := summary.losses["pnp"]).test is not None
     assert entry.tuned.confirmed is not None

@@ -11,8 +11,9 @@ from search.config.tables import PRUNERS
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
+from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
-from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_reports, stored_trials
+from search.study import QueuedStage, copy_studies, pruning_sentence
 from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
 from trainables.data.marks import GALLERY
@@ -35,14 +36,14 @@ def studies_in(search: OpenedSearch) -> list[tuple[Stage, str]]:
 
 def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:
     """Return a copy of the search as it was before the studies ``names`` were created."""
-    return OpenedSearch(plan=search.plan, storage=StorageCopy(search.storage.database.engine, without=names))
+    return OpenedSearch(plan=search.plan, storage=copy_studies(search.plan.folder.journal, without=names))
 
 
 def check_studies(search: OpenedSearch) -> Iterator[Check]:
     """Check every study: its attributes, and what follows of each trial from its params and epochs."""
     for stage, loss in studies_in(search):
         name = study_name(search.name, loss, stage)
-        trials = stored_trials(search.storage.database.engine, name)
+        trials = search.trials(loss, stage)
         prunings = " and prunings" if stage is Stage.SEARCH else ""
         what = f"{name}: {counted(len(trials), 'trial')}, seeds, epochs, values{prunings}"
         yield check(what, _study_problems(search, loss, stage, trials)) if trials else Check(name, is_there=False)
@@ -102,8 +103,7 @@ def _parts(
     }
     yield "outcome", attributes.get("outcome"), outcome.get(trial.state)
     for (number, step), sentence in due.items():
-        ends_there = step == last and trial.state in (TrialState.PRUNED, TrialState.RUNNING)
-        if number == trial.number and not ends_there and not _interrupted(search, trial, step):
+        if number == trial.number and not (step == last and trial.state == TrialState.PRUNED):
             yield "outcome", attributes.get("outcome"), sentence
 
 
@@ -155,7 +155,7 @@ def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]
         if trial.number not in by_number:  # copied before the first report
             rule.add(trial)
     due: dict[tuple[int, int], str] = {}
-    for number, step, value in stored_reports(search.storage.database.engine, name):
+    for number, step, value in StoredSearch(plan.folder).counts.reports.get(name, ()):
         if number not in by_number:
             continue
         reason = rule.reason(number, step, value)
@@ -164,15 +164,6 @@ def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]
         if step == max(by_number[number].intermediate_values):
             rule.end(by_number[number])
     return due
-
-
-def _interrupted(search: OpenedSearch, trial: FrozenTrial, step: int) -> bool:
-    """Return True if a session began between the report of ``step`` and the end of ``trial``.
-
-    A driver that dies between a report and its decision does not prune the trial.
-    """
-    reported, ended = max(record["end"] for record in epochs_of(trial)[:step]), trial.datetime_complete
-    return any(reported < began and (ended is None or began < ended.timestamp()) for began in search.sessions)
 
 
 # The trials of a stage.

@@ -74,7 +74,7 @@ BETTER: Final = 0.5
 
 In simulated searches of 16, 32 and 64 trials under halving with much noise, the most important parameter is ranked
 first in 72, 83 and 97 %; in 52, 50 and 57 % with complete trials only, and in 10, 32 and 65 % with a tenth of these. If
-no parameter matters, the largest of four shares reaches a half by chance (``make bench-statistics``).
+no parameter matters, the largest of four shares reaches a half by chance (``python -m benchmarks statistics``).
 """
 
 

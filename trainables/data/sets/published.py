@@ -112,7 +112,6 @@ class PublishedDataset(RootedDataset):
         """Map the keys of :meth:`_counts` to the accepted numbers."""
 
     def _counts(self, halves: Halves) -> dict[str, int]:
-        """Count classes and images."""
         return count_halves(halves)
 
     @cached_property
