@@ -239,9 +239,8 @@ def recommend(
     """Return the loss with the highest confirmed mean, or a network without training that is better than it.
 
     The network must be better by as much as a finalist must be better than the default. What confirms a loss learned
-    from some of the training classes, and a network without training lacks nothing: on the test classes the losses of
-    :mod:`benchmarks.tables` are 1.3 points further above it. Asking the same of the loss instead costs 0.5 points in
-    the mean, and no recommendation is worse than the network by a point in either case (``make bench-choice``).
+    from some of the training classes, and the network lacks nothing. Asking the loss to be better instead costs half a
+    point to a point in the mean, and saves nothing (``python -m benchmarks choice``).
 
     Args:
         chosen: the chosen configuration of each loss.
