@@ -124,7 +124,7 @@ def expected_works(plan: Plan) -> list[Work]:
 
 def _pruned(plan: Plan, work: Work) -> Work:
     budget = replace(work.budget, trials=max(0, work.budget.trials - _copied(plan, work.loss)))
-    pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps, unit=plan.unit)
+    pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)
     epochs_each = work.epochs_each * (pruner.expected_steps(budget.most) / plan.steps)
     return replace(work, budget=budget, epochs_each=epochs_each)
 
