@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,11 @@ class StudyStorage(JournalStorage):
 def open_studies(path: Path) -> StudyStorage:
     """Open the journal at ``path`` for its driver, creating it if needed; raise as :class:`JournalWriter`."""
     writer = JournalWriter(path)
-    with reading(path):
-        return StudyStorage(Journal(writer.logs, append=writer.append), writer.close)
+    with ExitStack() as on_error, reading(path):
+        on_error.callback(writer.close)
+        storage = StudyStorage(Journal(writer.logs, append=writer.append), writer.close)
+        on_error.pop_all()
+    return storage
 
 
 def read_studies(path: Path) -> StudyStorage:

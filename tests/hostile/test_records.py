@@ -167,7 +167,10 @@ def test_a_changed_record_is_a_sentence(
 
 
 @pytest.mark.parametrize("damage", DAMAGED_JOURNALS)
-def test_a_damaged_journal_is_one_sentence_everywhere(damage: str, copied: Copied, here: Path) -> None:
+def test_a_damaged_journal_is_one_sentence_everywhere(
+    damage: str, copied: Copied, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS")  # it would be the first mistake
     change, sentence = DAMAGED_JOURNALS[damage]
     change(copied.journal)
     before = contents(here)
