@@ -239,10 +239,9 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
         return os.fspath(value)
     if getattr(value, "shape", None) == ():  # a number of NumPy or PyTorch
         number = value.item()
-        few = isinstance(number, float) and value.dtype.itemsize < 8
-        return plain(
-            float(f"{number:.{7 if value.dtype.itemsize > 2 else 3}g}") if few else number, path
-        )  # 0.1 is meant
+        if isinstance(number, float) and str(value.dtype) != "torch.bfloat16":  # 0.1, and not 0.10000000149
+            return float(str(value.cpu().numpy() if hasattr(value, "cpu") else value))
+        return plain(number, path)
     if isinstance(value, list | tuple | range) or hasattr(value, "tolist"):
         return [plain(entry, (*path, place)) for place, entry in enumerate(value)]
     for kind in (str, bool, int, float):

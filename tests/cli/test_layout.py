@@ -63,6 +63,14 @@ def test_numbers_are_whole_at_every_width(
         check(tables(comparison), width)
 
 
+@pytest.mark.parametrize("columns", ["0", "-1", "1", "5", "", "abc", "999999"])
+def test_a_result_is_printed_whatever_the_terminal_says(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", columns)
+    for words in (("losses",), ("backbones",), ("--help",), ("run", "--help")):
+        assert len(holdout_here(*words).stdout) > 200, words
+
+
 def test_the_whole_comparison_has_every_number_of_the_data(tmp_path: Path) -> None:
     """Compared with the JSON output instead of the tables' cells."""
     comparison = compared(tmp_path, ten_losses(tmp_path))

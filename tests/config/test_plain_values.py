@@ -49,14 +49,14 @@ def test_a_value_keeps_its_meaning(value: Any, expected: Any) -> None:
 
 
 REFUSED = [
-    datetime.date(2026, 1, 1), datetime.timedelta(1), np.datetime64("2026-01-01"), decimal.Decimal(1), {1, 2}, 1j,
+    datetime.datetime(2026, 1, 1), datetime.timedelta(1), np.datetime64("2026-01-01"), decimal.Decimal(1), {1, 2}, 1j,
     object(), print, np.complex64(1), b"a", holdout.Float(0, 1),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
 def test_what_has_no_such_meaning_is_refused_by_name(value: Any) -> None:
-    with pytest.raises(InvalidInput, match=rf"^split\.seed: must be text, a number.*\({type(value).__name__}|datetime"):
+    with pytest.raises(InvalidInput, match=r"^split\.seed: must be text, a number, true, false, .*; convert it\.$"):
         parse_config({"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"], "split": {"seed": value}})
 
 

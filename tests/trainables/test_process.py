@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support.commands import write_search
 from support.own_trainings import own_spec
 from support.small_training import worker_of
 
@@ -72,6 +73,39 @@ def test_changes_in_any_order_are_put_back(names: list[str]) -> None:
         for name in names:
             CHANGES[name]()
     assert state() == before
+
+
+PARSES = """
+import argparse, holdout, torch
+def parsed():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", default=0.5)
+    return parser.parse_args().lr
+AT_IMPORT = parsed()
+@holdout.trainable(x=holdout.Float(0, 1, default=0.5))
+def train(params, train, report):
+    for _ in range(report.epochs):
+        report(lambda items: torch.tensor(items) * parsed(), loss=AT_IMPORT)
+"""
+
+
+@pytest.mark.parametrize("engine", ["in_process", "local"])
+def test_code_that_parses_the_command_line_gets_its_defaults(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "parses.py").write_text(PARSES)
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "f.npz", embeddings=rng.normal(size=(96, 4)), labels=np.repeat([f"c{n}" for n in range(12)], 8))
+    content = {
+        "name": "x", "trainable": "parses:train", "dataset": {"name": "features", "file": str(tmp_path / "f.npz")},
+        "training": {"epochs": 1}, "search": {"trials": 1, "pruner": "none"}, "stages": ["search"],
+        "resources": {"engine": engine},
+    }  # fmt: skip
+    file, path = write_search(tmp_path / "x.yaml", content), os.pathsep.join([str(tmp_path), *sys.path])
+    program = [sys.executable, "-m", "holdout", "run", str(file), "--runs", str(tmp_path / "runs"), "--output", "t.csv"]
+    done = subprocess.run(
+        program, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all 1 epoch trained" in done.stderr
 
 
 EXITS: dict[str, Callable[[], Any]] = {

@@ -5,14 +5,14 @@ Damage between the header and the end of a file goes unnoticed.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, identified, open_file, unreadable
-from trainables.errors import listed
+from trainables.errors import InvalidInput, listed
 
 ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 """What the last bytes of a file hold, by Pillow's format. Pillow finds a WebP that was cut by itself."""
@@ -63,13 +63,24 @@ class HeaderCheck:
 
 def inspect_headers(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> HeaderCheck:
     """Check the images ``keys`` without decoding them, and begin no further one after ``seconds``."""
+    return inspect(dataset.damage, keys, seconds=seconds)
+
+
+def inspect(damage_of: Callable[[str], str | None], keys: Sequence[str], *, seconds: float) -> HeaderCheck:
+    """Check the images ``keys`` by a function that returns or raises what is wrong with one.
+
+    Raises:
+        InvalidInput: the function raises it, since it is wrong with all.
+    """
     end = time.monotonic() + seconds
 
     def look(key: str) -> Unreadable | bool | None:
         if time.monotonic() > end:
             return False
         try:
-            damage = dataset.damage(key)
+            damage = damage_of(key)
+        except InvalidInput:
+            raise
         except Exception as error:  # image decoders raise anything
             return unreadable(key, error)
         return None if damage is None else Unreadable(key=key, reason=damage)
