@@ -59,7 +59,7 @@ def _kind_of_own(path: str) -> str:
         if isinstance(part, type) and issubclass(part, base):
             return kind
     if isinstance(part, type) and issubclass(part, Module) and len(signature(part.forward).parameters) == 3:
-        return LOSS  # self, embeddings and labels: its check says what is missing
+        return "loss"  # self, embeddings and labels: its check says what is missing
     if isinstance(part, Backbone) or hasattr(part, "features"):
         return "backbone"
     if callable(part) and not isinstance(part, type):
