@@ -205,7 +205,7 @@ def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     summary = summarise(tested)
     found = search_run(compare([tested.plan.folder], [summary]), tested.plan.folder, "What it is.")
     assert found.description.endswith("What it is.")
-    header, _, row, *_ = [
+    header, _, *rows = [
         [*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n") if "|" in line
     ]
     assert header[:3] == ["loss", "trial", "map\\_at\\_r test"]
