@@ -44,7 +44,7 @@ BENCHMARKS = {
     "choice": _one(
         "searches and their choice, replayed from tables of real trainings: minutes",
         "search",
-        "[--runs N] [--trials N] [--processes N]",
+        "[--runs N] [--trials N] [--ways WAY…] [--processes N]",
         threads=1,
     ),
     "complexity": _one("growth of a step with its sizes (Tables 2 and 3 of Multi Proxy Anchor)", "complexity"),

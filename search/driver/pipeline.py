@@ -11,7 +11,7 @@ from rich.console import Console
 from search.difference import Family
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
-from search.driver.notices import early_ends, first_proposals, needs, pruning, say
+from search.driver.notices import at_ceiling, early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed import (
@@ -136,7 +136,7 @@ def _train_and_test(
             validate_baselines(missing, partial(engine.map, validate_untrained))
     say(console, pruning(searches))
     if Stage.SEARCH in left:
-        say(console, first_proposals(searches, slots))
+        say(console, (*first_proposals(searches, slots), *at_ceiling(searches)))
     projections = {search.name: make_projection(search.plan) for search in searches}
     if engine.trains_here:
         import_mlflow()

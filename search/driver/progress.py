@@ -204,14 +204,14 @@ def _key(running: RunningTrial) -> tuple[str, int]:
 
 def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
     """Return a function from an epoch to its objective, or to minus its training loss without validation."""
-    objective = running.study.trial_value.objective
+    objective = running.study.objective
     return lambda record: value_in(record, objective)
 
 
 def _slot_line(running: RunningTrial, values: Sequence[float]) -> SlotLine:
     spec, reached = running.spec, running.study.trial(running.number).intermediate_values
     rung, bar = (running.study.next_rung(running.number) if running.queued.prune else None) or (None, None)
-    if rung is not None and rung >= (len(spec.folds) or spec.training.epochs):
+    if rung is not None and rung >= spec.epochs:
         rung, bar = None, None  # a trial is complete after its last step
     return SlotLine(
         name=running.loss,

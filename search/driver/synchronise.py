@@ -78,6 +78,7 @@ def described(plan: Plan) -> DescribedSearch:
     campaign = campaign_of(plan.folder.runs, config.name)
     return DescribedSearch(
         name=config.name,
+        id=plan.folder.own_id(),
         description=_description(plan),
         objective=config.objective,
         settings=settled_entries(config),
@@ -90,6 +91,7 @@ def described(plan: Plan) -> DescribedSearch:
             classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
         ),
         campaign=campaign.name if campaign else None,
+        campaign_id=RunFolder(campaign.runs, campaign.name).own_id() if campaign else "",
     )
 
 

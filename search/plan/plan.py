@@ -8,13 +8,14 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
+from search.config.sections import SplitSection
 from search.config.tables import SAMPLERS
 from search.difference import FEW_CLASSES, Basis, confirms_on_halves, shown_points
 from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder, trials_in
 from search.stages import Stage, short_study_name
 from search.study import Budget
-from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of
+from search.trials import epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
 from trainables.data.batch_samplers import fitting_batch
@@ -23,6 +24,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.metrics.table import is_bounded, metric_name
+from trainables.models.backbones import on_features
 from trainables.spec import COSTS, TrialSpec
 from trainables.storage import ask
 from trainables.training.config import TrainingConfig
@@ -78,12 +80,8 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """The number of epochs of a whole search trial, or of its folds."""
-        return len(self.split.folds) or self.config.training.epochs
-
-    @property
-    def unit(self) -> str:
-        return self.trial_value(Stage.SEARCH).unit
+        """The number of epochs of a whole search trial, those of all folds."""
+        return self.config.training.epochs * (len(self.split.folds) or 1)
 
     @property
     def on_halves(self) -> bool:
@@ -120,6 +118,11 @@ class Plan:
         if self.on_halves:
             points = shown_points(training)
             text += f"; the choice is confirmed on halves of all {training} training classes ({points})"
+        model, ratio = self.config.model, self.config.split.ratio
+        is_frozen = model.is_frozen or on_features(model.backbone)
+        if is_frozen and validating < FEW_CLASSES and not split.folds and ratio == SplitSection().ratio:
+            text += ". On frozen features a search chooses better if half of the training classes validate: set "
+            text += "split.ratio to 0.5, and final.train_on to all"
         return f"{text}."
 
     @property
@@ -131,14 +134,6 @@ class Plan:
             f"The choice of {self.config.name} rests on {self.split.validating} validation classes alone and may be "
             "mostly luck, and a test set is opened once."
         )
-
-    def trial_value(self, stage: Stage) -> TrialValue:
-        """Return the rule that computes a trial's value from its records, for trials of ``stage``."""
-        objective = self.config.objective
-        in_folds = stage is not Stage.TEST and not (stage is Stage.SELECT and self.on_halves)
-        if self.split.folds and in_folds:
-            return ByFold(objective=objective, epochs=self.config.training.epochs)
-        return ByEpoch(objective=objective)
 
     def budget(self, loss: str) -> Budget:
         return search_budget(self.config, loss, self.spaces[loss])

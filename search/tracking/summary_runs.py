@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 # The tags that identify runs, and the tags that MLflow reads.
 
-KIND, CAMPAIGN, SEARCH, LOSS, STAGE, TRIAL = (
-    f"holdout.{name}" for name in ("kind", "campaign", "search", "loss", "stage", "trial")
+KIND, CAMPAIGN, SEARCH, ID, LOSS, STAGE, TRIAL = (
+    f"holdout.{name}" for name in ("kind", "campaign", "search", "id", "loss", "stage", "trial")
 )
 FILES = "holdout.files"
 """SHA-256 of the artifacts of a summary run."""
