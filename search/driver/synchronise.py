@@ -28,7 +28,6 @@ from search.report.formats import (
     interval,
     p_value,
     parameters,
-    training_sentences,
     verdict,
 )
 from search.report.results import Comparison, LossSummary
@@ -325,9 +324,8 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
         for pair in comparison.pairs
         if loss in (pair.first.loss, pair.second.loss)
     }
-    training = [f"{text}." for text in training_sentences(comparison, loss)]
     return SummaryRun(
-        description="\n\n".join((*_sentences(entry), *training)),
+        description="\n\n".join(_sentences(entry)),
         tags={"holdout.openings": comparison.openings, **pairs, **_shown(comparison, entry.tuned)},
         metrics=_metrics(comparison, entry),
         params=_chosen_params(entry),

@@ -15,7 +15,6 @@ from search.report.formats import (
     parameters,
     row_loss_label,
     shown_rows,
-    training_sentences,
     verdict,
 )
 from search.report.pairs import METHOD
@@ -192,7 +191,6 @@ def _notes(comparison: Comparison) -> Iterator[str]:
                 losses_with.setdefault(sentence, []).append(name)
     for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
-    yield from training_sentences(comparison)
     yield from baselines_told(comparison)
     yield from data_sentences(comparison)
     yield columns_sentence(comparison)
