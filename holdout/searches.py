@@ -169,15 +169,10 @@ class Search:
 
     @property
     def answer(self) -> "Answer":
-        """Return the answer in four lines, which terminal, report, live page and MLflow show alike.
-
-        Raises:
-            InvalidInput: nothing is chosen yet.
-        """
-        answers = self.comparison().answers
-        if not answers:
-            raise InvalidInput(f"Nothing is chosen in {self.name} yet; `holdout run` with its file resumes it.")
-        return answers[0]
+        """Return the answer in four lines, as the report has them; raise :class:`InvalidInput` before the choice."""
+        if answers := self.comparison().answers:
+            return answers[0]
+        raise InvalidInput(f"Nothing is chosen in {self.name} yet; `holdout run` with its file resumes it.")
 
     def comparison(self) -> "Comparison":
         """Compare its losses, default and tuned, with tests of their differences."""
@@ -246,9 +241,8 @@ def run(
         content, runs_folder(runs), console, started=started, allow_failed=allow_failed, on_epoch=on_epoch,
         opens=lambda doubt: yes,
     )  # fmt: skip
-    folder = outcome.search.plan.folder
     console.print(Tables(headline_tables(outcome.comparison)))
-    if folder.report.exists():
+    if (folder := outcome.search.plan.folder).report.exists():
         console.print(f"Report: open {folder.report}", highlight=False, markup=False, soft_wrap=True)
     return Search(StoredSearch(folder))
 

@@ -18,11 +18,9 @@ from search.campaigns.cells import (
 )
 from search.config.campaign import LOSS, VALIDATION, CampaignConfig
 from search.report.formats import (
-    is_against_baseline,
     p_value,
     parameters,
     verdict,
-    verdicts_on_training,
 )
 from search.report.pairs import METHOD
 from search.report.rows import RowKey
@@ -140,8 +138,6 @@ def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[st
         )
     if settings:
         yield f"set: {', '.join(settings)}"
-    against = filter(is_against_baseline, result.pairs)
-    yield from verdicts_on_training((pair, row_name(config, result, pair.first)) for pair in against)
     spent = result.epochs
     yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
     yield from result.openings.values()

@@ -14,22 +14,28 @@ from search.config.search_config import settled_entries
 from search.driver.stages import Outcome
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, mlflow_page
-from search.report.comparison_tables import GAINS, as_csv, baselines_told, gains_of, text_tables
+from search.report.comparison_tables import (
+    GAINS,
+    as_csv,
+    baselines_told,
+    gains_of,
+    headline_losses,
+    text_tables,
+)
 from search.report.formats import (
     NO_DIFFERENCE,
     difference_with_interval,
     interval,
     p_value,
     parameters,
-    training_sentences,
     verdict,
 )
 from search.report.results import Comparison, LossSummary
-from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Output, Row, SeedStatistics, mean_of
 from search.secrets import expand, health_page
 from search.selection import Selection
 from search.stages import Role, Stage
-from search.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
+from search.text_table import as_markdown, rows_as_markdown
 from search.tracking import (
     LOCAL_SERVER,
     LOSS,
@@ -291,7 +297,7 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
         description="\n\n".join(
             (
                 *(line for answer in comparison.answers for line in answer.lines),
-                rows_as_markdown(_losses(comparison)),
+                rows_as_markdown(headline_losses(comparison)),
                 description,
             )
         ),
@@ -303,41 +309,6 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
         },
         texts={"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)},
         files=[path for path in (folder.config, folder.split, folder.report) if path.exists()],
-    )
-
-
-def _losses(comparison: Comparison) -> TextTable:
-    """Return the objective of the baselines, of each loss, and of its default in the last column.
-
-    It is narrow enough for a description.
-    """
-    (summary,) = comparison.searches
-    objective = comparison.objective
-    shown = [
-        column
-        for column in SHOWN
-        if not column.optional or any(column.entry(row, objective) for row in comparison.rows)
-    ]
-    headers = [column.header.format(gallery=comparison.split.gallery) for column in shown]
-
-    def mean(column: Column, row: Row) -> str:
-        return column.text(mean_of(column.entry(row, objective)))
-
-    return TextTable(
-        title="",
-        header=(objective, *headers, f"{headers[-1]} of default"),
-        rows=(
-            *(
-                (row.loss, *(mean(column, row) for column in shown), NOTHING)
-                for row in comparison.rows
-                if row.role is Role.BASELINE
-            ),
-            *(
-                (loss, *(mean(column, entry.tuned) for column in shown), mean(shown[-1], entry.default))
-                for loss, entry in summary.losses.items()
-            ),
-        ),
-        labels=1,
     )
 
 
@@ -353,9 +324,8 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
         for pair in comparison.pairs
         if loss in (pair.first.loss, pair.second.loss)
     }
-    training = [f"{text}." for text in training_sentences(comparison, loss)]
     return SummaryRun(
-        description="\n\n".join((*_sentences(entry), *training)),
+        description="\n\n".join(_sentences(entry)),
         tags={"holdout.openings": comparison.openings, **pairs, **_shown(comparison, entry.tuned)},
         metrics=_metrics(comparison, entry),
         params=_chosen_params(entry),

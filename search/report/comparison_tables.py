@@ -15,7 +15,6 @@ from search.report.formats import (
     parameters,
     row_loss_label,
     shown_rows,
-    training_sentences,
     verdict,
 )
 from search.report.pairs import METHOD
@@ -192,7 +191,6 @@ def _notes(comparison: Comparison) -> Iterator[str]:
                 losses_with.setdefault(sentence, []).append(name)
     for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
-    yield from training_sentences(comparison)
     yield from baselines_told(comparison)
     yield from data_sentences(comparison)
     yield columns_sentence(comparison)
@@ -330,13 +328,13 @@ def headline_tables(comparison: Comparison) -> list[TextTable]:
 
 
 def headline_losses(comparison: Comparison) -> TextTable:
-    """Return the table of the losses on one screen, with the differences from their default and untrained network."""
+    """Return the values of the last stage, with the differences from the default and the untrained network."""
     rows = shown_rows(comparison)
-    filled = filled_columns(comparison, rows, Output.HEADLINE)
-    available = {entry.column.key for entry in filled if not entry.is_empty}
-    columns = [
-        entry for entry in filled if (entry.column.until not in available if entry.column.until else not entry.is_empty)
-    ]
+    filled = [entry for entry in filled_columns(comparison, rows, Output.TABLE) if not entry.is_empty]
+    last = next(
+        (key for key in ("test", "confirmed", "search") if any(entry.column.key == key for entry in filled)), ""
+    )
+    columns = [entry for entry in filled if entry.column.key == last]
     table = _losses_table(comparison, rows, columns)
     gains = {name: of_role for name, role in GAINS.items() if (of_role := gains_of(comparison, role))}
     points = "\npoints" if comparison.pairs and is_bounded(comparison.pairs[0].metric) else ""

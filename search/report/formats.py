@@ -1,6 +1,6 @@
 """Numbers, verdicts, and names of rows and pairs as text."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from search.difference import LEVEL
 from search.report.results import Comparison, Pair
@@ -97,36 +97,6 @@ def pair_name(comparison: Comparison, pair: Pair) -> str:
     first, second = pair.first, pair.second
     other = "its default" if second.role is Role.DEFAULT else loss_label(comparison, second.search, second.loss)
     return f"{loss_label(comparison, first.search, first.loss)} − {other}"
-
-
-def is_against_baseline(pair: Pair) -> bool:
-    """Return True if the second row of a pair is a network without training."""
-    return pair.second.role is Role.BASELINE
-
-
-def training_sentences(comparison: Comparison, loss: str | None = None) -> Iterator[str]:
-    """Yield whether training helped the tuned losses, or ``loss``; nothing without an untrained network's test."""
-    yield from verdicts_on_training(
-        (pair, loss_label(comparison, pair.first.search, pair.first.loss))
-        for pair in filter(is_against_baseline, comparison.pairs)
-        if loss in (None, pair.first.loss)
-    )
-
-
-def verdicts_on_training(pairs: Iterable[tuple[Pair, str]]) -> Iterator[str]:
-    """Yield a phrase for each verdict on training, with the labels of its rows, from their pairs with the network."""
-    rows: dict[str, list[str]] = {}
-    for pair, label in pairs:
-        p = ""
-        if pair.differ:
-            p = f" (p < {SMALLEST_P})" if pair.p_corrected < SMALLEST_P else f" (p = {p_value(pair.p_corrected)})"
-            verb = "helped" if pair.difference > 0 else "hurt"
-            found = f"training {verb} ({pair.metric} minus that of the untrained network)"
-        else:
-            word = f"{the_same(pair)} as" if pair.same else f"{NO_DIFFERENCE} from"
-            found = f"{word} the untrained network ({pair.metric})"
-        rows.setdefault(found, []).append(f"{label} {in_points(pair.metric, pair.difference)}{p}")
-    yield from (f"{found}: {'; '.join(of_verdict)}" for found, of_verdict in rows.items())
 
 
 SMALLEST_P = 0.0001

@@ -264,8 +264,6 @@ class Output(StrEnum):
 
     TABLE = "table"
     """The whole table: ``holdout compare``, Markdown and LaTeX."""
-    HEADLINE = "headline"
-    """The short table that a search prints at its end and a report at its top."""
     CSV = "csv"
     MLFLOW = "mlflow"
     """Metrics and descriptions of a search's runs."""
@@ -287,7 +285,6 @@ class Column:
         outputs: the outputs that show the column.
         number: returns a number as text.
         optional: the table leaves the column out if it has no entry.
-        until: the headline shows this column only until the column with this key has an entry.
     """
 
     key: str
@@ -297,7 +294,6 @@ class Column:
     outputs: frozenset[Output] = field(default_factory=lambda: frozenset(Output))
     number: Callable[[float], str] = "{:.4f}".format
     optional: bool = False
-    until: str | None = None
 
     def metric_names(self, objective: str, test_metrics: Sequence[str]) -> Sequence[str]:
         """Return the metrics that have such a column; one empty name if it is not about a metric."""
@@ -317,8 +313,8 @@ class Column:
 
 
 COLUMNS = (
-    Column(key="search", header="search", entry=lambda row, _: row.search_value, until="confirmed"),
-    Column(key="confirmed", header="confirmed", entry=lambda row, _: row.confirmed, until="test"),
+    Column(key="search", header="search", entry=lambda row, _: row.search_value),
+    Column(key="confirmed", header="confirmed", entry=lambda row, _: row.confirmed),
     Column(
         key="final",
         header="final",

@@ -13,7 +13,9 @@ from search.driver.synchronise import search_run
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
 from search.report.comparison_tables import headline_tables, text_tables
+from search.report.document import environment
 from search.report.results import Answer, Comparison, stored_summary
+from search.report.sections.answer import answer as section
 
 YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
 CORRECTED = r"by map_at_r on the 30 test classes \(corrected for (\d+) pairs?\)\."
@@ -131,3 +133,12 @@ def test_a_changed_summary_is_told(tmp_path: Path) -> None:
     changed(tmp_path, "one", losses=losses)
     (warning,) = compared(tmp_path, "one").warnings
     assert warning.startswith("one: summary.json has map_at_r 0.9000 for mpa, 7, tuned, but test.json 0.")
+
+
+def test_the_answer_of_three_losses_is_short(tmp_path: Path) -> None:
+    made_search(tmp_path, "three", {"proxy_anchor": (0.3, 0.6), "mpa": (0.5, 0.5), "pnp": (0.4, 0.5)})
+    comparison, folder = compared(tmp_path, "three"), RunFolder(tmp_path, "three")
+    macro = environment().get_template("section.html").module.section  # type: ignore[attr-defined]
+    html = re.sub(r"<script.*?</script>", "", str(macro(section(comparison, [folder]))), flags=re.DOTALL)
+    on_screen = re.sub(r"<details>.*?</details>", "", html, flags=re.DOTALL)
+    assert len(re.sub(r"<[^>]+>", " ", on_screen).split()) <= 250
