@@ -39,13 +39,13 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 	$(ON_SIMULATED_GPU) -m "simulated_gpu and not slow" tests/simulated_gpu
 
-# PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a fold;
-# a driver killed twenty times on each database; and a trial whose machines die repeatedly.
+# MLflow, its PostgreSQL and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a
+# fold; a driver killed twenty times; and a trial whose machines die repeatedly.
 test-cluster: setup
 	$(BIN)/pytest -m cluster
 
 # Fault injection, hundreds of seconds per scenario: real searches in which drivers, workers, nodes, services, disks and
-# clocks are broken FAULTS times at random moments drawn from SEED. Then their files and databases are checked.
+# clocks are broken FAULTS times at random moments drawn from SEED. Then their files and MLflow are checked.
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m soak --seed $(or $(SEED),0) --faults $(or $(FAULTS),120) $(if $(SCENARIO),--scenario $(SCENARIO))
 

@@ -6,13 +6,7 @@
 >>> search.summary.losses["mpa"].test
 >>> holdout.load("runs/birds/models/mpa").index("photos/").query("heron.jpg", k=5)  # use a model
 
-The studies of a search are plain Optuna studies::
-
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-    storage = JournalStorage(JournalFileBackend(str(holdout.open("birds").journal)))
-    study = optuna.load_study(study_name="birds/mpa", storage=storage)
+The studies of a search are plain Optuna studies in one file; see :attr:`Search.journal`.
 
 Everything below is imported on first use, so ``import holdout`` is fast.
 """

@@ -14,6 +14,7 @@ from trainables.data.feature_file import is_feature_file
 from trainables.data.sets.manifest import is_manifest
 from trainables.errors import InvalidInput
 from trainables.files import write_text
+from trainables.machine import allotted_cpus
 from trainables.metrics.table import KS
 from trainables.models.backbones import BACKBONES, FEATURES
 from trainables.models.config import BACKBONE, IMAGENET, ModelConfig
@@ -50,7 +51,7 @@ def this_machine() -> Machine:
     """Return the CPUs and GPUs of this machine."""
     import torch
 
-    return Machine(cpus=os.cpu_count() or 1, gpus=torch.cuda.device_count())
+    return Machine(cpus=allotted_cpus(), gpus=torch.cuda.device_count())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ from search.study import is_blind, without_model
 from trainables.data.header import inspect_headers
 from trainables.errors import InvalidInput, counted, listed
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
+from trainables.machine import allotted_cpus, allotted_memory
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
@@ -241,7 +242,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     slots, resources = slots_here(plan.config), plan.config.resources
     of_trials = 0 if resources.gpus_per_trial or plan.config.trainable else slots * 16 * numbers_of(plan.config)
     need = slots * PROCESS_BYTES + of_trials
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    has = allotted_memory()
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     fix = "Lower search.max_concurrent, or raise resources.cpus_per_trial."
     yield (
@@ -275,7 +276,7 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         found = "not measured: the first trial of your own training shows the time of an epoch"
         yield CheckResult(check="time", state="ok", found=found)
         return
-    here = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
+    here = {"CPU": float(allotted_cpus()), "GPU": float(torch.cuda.device_count())}
     if not trials_on(here, wanted(resources)):
         found = "not measured: a trial does not fit on this machine"
         yield CheckResult(check="time", state="warning", found=found, fix="Run this on a machine that will train.")

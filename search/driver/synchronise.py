@@ -71,6 +71,7 @@ def described(plan: Plan) -> DescribedSearch:
     campaign = campaign_of(plan.folder.runs, config.name)
     return DescribedSearch(
         name=config.name,
+        id=plan.folder.own_id(),
         description=_description(plan),
         objective=config.objective,
         settings=settled_entries(config),
@@ -83,6 +84,7 @@ def described(plan: Plan) -> DescribedSearch:
             classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
         ),
         campaign=campaign.name if campaign else None,
+        campaign_id=RunFolder(campaign.runs, campaign.name).own_id() if campaign else "",
     )
 
 
@@ -375,9 +377,11 @@ def _shown(comparison: Comparison, row: Row) -> dict[str, str]:
     (summary,) = comparison.searches
     tested = (row.test or {}).get(comparison.objective)
     marked = {"recommended": "yes"} if summary.recommended and summary.recommended.loss == row.loss else {}
+    confirmed = {"confirmed": f"{row.confirmed.mean:.3f}"} if row.confirmed else {}
     test = {"test": _score(tested)} if tested else {}
     return {
         **marked,
+        **confirmed,
         **test,
         **{name: of_row[row.key] for name, role in GAINS.items() if row.key in (of_row := gains_of(comparison, role))},
     }

@@ -26,7 +26,7 @@ from search.plan.growth import Growth, growth, in_order, is_tested, successor, u
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
 from search.stages import Stage
-from search.trust import CHECKPOINTS, check_code, own_code, remember
+from search.trust import CHECKPOINTS, addresses_in, check_code, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import similar_names
 from trainables.data.split import ClassSplit
@@ -240,7 +240,8 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
 
 
 def _remember(plan: Plan) -> None:
-    remember(plan.folder.path, plan.config.model_dump(mode="json"))
+    content = plan.config.model_dump(mode="json")
+    remember(plan.folder.path, addresses_in(content), own_code(content))
 
 
 def _is_finished(plan: Plan) -> bool:

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from search.report.results import Comparison, Summary, stored_summary
 from search.report.rows import Row, RowKey, shown_metrics
 from search.selection import Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
-from trainables.errors import InvalidInput, listed
+from trainables.errors import InvalidInput, counted, listed
 from trainables.files import reading
 
 
@@ -234,6 +235,10 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
         for model in openings[0].failed if openings else ():
             seed = "" if model.seed is None else f" with seed {model.seed}"
             yield f"{folder.name}: {model.loss}{seed} could not be scored on the test ({model.reason})"
+        scored = (*openings[0].scores, *openings[0].baselines) if openings else ()
+        reasons = Counter(reason for model in scored for reason in model.undefined.values())
+        for reason, models in reasons.items():
+            yield f"{folder.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
         if told := folder.trained_on_opened_told():
             yield f"{folder.name}: {told}"
 

@@ -20,6 +20,7 @@ from search.tracking.described import DescribedModel, DescribedSearch, Registere
 from search.tracking.models import keep_model, keep_versions
 from search.tracking.summary_runs import (
     CAMPAIGN,
+    ID,
     KIND,
     LOSS,
     NAME,
@@ -165,7 +166,7 @@ class Projection:
         """Return the search's runs, read once and after each error, which may have hidden the creation of a run."""
         if self._stored is None:
             client, token, stored = self._connect(), None, _Stored()
-            of_search = f"tags.`{SEARCH}` = '{self._search.name}'"
+            of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
             while token is None or token:
                 page = client.search_runs([self._experiment_id], of_search, max_results=PAGE, page_token=token)
                 stored.take(page)
@@ -175,11 +176,13 @@ class Projection:
 
     def _campaign_run(self, campaign: str, start: int | None) -> str:
         client = self._connect()
-        of_campaign = f"tags.`{CAMPAIGN}` = '{campaign}' AND tags.`{KIND}` = 'campaign'"
+        of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
         if found := client.search_runs([self._experiment_id], of_campaign, max_results=1):
             run_id: str = found[0].info.run_id
             return run_id
-        return self._create({KIND: "campaign", CAMPAIGN: campaign, NAME: campaign}, start, None)
+        return self._create(
+            {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}, start, None
+        )
 
     def _search_run(self, start: int | None) -> str:
         search, runs = self._search, self._runs().summaries
@@ -213,8 +216,12 @@ class Projection:
 
     def _tags(self, kind: str) -> dict[str, str]:
         search = self._search
-        campaign = {CAMPAIGN: search.campaign} if search.campaign else {}
-        return {KIND: kind, SEARCH: search.name, "holdout.split": search.data.digest, **campaign}
+        split = {"holdout.split": search.data.digest}
+        return {KIND: kind, SEARCH: search.name, ID: search.id, **split, **self._of_campaign()}
+
+    def _of_campaign(self) -> dict[str, str]:
+        search = self._search
+        return {CAMPAIGN: search.campaign, "holdout.campaign_id": search.campaign_id} if search.campaign else {}
 
     def _short(self, name: str) -> str:
         """Remove the name of the experiment from the name of a run."""
@@ -256,7 +263,7 @@ class Projection:
         Raises:
             InvalidInput: a registered model with this name belongs to something else.
         """
-        return keep_versions(self._connect(), self._search.name, wanted, models)
+        return keep_versions(self._connect(), self._search, wanted, models)
 
     def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
         """Update the run of the search; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
@@ -268,7 +275,7 @@ class Projection:
         """Update the run of a campaign, which ends with the last of its searches."""
         client = self._connect()
         run_id = self._campaign_run(name, None)
-        of_searches = f"tags.`{CAMPAIGN}` = '{name}' AND tags.`{KIND}` = 'search'"
+        of_searches = f"tags.`holdout.campaign_id` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'search'"
         searches = client.search_runs([self._experiment_id], of_searches, max_results=PAGE)
         self._sum_up(run_id, wanted, max((run.info.end_time or 0 for run in searches), default=None))
 

@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 # The tags that identify runs, and the tags that MLflow reads.
 
-KIND, CAMPAIGN, SEARCH, LOSS, STAGE, TRIAL = (
-    f"holdout.{name}" for name in ("kind", "campaign", "search", "loss", "stage", "trial")
+KIND, CAMPAIGN, SEARCH, ID, LOSS, STAGE, TRIAL = (
+    f"holdout.{name}" for name in ("kind", "campaign", "search", "id", "loss", "stage", "trial")
 )
 FILES = "holdout.files"
 """SHA-256 of the artifacts of a summary run."""
@@ -192,7 +192,7 @@ PREFIX = "mlflow.sharedViewState."
 FIRST_COLUMNS = ("0", "attributes.`Run Name`")
 """The columns of every view before those of its values: the check box and the name."""
 LAST_COLUMNS = ("runDateAndNestInfo", "duration")
-SHOWN_TAGS = {"recommended": 110, "test": 165, "minus default": 135, "minus untrained": 145}
+SHOWN_TAGS = {"recommended": 110, "confirmed": 95, "test": 165, "minus default": 135, "minus untrained": 145}
 """Tags of the runs of losses that the results view shows, with the widths of their columns in pixels."""
 WIDTHS, WIDTH = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}, 180
 """In pixels; ``WIDTH`` is that of a metric, whose name is not cut."""
@@ -231,7 +231,6 @@ def _views(search: DescribedSearch) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the name and state of each view by its key."""
     objective = search.objective
     # The value of the search is the best of many trials, so nothing is sorted by it.
-    stages = [f"confirmed/{objective}"]
     hyperparameters = list(dict.fromkeys(name for names in search.searched.values() for name in names))
     value = ["objective/value"]
     of_search = f"{_is('trial')} AND tags.`{STAGE}` = 'search'"
@@ -243,7 +242,7 @@ def _views(search: DescribedSearch) -> dict[str, tuple[str, dict[str, Any]]]:
     }
     by_trial = ["loss", "stage", *hyperparameters]
     return {
-        RESULTS: ("Results", _state(_is("loss"), stages, hyperparameters, SHOWN_TAGS)),
+        RESULTS: ("Results", _state(_is("loss"), [f"confirmed/{objective}"], hyperparameters, SHOWN_TAGS)),
         "holdout-trials": ("Trials of the search", _state(of_search, value, by_trial)),
         "holdout-stages": ("All trials by loss and stage", {**_state(_is("trial"), value, by_trial), **grouped}),
     }
@@ -254,8 +253,11 @@ def _is(kind: str) -> str:
 
 
 def _state(filtered: str, metrics: Sequence[str], params: Sequence[str], tags: Iterable[str] = ()) -> dict[str, Any]:
-    """Return a view of the runs that match ``filtered``, sorted by the first of ``metrics``, highest first."""
-    shown = {"tags": tags, "metrics": metrics, "params": params}
+    """Return a view of the runs that match ``filtered``, sorted by the first of ``metrics``, highest first.
+
+    Tags stand for the metrics, which MLflow shows with all their digits.
+    """
+    shown = {"tags": tags, "metrics": [] if tags else metrics, "params": params}
     columns = [_column(kind, name) for kind, names in shown.items() for name in names]
     return {
         "searchFilter": filtered,

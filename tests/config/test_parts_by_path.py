@@ -204,6 +204,13 @@ def test_what_is_shipped_travels_with_a_submitted_search(search_file: SearchFile
         assert not list(directory.rglob("__pycache__"))
 
 
+def test_a_module_that_is_not_shipped_is_named(search_file: SearchFile, lab: str) -> None:
+    content = search_file(dataset={"name": "glyphs"}, losses=[f"{lab}.parts:CircleLoss"])
+    (sentence,) = sentences_of(lambda: submission(content))
+    assert f"names code of {lab}," in sentence
+    assert f"add `ship: [{lab}]` to the file" in sentence
+
+
 def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile, lab: str) -> None:
     content = search_file(
         dataset={"name": "cub200", "root": "relative"},

@@ -155,8 +155,8 @@ def test_two_searches_are_one_report(images: Path, finished: Path, runs: Path) -
     again = small_search(images, training=TRAINING, search={"trials": 2}, losses=["pnp"])
     finish(runs, {**again, "name": "other.one"})
     page = checked(reported(runs, "small", "other.one"))
-    assert "small/pnp" in page.text
-    assert "other.one/pnp" in page.text
+    assert "small/proxy_anchor" in page.text
+    assert "other.one: pnp" in page.text
 
 
 def test_a_search_without_its_test_says_so(images: Path, tmp_path: Path) -> None:

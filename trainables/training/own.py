@@ -202,7 +202,7 @@ def _numbers(method: str, found: object) -> dict[str, float]:
     numbers = {}
     for name, value in found.items():
         try:
-            numbers[str(name)] = float(value)
+            numbers[str(name)] = math.nan if value is None else float(value)
         except (TypeError, ValueError):
             shown = without_password(repr(value))
             raise InvalidInput(f"{method} must return numbers; {name} is {shown:.60}.") from None

@@ -1,6 +1,5 @@
 """Checks of the data set: its split, classes, batches, metrics and images."""
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
 from trainables.errors import InvalidInput, counted, listed
 from trainables.losses import loss_row
+from trainables.machine import allotted_cpus
 from trainables.metrics import largest_k
 from trainables.metrics.table import (
     is_retrieval,
@@ -303,7 +303,7 @@ def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) 
     end = time.monotonic() + seconds
     looked = 0
     unreadable: list[str] = []
-    pool = ThreadPoolExecutor(os.cpu_count() or 1)  # Pillow releases the GIL while it decodes
+    pool = ThreadPoolExecutor(allotted_cpus())  # Pillow releases the GIL while it decodes
     try:
         jobs: list[Future[None]] = [pool.submit(_read, dataset, key) for key in keys]
         for key, job in zip(keys, jobs, strict=True):

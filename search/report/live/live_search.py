@@ -160,7 +160,8 @@ def recommended(path: Path, at: float | None) -> Recommended | None:
     role = Role.BASELINE if found.number is None else Role.TUNED
     row = next(row for row in summary.rows if (row.loss, row.role) == (found.loss, role))
     tested = (row.test or {}).get(metric_name(summary.objective))
-    return Recommended(model=f"{found.loss}, {row.name}", test=tested.mean if tested else None)
+    name = f", trial {found.number}" if found.number else ", default" if found.number == 0 else ""
+    return Recommended(model=f"{found.loss}{name}", test=tested.mean if tested else None)
 
 
 def _left(search: OpenedSearch) -> float | None:

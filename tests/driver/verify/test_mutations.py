@@ -42,7 +42,7 @@ def tables(runs: Path) -> list[str]:
 
 @pytest.mark.slow  # `make attack` has more of them
 def test_every_mutation_is_found_or_harmless(finished: Path, tmp_path: Path) -> None:
-    assert {"trials/LOSS@final/*/trial.json", "trials/LOSS@confirm/*/best.safetensors", "study.db"} <= {
+    assert {"trials/LOSS@final/*/trial.json", "trials/LOSS@confirm/*/best.safetensors", "study.journal"} <= {
         *kinds(finished, ("pnp",))
     }
     draw, expected, missed = random.Random(0), tables(finished), []
@@ -61,13 +61,12 @@ def test_every_mutation_is_found_or_harmless(finished: Path, tmp_path: Path) -> 
 
 def test_a_search_whose_studies_are_lost_is_not_run_again(finished: Path, tmp_path: Path) -> None:
     copied = Copied(finished, tmp_path / "runs")
-    database = copied.path / "study.db"
-    database.unlink()
+    copied.journal.unlink()
     said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
     assert "small has selection.json and test.json, but the trials of small/pnp, small/pnp@final are missing" in said
-    assert f"restore {database} from a copy, or search under a new name" in said
-    assert not database.exists()
-    database.touch()
+    assert f"restore {copied.journal} from a copy, or search under a new name" in said
+    assert not copied.journal.exists()
+    copied.journal.touch()
     said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
     assert "restore it from a copy" in said
 

@@ -216,7 +216,9 @@ def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
         if isinstance(dataset, ItemDataset):
             return _item(item)
         if (features := dataset.features()) is not None:
-            return _vector(item, features)
+            return _vector(dataset, item, features)
+        if not (_is(item, np.uint8, 3) and item.shape[2] == 3 and item.size):
+            raise _wrong(dataset, "uint8, height × width × 3 (RGB), as of np.asarray(image.convert('RGB'))", item)
         fitting = fitted(item, short_side)
         return _Decoded(
             content=np.ascontiguousarray(fitting.transpose(1, 0, 2)).tobytes(),
@@ -228,13 +230,30 @@ def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
         if error.errno in OUTAGES:
             raise _ImagesAway(key, error) from error
         return unreadable(key, error)
+    except WrongItem:
+        raise
     except Exception as error:  # decoders raise anything; all bad files are reported together
         return unreadable(key, error)
 
 
-def _vector(item: np.ndarray, features: int) -> _Decoded:
-    if item.dtype != np.float32 or item.shape != (features,):
-        raise ValueError(f"it is {item.dtype} of {item.shape}, not float32 of {features} numbers")
+class WrongItem(InvalidInput):
+    """What the ``read`` of a user's data set returns is of another kind than a data set's items are."""
+
+
+def _is(item: object, dtype: type, dimensions: int) -> bool:
+    return isinstance(item, np.ndarray) and item.dtype == dtype and item.ndim == dimensions
+
+
+def _wrong(dataset: Dataset, due: str, item: object) -> WrongItem:
+    what = type(item).__name__
+    if isinstance(shape := getattr(item, "shape", None), tuple):
+        what += f" of {getattr(item, 'dtype', '?')}, {' × '.join(map(str, shape)) or 'one number'}"
+    return WrongItem(f"{type(dataset).__name__}.read must return {due}; it returned {what}.")
+
+
+def _vector(dataset: Dataset, item: np.ndarray, features: int) -> _Decoded:
+    if not _is(item, np.float32, 1) or len(item) != features:
+        raise _wrong(dataset, f"float32 of {features} numbers, as features() says", item)
     if not (np.isfinite(item).all() and item.any()):
         raise ValueError("its numbers are not finite, or all zero")
     return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item), look=vector_look(item))
