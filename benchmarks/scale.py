@@ -1,9 +1,9 @@
 """Time of the driver for a proposal and a report, from 1 slot to 256 and from 100 trials to thousands.
 
-The trainings are simulated, so only the driver's own work is timed: the queue, the studies in a SQLite file or a real
-PostgreSQL, successive halving, the random sampler. The same run measures plain Optuna with the same storage (``ask``,
-``report``, ``should_prune``, ``tell``), and Ray Tune's ``OptunaSearch``, whose study is in memory and lost with its
-process. Every row is a separate process. Run with ``make bench-scale``; ``QUICK=1`` omits the 5,000 trials.
+The trainings are simulated, so only the driver's own work is timed: the queue, the journal, successive halving, the
+random sampler. The same run measures plain Optuna with its own journal and with SQLite (``ask``, ``report``,
+``should_prune``, ``tell``), and Ray Tune's ``OptunaSearch``, whose study is in memory and lost with its process. Every
+row is a separate process. Run with ``python -m benchmarks scale``; ``QUICK=1`` omits the 5,000 trials.
 """
 
 import json
@@ -77,19 +77,19 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def search_file(name: str, trials: int, storage: str | None) -> dict[str, Any]:
+def search_file(name: str, trials: int) -> dict[str, Any]:
     """Return a search file of one loss with five hyperparameters."""
     return {
         "name": name,
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
         "training": {"epochs": EPOCHS, "batch_size": 8, "images_per_class": 2},
         "losses": ["mpa"],
-        "search": {"trials": trials, "sampler": "random", "pruner": "asha", "storage": storage},
+        "search": {"trials": trials, "sampler": "random", "pruner": "asha"},
         "stages": ["search"],
     }
 
 
-def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, Any]:
+def ours(runs: Path, slots: int, trials: int) -> dict[str, Any]:
     """Drive a whole search stage, then reopen it."""
     from rich.console import Console
 
@@ -105,7 +105,7 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
     def only(stage: QueuedStage) -> Iterator[QueuedStage]:
         yield stage
 
-    plan = make_plan(parse_config(search_file(f"scale-{slots}-{trials}", trials, storage)), runs)
+    plan = make_plan(parse_config(search_file(f"scale-{slots}-{trials}", trials)), runs)
     times = Times()
     with closing(open_search(plan)) as search:
         progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=slots, started=time.time())
@@ -128,7 +128,7 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
     with closing(open_search(plan)) as search:
         search_stage(search)
         result["open"] = time.perf_counter() - start
-        if storage is None and slots == SLOTS[-1] and trials > 1000:
+        if slots == SLOTS[-1] and trials > 1000:
             result["mlflow"] = mlflow(search)
     return result
 
@@ -155,13 +155,17 @@ def mlflow(search: Any) -> dict[str, float]:
     return seconds
 
 
-def optuna_itself(url: str, slots: int, trials: int) -> dict[str, Any]:
-    """Run plain Optuna with the same proposals, epochs and pruning in the same kind of database."""
+def optuna_itself(path: Path, slots: int, trials: int) -> dict[str, Any]:
+    """Run plain Optuna with the same proposals, epochs and pruning, in a journal or a database."""
     import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    is_database = path.suffix == ".db"
     study = optuna.create_study(
-        storage=url, direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0),
+        storage=f"sqlite:///{path}" if is_database else JournalStorage(JournalFileBackend(str(path))),
+        direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0),
         pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=2),
     )  # fmt: skip
     times = Times()
@@ -233,21 +237,13 @@ def in_process(what: str, *arguments: object) -> dict[str, Any]:
 
 def rows(scratch: Path) -> Iterator[tuple[str, str, int, int, dict[str, Any]]]:
     """Yield every row: tool, storage, slots, trials and times."""
-    from support.services import postgres  # a real server, started as in the tests
-
     large = () if os.environ.get("QUICK") else (5000,)
-    with postgres(scratch, "ours", "optuna") as database:
-        for trials in (1000, *large):
-            for slots in SLOTS:
-                for kind, url in (("SQLite", ""), ("PostgreSQL", database.url("ours"))):
-                    runs = scratch / f"{kind}-{slots}-{trials}"
-                    yield "Holdout", kind, slots, trials, in_process("ours", runs, slots, trials, url)
-        for slots in PEER_SLOTS:
-            for kind, url in (
-                ("SQLite", f"sqlite:///{scratch}/optuna-{slots}.db"),
-                ("PostgreSQL", database.url("optuna")),
-            ):
-                yield "Optuna", kind, slots, PEER_TRIALS, in_process("optuna", url, slots, PEER_TRIALS)
+    for trials in (1000, *large):
+        for slots in SLOTS:
+            yield "Holdout", "journal", slots, trials, in_process("ours", scratch / "runs", slots, trials)
+    for slots in PEER_SLOTS:
+        for kind, file in (("journal", f"optuna-{slots}.journal"), ("SQLite", f"optuna-{slots}.db")):
+            yield "Optuna", kind, slots, PEER_TRIALS, in_process("optuna", scratch / file, slots, PEER_TRIALS)
     yield "OptunaSearch", "memory", SLOTS[-1], 1000, in_process("ray", SLOTS[-1], 1000)
 
 
@@ -278,9 +274,9 @@ if __name__ == "__main__":
     else:
         kind, *given = sys.argv[1:]
         if kind == "ours":
-            outcome = ours(Path(given[0]), int(given[1]), int(given[2]), given[3] or None)
+            outcome = ours(Path(given[0]), int(given[1]), int(given[2]))
         elif kind == "optuna":
-            outcome = optuna_itself(given[0], int(given[1]), int(given[2]))
+            outcome = optuna_itself(Path(given[0]), int(given[1]), int(given[2]))
         else:
             outcome = optuna_search(int(given[0]), int(given[1]))
         print(json.dumps(outcome))

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from trainables.errors import InvalidInput, listed
 
-PACKAGES = ("cmaes", "fastapi", "mlflow", "psycopg", "ray", "uvicorn")
+PACKAGES = ("cmaes", "fastapi", "mlflow", "ray", "uvicorn")
 """What ``holdout-dml[search]`` installs beyond ``holdout-dml``, see ``pyproject.toml``."""
 
 INSTALL = "pip install 'holdout-dml[search]'"

@@ -22,8 +22,8 @@ from trainables.storage import AnyPath
 
 logger = logging.getLogger(__name__)
 
-STORAGE, TRACKING, CHECKPOINTS = "search.storage", "tracking.uri", "checkpoints.storage_path"
-ADDRESSES = (STORAGE, TRACKING, CHECKPOINTS)
+TRACKING, CHECKPOINTS = "tracking.uri", "checkpoints.storage_path"
+ADDRESSES = (TRACKING, CHECKPOINTS)
 """The keys of a search file that hold addresses."""
 
 INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"

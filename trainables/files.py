@@ -150,7 +150,6 @@ def _put(path: AnyPath, content: bytes) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Write ``text`` as UTF-8."""
     write_whole(path, lambda file: file.write(text.encode()))
 
 

@@ -11,10 +11,6 @@ class Limits:
     """One request to an object store, plus its transfer at ``bytes_a_second``."""
     bytes_a_second: float = 1e6
     """Lowest transfer rate that counts as working."""
-    connect_s: int = 10
-    """A connection to a database server."""
-    database_s: float = 60
-    """A lock or a response of a database, before the request is tried again."""
     machine_said_s: float = 300.0
     """Until the first warning that no trial has a machine; the next comes after twice as long, and so on."""
     machine_s: float = 2400.0

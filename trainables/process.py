@@ -72,7 +72,6 @@ def _put_back(settings: Iterable[Setting]) -> None:
 
 
 def _settings() -> list[Setting]:
-    """Return the settings as they are."""
     found: list[Setting] = [
         partial(_enter, _folder()),
         partial(_handle, {number: signal.getsignal(number) for number in signal.valid_signals()}),

@@ -38,12 +38,10 @@ class TrainingTrial(tune.Trainable):
             self._worker.assign(spec)
 
     def step(self) -> dict[str, Any]:
-        """Train an epoch."""
         if self._waits:
             time.sleep(WAIT_S)
             return {"news": []}
         return {"news": [self._worker.step()]}
 
     def cleanup(self) -> None:
-        """Free the device."""
         self._worker.end()

@@ -24,7 +24,7 @@ def campaign_report(folder: CampaignFolder) -> ReportPage:
     """
     config = read_config(folder.content())
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
-    searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).storage]
+    searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).folder.journal.exists()]
     if folder.result.exists():
         told = study(config, stored_result(folder))
     else:

@@ -33,7 +33,6 @@ class _Command(TyperCommand):
     """A command whose flags have no type in ``--help``, as they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters."""
         return _without_type(super().get_params(ctx))
 
 
@@ -41,7 +40,6 @@ class _Group(TyperGroup):
     """The program, with flags as those of :class:`_Command`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters."""
         return _without_type(super().get_params(ctx))
 
 

@@ -141,7 +141,7 @@ def index(
 def query(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="A folder that `holdout index` made.")],
     images: Images,
-    k: Annotated[int, typer.Option("-k", help="The number of neighbours of each image.")] = 10,
+    k: Annotated[int, typer.Option("--k", "-k", help="The number of neighbours of each image.")] = 10,
     model: Annotated[
         str | None,
         typer.Option("--model", metavar="MODEL", help="The model, if it was moved or the index was copied."),

@@ -46,7 +46,6 @@ def show_line(text: str) -> None:
 
 
 def say(sentences: Sequence[str], style: str | None = None) -> None:
-    """Print sentences on standard error."""
     for sentence in sentences:
         messages().print(_printable(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
 
@@ -122,7 +121,6 @@ def _results() -> Terminal:
 
 @cache
 def messages() -> Terminal:
-    """Return the console on standard error."""
     return Terminal(stderr=True, emoji=False)  # mylab:loss:x is not an emoji code
 
 

@@ -198,10 +198,14 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
         },
         "losses": ["proxy_anchor", "mpa", "pnp"],
         "search": {"trials": 16, "sampler": "tpe", "pruner": "asha", "objective": "map_at_r"},
-        "metrics": {"validation": ["recall_at_1", "map_at_r"], "test": _test_metrics(facts)},
+        "metrics": {
+            "validation": ["recall_at_1", "map_at_r"],
+            "gallery": "training_half" if facts.on_half else "validation",
+            "test": _test_metrics(facts),
+        },
         "resources": {"cpus_per_trial": 1, "gpus_per_trial": sizes.gpus_per_trial},
         "selection": {"finalists": 3, "seeds": 2},
-        "final": {"seeds": 3, "train_on": "train"},
+        "final": {"seeds": 3, "train_on": "all" if facts.on_half else "train"},
         "stages": ["search", "select", "test"],
     }
     if facts.split_seed:
@@ -215,6 +219,8 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
         }
     if sizes.frozen:
         content["model"]["freeze"] = BACKBONE
+    if sizes.frozen or facts.features is not None:
+        content["space"] = {"training": RATES}
     content["model"]["embedding_dim"] = sizes.embedding_dim
     found = "\n".join(f"# {sentence}" for sentence in (*facts.sentences(), machine.sentence))
     keys = [
@@ -223,6 +229,9 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
     ]
     return "\n".join([f"{HEAD}{found}\n", *keys])
 
+
+RATES = {"lr": {"low": 1e-5, "high": 1e-2, "log": True}, "proxy_lr": {"low": 1e-4, "high": 1e-1, "log": True}}
+"""Ranges of the learning rates of a layer on features."""
 
 HEAD = """\
 # A search for the best settings of several losses. `holdout run FILE` starts it, or resumes it if it was stopped.

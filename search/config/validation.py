@@ -45,7 +45,6 @@ class Findings:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """All mistakes, without duplicates."""
         return tuple(self._sentences)
 
     def replaced(self, key: str) -> bool:

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
 from dataclasses import replace
 from itertools import accumulate
 from math import ceil
@@ -43,7 +42,7 @@ from trainables.training.cost import Cost, ImageCounts, measured_costs
 # The expected duration of a search, from the measured cost of its trainings.
 
 START_S = 20
-"""Time from the command to the first epoch with Ray, on two cores (``make bench-overhead``)."""
+"""Time from the command to the first epoch with Ray, on two cores (``python -m benchmarks overhead``)."""
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
@@ -125,7 +124,7 @@ def expected_works(plan: Plan) -> list[Work]:
 
 def _pruned(plan: Plan, work: Work) -> Work:
     budget = replace(work.budget, trials=max(0, work.budget.trials - _copied(plan, work.loss)))
-    pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps, unit=plan.unit)
+    pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)
     epochs_each = work.epochs_each * (pruner.expected_steps(budget.most) / plan.steps)
     return replace(work, budget=budget, epochs_each=epochs_each)
 
@@ -134,8 +133,8 @@ def _copied(plan: Plan, loss: str) -> int:
     """Return the number of trials that a successor begins with."""
     if plan.predecessor is None:
         return 0
-    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.predecessor))) as source:
-        return sum(trial.state.is_finished() for trial in source.trials(loss))
+    source = StoredSearch(RunFolder(plan.folder.runs, plan.predecessor))
+    return sum(trial.state.is_finished() for trial in source.trials(loss))
 
 
 def expected_seconds(plan: Plan, works: Sequence[Work], costs: Mapping[str, Cost], concurrent: int) -> float:
@@ -306,7 +305,8 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         yield CheckResult(check="cluster", state="failed", found=found, fix=" ".join(error.sentences))
         return
     took = expected_seconds(plan, expected_works(plan), costs, slots)
-    found = f"about {_minutes(took)} with {counted(slots, 'trial')} at once, and then the scoring of the test"
+    trials = counted(slots, "trial")
+    found = f"about {_minutes(took)} with {trials} at once if the cores are idle, and then the scoring of the test"
     yield CheckResult(check="time", state="ok", found=found)
 
 
@@ -374,11 +374,10 @@ def examine(
         for sentence in error.sentences:
             yield CheckResult(check="search", state="failed", found=sentence)
         return
-    addresses = {"storage": config.search.storage, "tracking": config.tracking.uri}
-    for check_name, address in addresses.items():
-        yield CheckResult(check=check_name, state="ok", found=address or "a file in the runs folder")
+    yield CheckResult(check="tracking", state="ok", found=config.tracking.uri or "a file in the runs folder")
     for notice in plan.notices:
         check_name, _, sentence = notice.partition(": ")
-        yield CheckResult(check=check_name.rpartition(".")[2], state="ok", found=sentence.rstrip("."))
+        state: Literal["ok", "warning"] = "warning" if "a warning" in sentence else "ok"
+        yield CheckResult(check=check_name.rpartition(".")[2], state=state, found=sentence.rstrip("."))
     for of_search in search_checks:
         yield from of_search(plan)

@@ -3,7 +3,6 @@
 import logging
 import textwrap
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -41,8 +40,7 @@ def write_models(outcome: Outcome) -> None:
     if not folder.test.exists():
         return
     try:
-        with closing(StoredSearch(folder)) as stored:
-            write_model_folders(stored, outcome.comparison)
+        write_model_folders(StoredSearch(folder), outcome.comparison)
     except (InvalidInput, OSError, DiskFull) as error:
         logger.warning("The models of %s cannot be written: %s", folder.name, error)
 

@@ -6,18 +6,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from search.driver.start_up import only_driver_of
 from search.plan.disk_usage import MARKER, checkpoints_elsewhere, owns_checkpoints, size_of
 from search.plan.runs import CampaignFolder, RunFolder, missing, stored_config
-from search.secrets import expand
-from search.study import delete_studies, study_names
-from search.trust import CHECKPOINTS, STORAGE, addresses_in, check_addresses, forget, started
+from search.trust import CHECKPOINTS, check_addresses, forget
 from trainables.errors import Failure, InvalidInput, raise_if_any
-from trainables.secrets import without_password
 from trainables.storage import AnyPath, ask
 
 # Results go before their sources and search files last, so a killed removal leaves a valid earlier state.
-FIRST = ("test.json", "summary.json", "selection.json", "study.db", "study.db-wal", "study.db-shm")
+FIRST = ("test.json", "summary.json", "selection.json", "study.journal")
 LAST = ("search.yaml", "campaign.yaml")
 
 
@@ -25,14 +21,13 @@ LAST = ("search.yaml", "campaign.yaml")
 class SearchRemoval:
     """Everything that belongs to one search, with its ``size`` in bytes.
 
-    ``elsewhere`` and ``storage`` are the places of its checkpoints and studies outside its folder. ``kept`` says what
-    its file names elsewhere, and is not removed because this search did not make it.
+    ``elsewhere`` is the place of its checkpoints outside its folder. ``kept`` says what its file names elsewhere and is
+    not removed, since this search did not make it.
     """
 
     folder: RunFolder
     size: int
     elsewhere: "AnyPath | None" = None
-    storage: str | None = None
     kept: tuple[str, ...] = ()
 
 
@@ -40,7 +35,7 @@ class SearchRemoval:
 class Removal:
     """The planned removal of the search or campaign in ``folder``, with all of its searches.
 
-    ``size`` includes checkpoints stored elsewhere but no shared databases.
+    ``size`` includes checkpoints stored elsewhere.
     """
 
     folder: RunFolder
@@ -57,15 +52,12 @@ class Removal:
 
         Raises:
             InvalidInput: another process runs one of the searches; nothing is removed.
-            Failure: a database or a storage does not respond.
+            Failure: a storage does not respond.
         """
         folders = list(dict.fromkeys([*(search.folder for search in self.searches), self.folder]))
         with ExitStack() as stack:
             for folder in folders:
                 stack.enter_context(folder.only_driver())
-            for search in self.searches:
-                if search.storage and search.storage.startswith("postgresql"):
-                    stack.enter_context(only_driver_of([search.folder.name], search.storage))
             for search in self.searches:
                 _remove_search(search)
             _clear(self.folder)
@@ -80,7 +72,7 @@ def plan_removal(runs: Path, name: str) -> Removal:
 
     Raises:
         InvalidInput: it does not exist, is a link, or is running.
-        Failure: its database or the storage of its checkpoints does not respond.
+        Failure: the storage of its checkpoints does not respond.
     """
     names = sorted(path.name for path in runs.iterdir() if _holds(RunFolder(runs, path.name))) if runs.is_dir() else []
     if name not in names:
@@ -129,15 +121,7 @@ def _planned(folder: RunFolder) -> SearchRemoval:
             f"The checkpoints of {folder.name} elsewhere cannot be read ({error}); check that this "
             "machine can reach them and run the command again. Nothing was removed."
         ) from error
-    storage = addresses_in(stored_config(folder)).get(STORAGE)
-    record = started(folder.path)
-    if storage is not None and (record is None or record.addresses.get(STORAGE) != storage):
-        kept.append(f"The studies in {without_password(str(storage))} are kept: you did not start this search here.")
-        storage = None
-    storage = None if storage is None else expand(storage)
-    if storage is not None:
-        study_names(storage, folder.name)  # raises if the database does not respond
-    return SearchRemoval(folder=folder, size=size, elsewhere=elsewhere, storage=storage, kept=tuple(kept))
+    return SearchRemoval(folder=folder, size=size, elsewhere=elsewhere, kept=tuple(kept))
 
 
 def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
@@ -161,10 +145,7 @@ def _own_checkpoints(folder: RunFolder) -> "AnyPath | None":
 def _remove_search(search: SearchRemoval) -> None:
     folder = search.folder
     for name in FIRST:
-        if name != "study.db" or search.storage is None:
-            _remove(folder.path / name)
-    if search.storage is not None:
-        delete_studies(search.storage, folder.name)
+        _remove(folder.path / name)
     if search.elsewhere is not None:
         _remove_elsewhere(search.elsewhere)
     _clear(folder)

@@ -63,7 +63,6 @@ class _Candidate:
 
     @property
     def configurations(self) -> int:
-        """Number of configurations to score."""
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
 
 
@@ -154,7 +153,7 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
         if reason is None:
             raise InvalidInput(
                 f"The final trainings of {' and '.join(changed)} are not those for which the test classes were opened "
-                f"at {opening.time}; restore {search.config.search.storage or 'study.db'} from a copy, {again}"
+                f"at {opening.time}; restore {folder.journal} from a copy, {again}"
             )
     lost = [entry for entry in openings if selection.digest in entry.scores and entry.id not in answered]
     if lost and reason is None:

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,7 @@ from search.config.search_config import SearchConfig, validate_config
 from search.packages import PACKAGES, TOP
 from search.plan.checks.parts import check_parts, check_spaces
 from search.secrets import sqlite_file
+from search.trust import own_code
 from trainables.data import DATASETS
 from trainables.errors import InvalidInput
 from trainables.models.config import IMAGENET
@@ -78,6 +80,7 @@ def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
     config = found.built
     assert config is not None, "a search file of which nothing can be built"
     found.add(_paths_of_this_machine(content, config))
+    found.add(_not_shipped(content, config))
     check_spaces(found, config)
     check_parts(found, config)
     found.raise_if_any()
@@ -110,9 +113,24 @@ def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Ite
         path = written.get(name) if isinstance(written, dict) else None
         if isinstance(path, str) and not path.startswith(("/", "~")):
             yield f"{key} must be an absolute path on the cluster, starting with '/' or '~'; it is {path!r}."
-    for key, address in {"search.storage": config.search.storage, "tracking.uri": config.tracking.uri}.items():
-        if address and (file := sqlite_file(address)) and not file.is_absolute():
-            yield f"{key} must hold an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."
+    if (address := config.tracking.uri) and (file := sqlite_file(address)) and not file.is_absolute():
+        yield f"tracking.uri needs an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."
+
+
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def _not_shipped(content: dict[str, Any], config: SearchConfig) -> Iterator[str]:
+    """Yield a mistake for each user-defined module of this machine that neither is installed nor travels."""
+    packages = dict.fromkeys(path.partition(":")[0].partition(".")[0] for path in own_code(content))
+    for package in packages:
+        spec = find_spec(package) if package not in (*config.ship, *PACKAGES) else None
+        file = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
+        if file and not INSTALLED.intersection(Path(file).parts):
+            yield (
+                f"ship: the search names code of {package}, which is in {Path(file).parent} on this machine and not on "
+                f"the cluster; add `ship: [{package}]` to the file."
+            )
 
 
 # The code that is sent to a cluster: our packages, the user's shipped ones, and the submitted file.

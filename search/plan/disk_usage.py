@@ -87,7 +87,6 @@ def measure_disk(runs: Path) -> list[Usage]:
 
 
 def cache_usage(cache: Path) -> Usage:
-    """Measure a cache of decoded images."""
     stores = stores_in(cache)
     size = sum(store.size for store in stores)
     in_use = sum(store.size for store in stores if is_used(store.path.with_suffix("")))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 
@@ -118,24 +117,24 @@ def in_order(before: SearchConfig, after: SearchConfig) -> SearchConfig:
 
 def is_tested(folder: RunFolder) -> bool:
     """Return True if the trainings for the test of a stored search have begun, so that its choice is final."""
-    from search.plan.stored import StoredSearch  # imports sqlalchemy
+    from search.plan.stored import StoredSearch
 
-    with closing(StoredSearch(folder)) as stored:
-        return folder.test.exists() or any(stored.tally(loss, Stage.TEST).trials for loss in stored.losses)
+    stored = StoredSearch(folder)
+    return folder.test.exists() or any(stored.tally(loss, Stage.TEST).trials for loss in stored.losses)
 
 
 def unfinished_defaults(folder: RunFolder) -> Iterator[str]:
     """Yield a sentence for each loss of a stored search whose default is unfinished: a successor begins with it."""
-    from search.plan.stored import StoredSearch  # imports sqlalchemy
+    from search.plan.stored import StoredSearch
 
-    with closing(StoredSearch(folder)) as stored:
-        for loss in stored.losses:
-            trials = stored.trials(loss)
-            if not trials or not trials[0].state.is_finished():
-                yield (
-                    f"Trial 0 of {folder.name}/{loss}, the default, is not finished, and a successor begins with it; "
-                    f"run the unchanged file of {folder.name} first, or give the search a new name."
-                )
+    stored = StoredSearch(folder)
+    for loss in stored.losses:
+        trials = stored.trials(loss)
+        if not trials or not trials[0].state.is_finished():
+            yield (
+                f"Trial 0 of {folder.name}/{loss}, the default, is not finished, and a successor begins with it; "
+                f"run the unchanged file of {folder.name} first, or give the search a new name."
+            )
 
 
 def successor(folder: RunFolder) -> RunFolder:

@@ -25,7 +25,8 @@ from search.plan.checks.services import check_addresses, check_machine, check_ru
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
-from search.trust import CHECKPOINTS, STORAGE, addresses_in, check_code, own_code, remember
+from search.stages import Stage
+from search.trust import CHECKPOINTS, addresses_in, check_code, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import similar_names
 from trainables.data.split import ClassSplit
@@ -69,7 +70,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     Raises:
         InvalidInput: the file or the data set cannot be read, or names a place or code that is not allowed.
     """
-    config, found = trusted_config(folder, addresses=(STORAGE, CHECKPOINTS)), Findings()
+    config, found = trusted_config(folder, addresses=(CHECKPOINTS,)), Findings()
     data = split_of(found, config)
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
@@ -181,7 +182,19 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
         notice = (
             f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
         )
-    return replace(plan, notices=(notice, *plan.notices))
+    cost = (
+        "Only the search's trials are taken over: confirming the finalists and the trainings for the test, also of the "
+        f"losses that were there, take up to {_later_trainings(plan)} trainings."
+    )
+    return replace(plan, notices=(notice, cost, *plan.notices))
+
+
+def _later_trainings(plan: Plan) -> int:
+    """Return the most trainings of the stages after the search."""
+    from search.plan.work import planned_budgets  # imports Optuna
+
+    budgets = (planned_budgets(plan, loss) for loss in plan.config.loss_names)
+    return sum(budget.most for of_loss in budgets for stage, budget in of_loss.items() if stage is not Stage.SEARCH)
 
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:

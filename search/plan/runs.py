@@ -60,6 +60,8 @@ class RunFolder:
     """The scores of the networks without training; missing if nothing was pretrained."""
     whitened = File("whitened.safetensors")
     """The whitening of the initial network's features, as a checkpoint of the layers behind its backbone."""
+    journal = File("study.journal")
+    """The studies, with all trials."""
     test = File("test.json")
     """The test results."""
     summary = File("summary.json")
@@ -76,7 +78,6 @@ class RunFolder:
 
     @property
     def path(self) -> Path:
-        """The search's own folder."""
         return self.runs / self.name
 
     def own_id(self) -> str:
@@ -91,13 +92,7 @@ class RunFolder:
         return is_plain_name(self.name) and self.campaign.is_file()
 
     @property
-    def storage(self) -> str:
-        """The default address of the studies' database."""
-        return sqlite_address(self.path.resolve() / "study.db")
-
-    @property
     def tracking(self) -> str:
-        """The default address of MLflow's database."""
         return sqlite_address(self.runs.resolve() / "mlflow.db")
 
     @property
@@ -215,7 +210,7 @@ def find_runs(runs: Path) -> list[RunFolder]:
     return [RunFolder(runs, path.parent.name) for path in sorted(runs.glob("*/search.yaml"))]
 
 
-RECORDS = (".json", ".yaml", ".npz", ".db", ".safetensors")
+RECORDS = (".json", ".yaml", ".npz", ".journal", ".safetensors")
 """Suffixes of files, which no folder has."""
 
 

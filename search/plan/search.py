@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,8 @@ from search.plan.growth import growth
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
-from search.secrets import expand, sqlite_file
 from search.stages import Stage, study_name
-from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage
+from search.study import LossStudy, StudyStorage, copy_studies, open_studies
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
 from trainables.errors import InvalidInput
@@ -34,12 +33,12 @@ class OpenedSearch:
     """
 
     plan: Plan
-    storage: DriverStorage
+    storage: StudyStorage
     _studies: dict[tuple[str, Stage], LossStudy] = field(default_factory=dict, repr=False)
 
     def close(self) -> None:
-        """Close the studies' database; reading reopens it."""
-        close_storage(self.storage)
+        """Close the journal of the studies."""
+        self.storage.close()
 
     @property
     def config(self) -> SearchConfig:
@@ -66,9 +65,9 @@ class OpenedSearch:
             self.storage,
             study_name(self.name, loss, stage),
             space=plan.spaces[loss],
-            trial_value=plan.trial_value(stage),
+            objective=self.config.objective,
             # Other stages train enqueued trials to their end.
-            pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps, unit=plan.unit),
+            pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps),
             sampler=budget.sampler if searching else None,
             goal=self.config.goal if searching else None,
             attributes={
@@ -118,15 +117,27 @@ def open_search(plan: Plan) -> OpenedSearch:
     """Open a search's storage and write its plan; both may exist already.
 
     Raises:
-        InvalidInput: the database of a search that began is missing, or it has a choice or scores, and what they came
-            from is missing.
+        InvalidInput: the journal of a search that began is missing or damaged, or it has a choice or scores, and what
+            they came from is missing.
     """
     folder = plan.folder
-    address = expand(plan.config.search.storage) if plan.config.search.storage else folder.storage
     _refuse_lost_records(plan)
-    _refuse_lost_database(plan, address)
+    if folder.config.exists() and not folder.journal.exists():
+        raise InvalidInput(
+            f"The trials of {folder.name} are gone: {folder.journal} is missing. Restore it from a copy, or remove the "
+            f"rest with `holdout remove {folder.name}` and start again."
+        )
     folder.path.mkdir(parents=True, exist_ok=True)
-    storage = open_storage(address)  # before the search file, without which there is no search
+    storage = open_studies(folder.journal)  # before the search file, without which there is no search
+    with ExitStack() as on_error:
+        on_error.callback(storage.close)
+        _write_plan(plan)
+        on_error.pop_all()
+    return OpenedSearch(plan=plan, storage=storage)
+
+
+def _write_plan(plan: Plan) -> None:
+    folder = plan.folder
     if folder.config.exists() and growth(parse_config(stored_config(folder)), plan.config):
         assert not folder.test.exists(), "a tested search has a successor"
         for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
@@ -135,17 +146,6 @@ def open_search(plan: Plan) -> OpenedSearch:
         write_json(folder.predecessor, {"search": plan.predecessor})
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
-    return OpenedSearch(plan=plan, storage=storage)
-
-
-def _refuse_lost_database(plan: Plan, address: str) -> None:
-    file = sqlite_file(address)
-    if file and plan.folder.config.exists() and not file.exists():
-        name = plan.config.name
-        raise InvalidInput(
-            f"The trials of {name} are gone: {file} is missing. Restore it from a copy, or remove the rest with "
-            f"`holdout remove {name}` and start again."
-        )
 
 
 def _refuse_lost_records(plan: Plan) -> None:
@@ -158,24 +158,23 @@ def _refuse_lost_records(plan: Plan) -> None:
             f"{name} has scores in {folder.test}, but {folder.selection} is missing; restore it from a copy, or search "
             "under a new name."
         )
-    with closing(StoredSearch(folder)) as stored:
-        begun = [loss for loss in losses if loss in stored.losses]  # a search that grows gets further ones
-        lost = [study_name(name, loss, Stage.SEARCH) for loss in begun if not stored.tally(loss, Stage.SEARCH).trials]
-        if folder.test.exists() and not any(stored.tally(loss, Stage.TEST).trials for loss in losses):
-            lost += [study_name(name, loss, Stage.TEST) for loss in losses]
+    stored = StoredSearch(folder)
+    begun = [loss for loss in losses if loss in stored.losses]  # a search that grows gets further ones
+    lost = [study_name(name, loss, Stage.SEARCH) for loss in begun if not stored.tally(loss, Stage.SEARCH).trials]
+    if folder.test.exists() and not any(stored.tally(loss, Stage.TEST).trials for loss in losses):
+        lost += [study_name(name, loss, Stage.TEST) for loss in losses]
     if lost:
         raise InvalidInput(
             f"{name} has {' and '.join(results)}, but the trials of {', '.join(lost)} are missing; restore "
-            f"{plan.config.search.storage or folder.path / 'study.db'} from a copy, or search under a new name."
+            f"{folder.journal} from a copy, or search under a new name."
         )
 
 
 def is_finished(plan: Plan) -> bool:
     """Return True if all stages of a stored search are complete. Nothing is written."""
-    # An open connection would keep the driver from merging SQLite's write-ahead log when it ends.
-    with closing(StoredSearch(plan.folder)) as stored:
-        # The last stage is the most likely to be incomplete.
-        return all(_is_done(plan, stage, stored.trials) for stage in reversed(plan.config.stages))
+    stored = StoredSearch(plan.folder)
+    # The last stage is the most likely to be incomplete.
+    return all(_is_done(plan, stage, stored.trials) for stage in reversed(plan.config.stages))
 
 
 def stays_sealed(plan: Plan) -> str | None:
@@ -222,11 +221,11 @@ def copy_trials(search: OpenedSearch) -> None:
     if predecessor is None:
         return
     empty = [loss for loss in search.config.loss_names if not search.trials(loss, Stage.SEARCH)]
-    with closing(StoredSearch(RunFolder(search.plan.folder.runs, predecessor))) as source:
-        for loss in empty:
-            trials = [trial for trial in source.trials(loss) if trial.state.is_finished()]
-            numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
-            search.study(loss, Stage.SEARCH).add(_copy(trial, source.name, numbers, space) for trial in trials)
+    source = StoredSearch(RunFolder(search.plan.folder.runs, predecessor))
+    for loss in empty:
+        trials = [trial for trial in source.trials(loss) if trial.state.is_finished()]
+        numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
+        search.study(loss, Stage.SEARCH).add(_copy(trial, source.name, numbers, space) for trial in trials)
 
 
 def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int], space: SearchSpace) -> FrozenTrial:
@@ -250,11 +249,11 @@ def search_so_far(stored: StoredSearch) -> OpenedSearch:
     Raises:
         InvalidInput: the search has no studies yet, its file cannot be read, or it names code that is not allowed.
     """
-    if stored.storage is None:
+    if not stored.folder.journal.exists():
         raise InvalidInput(f"{stored.name} has no studies yet; wait until its first trial begins.")
     check_code(stored.folder.path, own_code(stored.config))
     config, found = parse_config(dict(stored.config)), Findings()
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     plan = Plan(config=config, folder=stored.folder, split=stored_split(stored.folder), spaces=spaces)
-    return OpenedSearch(plan=plan, storage=StorageCopy(stored.storage, without=()))
+    return OpenedSearch(plan=plan, storage=copy_studies(stored.folder.journal))

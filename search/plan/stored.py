@@ -2,7 +2,6 @@
 
 import csv
 import io
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -18,11 +17,10 @@ from search.plan.runs import (
     stored_config,
     trials_in,
 )
-from search.secrets import expand, sqlite_file
 from search.stages import Stage, short_study_name, study_name
-from search.study import read_storage, stored_attributes, stored_tally, stored_trials
+from search.study import JournalReader, StudyCounts, read_studies
 from search.trials import Tally, record_keys
-from search.trust import ADDRESSES, CHECKPOINTS, STORAGE, addresses_in, check_address
+from search.trust import ADDRESSES, CHECKPOINTS, addresses_in, check_address
 from spaces.space import Value
 from trainables.errors import InvalidInput, printable, suggestion
 from trainables.files import read_json, reading
@@ -31,9 +29,8 @@ from trainables.secrets import without_password
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
-    from sqlalchemy import Engine
 
-    from search.study import Pruner
+    from search.study import Pruner, StudyStorage
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class StoredSearch:
         refuse_odd_files(self.folder)
         content: Mapping[str, Any] = stored_config(self.folder)
         with reading(self.folder.config, f"restore it from a copy, or run the file of {self.name} in another folder"):
-            _ = content["losses"][0], content["search"]["storage"], content["checkpoints"]["storage_path"]
+            _ = content["losses"][0], content["checkpoints"]["storage_path"]
             if wrong := [key for key in ADDRESSES if not isinstance(addresses_in(content).get(key, ""), str)]:
                 raise TypeError(f"{wrong[0]} is not text")
         refuse_renamed(self.folder, content.get("name"))
@@ -64,47 +61,38 @@ class StoredSearch:
         """The names of its losses."""
         return tuple(entry if isinstance(entry, str) else entry["name"] for entry in self.config["losses"])
 
-    @property
-    def storage_url(self) -> str:
-        """The address of its studies' database, with environment variables expanded.
-
-        Raises:
-            InvalidInput: the user did not allow to contact it.
-        """
-        address = self.config["search"]["storage"]
-        check_address(self.folder.path, STORAGE, address or self.folder.storage)
-        return expand(address) if address else self.folder.storage
+    @cached_property
+    def _studies(self) -> "StudyStorage":
+        return read_studies(self.folder.journal)
 
     @cached_property
-    def storage(self) -> "Engine | None":
-        """Its studies' database; None if it does not exist yet."""
-        url = self.storage_url
-        if (file := sqlite_file(url)) and not file.exists():
-            return None
-        engine = read_storage(url)
-        weakref.finalize(self, engine.dispose)  # otherwise the connection stays open until it is collected
-        return engine
+    def _journal(self) -> tuple[JournalReader, StudyCounts]:
+        return JournalReader(self.folder.journal), StudyCounts()
 
-    def close(self) -> None:
-        """Close the database connection (servers limit them); reading reopens it."""
-        if engine := self.__dict__.pop("storage", None):
-            engine.dispose()
+    @property
+    def counts(self) -> StudyCounts:
+        """The counts of its studies as they are stored now; Optuna is not imported."""
+        reader, counts = self._journal
+        with reading(reader.path):
+            for log in reader.read():
+                counts.apply(log)
+        return counts
 
-    def pruner(self, steps: int, unit: str) -> "Pruner":
-        """Return the pruner of its search trials, which train ``steps`` of ``unit``."""
-        return PRUNERS[self.config["search"]["pruner"]](steps=steps, unit=unit)
+    def pruner(self, steps: int) -> "Pruner":
+        """Return the pruner of its search trials, which train ``steps`` epochs."""
+        return PRUNERS[self.config["search"]["pruner"]](steps=steps)
 
     def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> "list[FrozenTrial]":
         """Return the trials of a loss's study in a stage; none if it has not begun."""
-        return stored_trials(self.storage, study_name(self.name, loss, stage)) if self.storage else []
+        return self._studies.trials_of(study_name(self.name, loss, stage))
 
     def tally(self, loss: str, stage: Stage) -> Tally:
         """Return the number of trials of a loss's study in a stage, by state."""
-        return stored_tally(self.storage, study_name(self.name, loss, stage)) if self.storage else Tally()
+        return self.counts.tallies.get(study_name(self.name, loss, stage)) or Tally()
 
     def attributes(self, loss: str, stage: Stage = Stage.SEARCH) -> dict[str, Any]:
         """Return the user attributes of a loss's study in a stage."""
-        return stored_attributes(self.storage, study_name(self.name, loss, stage)) if self.storage else {}
+        return self.counts.attributes.get(study_name(self.name, loss, stage), {})
 
     def trial_directory(self, study: str, number: int) -> str:
         """Return the folder or URL of a trial's checkpoints and logs; ``study`` as in ``mpa`` or ``mpa@confirm``.

@@ -3,12 +3,14 @@
 import itertools
 import json
 import math
+import statistics
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from search.difference import Family
 from search.plan.runs import RunFolder, stored_config, stored_split
+from search.report.answer import answers
 from search.report.pairs import comparable_rows, pairs_of, scored_openings, tested_pairs
 from search.report.results import Comparison, Summary, stored_summary
 from search.report.rows import Row, RowKey, shown_metrics
@@ -38,11 +40,12 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
     wanted = list(tested_pairs(rows))
     within = within or _frozen_margin(folders)
     tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
-    return Comparison(
+    comparison = Comparison(
         objective=objective,
         split=summaries[0].split,
         openings=openings_told(folders),
         warnings=(
+            *changed_told(folders, summaries),
             *training_told(folders),
             *unlike_told(folders, rows),
             *chosen_after_opening(folders, family_of(rows, metrics, within), [row.key for row in rows if row.test]),
@@ -53,6 +56,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         left_out=tuple(left_out),
         searches=tuple(summaries),
     )
+    return comparison.model_copy(update={"answers": tuple(answers(comparison, folders))})
 
 
 def _frozen_margin(folders: Sequence[RunFolder]) -> float | None:
@@ -121,6 +125,31 @@ def _refuse_different(values: Mapping[str, str], why: str, what: str) -> None:
     if len(set(values.values())) > 1:
         found = "; ".join(f"{name}: {value}" for name, value in values.items())
         raise InvalidInput(f"These searches {why} and cannot be compared ({found}); compare searches of one {what}.")
+
+
+def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Iterator[str]:
+    """Yield a sentence for each summary that does not fit the split or the test scores of its search."""
+    for folder, summary in zip(folders, summaries, strict=True):
+        split, found = stored_split(folder).digest, summary.split.digest
+        if split != found:
+            yield (
+                f"{summary.name}: summary.json has the split {found[:12]}, but split.json {split[:12]}; one was "
+                f"changed (`holdout verify {summary.name}`)"
+            )
+        scored: dict[tuple[str, int, str], list[float]] = {}
+        for model in (model for opening in scored_openings(folder.test)[:1] for model in opening.scores):
+            for metric, value in model.metrics.items():
+                if value is not None:
+                    scored.setdefault((model.loss, model.source_trial, metric), []).append(value)
+        for row in summary.rows:
+            for metric, shown in (row.test or {}).items():
+                values = scored.get((row.loss, row.number, metric)) if row.number is not None else None
+                if values and shown and not math.isclose(statistics.fmean(values), shown.mean, abs_tol=1e-9):
+                    yield (
+                        f"{summary.name}: summary.json has {metric} {shown.mean:.4f} for {row.loss}, {row.name}, but "
+                        f"test.json {statistics.fmean(values):.4f}; one of them was changed (`holdout verify "
+                        f"{summary.name}`)"
+                    )
 
 
 # The network and its images.

@@ -1,6 +1,10 @@
 from .budget import (
     Budget as Budget,
 )
+from .journal import (
+    JournalReader as JournalReader,
+    StudyCounts as StudyCounts,
+)
 from .pruners import (
     Pruner as Pruner,
 )
@@ -14,22 +18,11 @@ from .sampler import (
     is_blind as is_blind,
     without_model as without_model,
 )
-from .storage.driver import (
-    DriverStorage as DriverStorage,
-)
-from .storage.open import (
-    StorageCopy as StorageCopy,
-    close_storage as close_storage,
-    delete_studies as delete_studies,
-    open_storage as open_storage,
-    study_names as study_names,
-)
-from .storage.read import (
-    read_storage as read_storage,
-    stored_attributes as stored_attributes,
-    stored_reports as stored_reports,
-    stored_tally as stored_tally,
-    stored_trials as stored_trials,
+from .storage import (
+    StudyStorage as StudyStorage,
+    copy_studies as copy_studies,
+    open_studies as open_studies,
+    read_studies as read_studies,
 )
 from .study import (
     LossStudy as LossStudy,

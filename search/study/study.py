@@ -9,6 +9,7 @@ again. Pinned parameters are parameters too, with a distribution of a single val
 
 import copy
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from search.goal import Goal
 from search.study.pruners import Pruner
 from search.study.sampler import Sampler, failed_by_params
-from search.study.storage.driver import DriverStorage
-from search.trials import Tally, TrialValue, changed, params_of, record_key, record_keys
+from search.study.storage import StudyStorage
+from search.trials import Tally, changed, params_of, record_key, record_keys, running_value
 from spaces.search_space import SearchSpace
 from spaces.space import Params, Value
 from trainables.spec import EpochRecord
@@ -37,9 +38,9 @@ class TrialReport:
     prune: str | None = None
 
 
-def pruning_sentence(trial_value: TrialValue, step: int, value: float, reason: str) -> str:
+def pruning_sentence(objective: str, step: int, value: float, reason: str) -> str:
     """Return the outcome of a trial that is pruned after ``step`` with ``value``."""
-    return f"pruned after {trial_value.unit} {step}: its {trial_value.objective} {value:.4f} {reason}"
+    return f"pruned after epoch {step}: its {objective} {value:.4f} {reason}"
 
 
 class LossStudy:
@@ -51,28 +52,31 @@ class LossStudy:
 
     def __init__(
         self,
-        storage: DriverStorage,
+        storage: StudyStorage,
         name: str,
         *,
         space: SearchSpace,
-        trial_value: TrialValue,
+        objective: str,
         pruner: Pruner,
         sampler: Sampler | None,
         attributes: Mapping[str, Any],
         goal: Goal | None = None,
     ) -> None:
         self.name = name
-        self.trial_value = trial_value
+        self.objective = objective
         self.tally = Tally()
         self._space = space
         self._sampler = sampler
         self._storage = storage
-        self._study = optuna.create_study(
-            study_name=name, storage=storage, direction="maximize", load_if_exists=True, pruner=NopPruner()
-        )
         self._goal = goal
+        with storage.transaction():
+            if not storage.has(name):
+                optuna.create_study(study_name=name, storage=storage, direction="maximize")
+            self._study = optuna.load_study(study_name=name, storage=storage, pruner=NopPruner())
+            self._id = storage.get_study_id_from_name(name)
+            known = self.attributes()
+            self.set_attributes({key: value for key, value in attributes.items() if known.get(key) != value})
         self._seen = SeenStudy(name, storage, goal=goal, as_worst=sampler is not None and sampler.models_complete)
-        self.set_attributes({key: value for key, value in attributes.items() if self.attributes().get(key) != value})
         self._rule = pruner.rule(name)
         self._first_with: dict[Params, int] = {}
         self._take_from(0)
@@ -86,14 +90,20 @@ class LossStudy:
             if trial.state != TrialState.WAITING:  # it has no parameters yet
                 self._first_with.setdefault(params_of(trial), trial.number)
 
+    def transaction(self) -> AbstractContextManager[None]:
+        """Store all changes made in this context when it ends; see :meth:`StudyStorage.transaction`."""
+        return self._storage.transaction()
+
     def trials(self) -> list[FrozenTrial]:
         """Return all stored trials."""
         return self._study.get_trials(deepcopy=False)
 
     def trial(self, number: int) -> FrozenTrial:
         """Return one stored trial."""
-        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
-        return self._storage.get_trial(trial_id)
+        return self._storage.get_trial(self._trial_id(number))
+
+    def _trial_id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
     def attributes(self) -> dict[str, Any]:
         """Return the study's user attributes."""
@@ -150,28 +160,24 @@ class LossStudy:
         An epoch is trained again if the previous attempt died before its checkpoint was written; the new attempt
         writes the model to another file.
         """
-        before = self.trial(number)
+        before, trial_id = self.trial(number), self._trial_id(number)
         key = record_key(record)
         if known := before.user_attrs.get(key):
             if known["checkpoint"] != record["checkpoint"]:
                 again = {**known, "checkpoint": record["checkpoint"]}
-                self._storage.set_trial_user_attr(before._trial_id, key, again)
+                self._storage.set_trial_user_attr(trial_id, key, again)
             return TrialReport(is_new=False)
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
-        reached = self.trial_value([*earlier, record])
+        step, value = len(earlier) + 1, running_value([*earlier, record], self.objective)
         with self._storage.transaction():
-            self._storage.set_trial_user_attr(before._trial_id, key, record)
-            if reached:
-                self._storage.set_trial_intermediate_value(before._trial_id, *reached)
+            self._storage.set_trial_user_attr(trial_id, key, record)
+            self._storage.set_trial_intermediate_value(trial_id, step, value)
         self.tally.replace(before, self.trial(number))
-        if reached is None:
-            return TrialReport(is_new=True)
-        step, value = reached
         # Trial 0 takes part in the comparisons, but is never pruned.
         reason = self._rule.reason(number, step, value)
         if not (reason and number):
             return TrialReport(is_new=True)
-        return TrialReport(is_new=True, prune=pruning_sentence(self.trial_value, step, value, reason))
+        return TrialReport(is_new=True, prune=pruning_sentence(self.objective, step, value, reason))
 
     def next_rung(self, number: int) -> tuple[int, float | None] | None:
         """Return the step of a running trial's next comparison and the lowest value that would pass it now.
@@ -184,12 +190,12 @@ class LossStudy:
 
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
         """Store how and why a trial ended."""
-        before = self.trial(number)
+        before, trial_id = self.trial(number), self._trial_id(number)
         steps = before.intermediate_values
         with self._storage.transaction():
-            self._storage.set_trial_user_attr(before._trial_id, "outcome", outcome)
+            self._storage.set_trial_user_attr(trial_id, "outcome", outcome)
             if failure:
-                self._storage.set_trial_user_attr(before._trial_id, "failure", dict(failure))
+                self._storage.set_trial_user_attr(trial_id, "failure", dict(failure))
             self._store_constraints(before)
             self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
         ended = self.trial(number)
@@ -200,8 +206,9 @@ class LossStudy:
     def _store_constraints(self, trial: FrozenTrial) -> None:
         measured = self._goal.measured(trial) if self._goal and self._goal.constraints else {}
         if self._goal and measured:
+            stored = Trial(self._study, self._trial_id(trial.number))
             for constraint in self._goal.constraints:
-                Trial(self._study, trial._trial_id).set_constraint(constraint.text, constraint.excess(measured))
+                stored.set_constraint(constraint.text, constraint.excess(measured))
 
 
 class SeenStudy(Study):
@@ -218,7 +225,7 @@ class SeenStudy(Study):
     Measured in a three-dimensional space of which a third diverges, 16 sequential trials, FAIL against this class: TPE
     loses .80 and .30 of the trials that it models, and its best value is .847 and .911; the Gaussian process .91 and
     .20, .862 and .967 (PRUNED has no effect there); CMA-ES, which draws again, .17 and .16, .932 and .933
-    (``make bench-statistics``).
+    (``python -m benchmarks statistics``).
     """
 
     def __init__(self, name: str, storage: BaseStorage, *, goal: Goal | None, as_worst: bool) -> None:

@@ -118,15 +118,12 @@ class TrialQueue:
             return False
         for position, record in enumerate(result["records"], start=1):
             is_last = result["finished"] and position == len(result["records"])
-            reason = self._report(running, record)
-            if reason and running.queued.prune and not is_last:
-                self._end(running, TrialState.PRUNED, reason)
+            if self._report(running, record, is_last=is_last):
                 return False
-        if result["finished"]:
+        if result["finished"]:  # the study had all epochs before
             self._outage.end()
             self._end(running, TrialState.COMPLETE, whole_training(running.stored, running.spec.epochs))
-            return False
-        return True
+        return not result["finished"]
 
     def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool) -> None:
         """Retry a trial whose worker or node is gone, from its checkpoint and under the same number.
@@ -141,9 +138,15 @@ class TrialQueue:
         logger.warning("%s was lost (%s); retrying.", running.name, reason)
         self._retry(running)
 
-    def _report(self, running: RunningTrial, record: EpochRecord) -> str | None:
-        """Store an epoch; return the reason to prune the trial, if there is one."""
-        report = running.study.report(running.number, record)
+    def _report(self, running: RunningTrial, record: EpochRecord, *, is_last: bool) -> bool:
+        """Store an epoch and, if it ends the trial, how, in one transaction; return True if it does."""
+        with running.study.transaction():
+            report = running.study.report(running.number, record)
+            pruned = report.prune if running.queued.prune and not is_last else None
+            if ended := is_last or pruned is not None:
+                state = TrialState.PRUNED if pruned else TrialState.COMPLETE
+                outcome = pruned or whole_training(running.stored, running.spec.epochs)
+                running.study.finish(running.number, state, outcome)
         if report.is_new:
             running.crashes = 0
             running.new_epochs += 1
@@ -153,7 +156,11 @@ class TrialQueue:
             trial = running.stored
             for listener in self._listeners:
                 listener.on_epoch(running, trial, record)
-        return report.prune
+        if is_last:
+            self._outage.end()
+        if ended:
+            self._remove(running)
+        return ended
 
     def _on_storage_failure(self, running: RunningTrial, reason: str) -> None:
         """Retry a trial whose files could not be stored or read, after a pause.
@@ -192,6 +199,9 @@ class TrialQueue:
         self, running: RunningTrial, state: TrialState, outcome: str, failure: dict[str, str] | None = None
     ) -> None:
         running.study.finish(running.number, state, outcome, failure)
+        self._remove(running)
+
+    def _remove(self, running: RunningTrial) -> None:
         self._running.remove(running)
         trial = running.stored
         for listener in self._listeners:

@@ -116,7 +116,6 @@ def _features_of(folder: Path) -> int | None:
 
 
 def _drawn_image() -> bytes:
-    """Return a grey gradient as PNG."""
     from PIL import Image
 
     content = io.BytesIO()

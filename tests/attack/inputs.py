@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 import struct
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from support.mutations import OF_ARRAYS, bits, replace_array, replace_cell, replace_leaf, replace_value
+from support.mutations import OF_ARRAYS, bits, replace_array, replace_leaf, replace_value
 from support.serving import asked
 
 from attack.world import LOSSES, World
@@ -77,10 +78,10 @@ READ_SEARCH: dict[str, Action] = {
 }  # fmt: skip
 RECORDS = (
     "search.yaml", "search.yaml", "search.yaml", "split.json", "selection.json", "summary.json", "test.json",
-    "../test_openings.jsonl", "study.db", "study.db", "models/proxy_anchor/model.json",
+    "../test_openings.jsonl", "study.journal", "study.journal", "models/proxy_anchor/model.json",
 )  # fmt: skip
 SENSITIVE = (
-    "search.storage", "search.storage", "tracking.uri", "tracking.uri", "checkpoints.storage_path", "dataset.root",
+    "tracking.uri", "tracking.uri", "checkpoints.storage_path", "dataset.root",
     "dataset.cache", "dataset.name", "losses.0", "model.weights", "model.backbone", "model.head", "training.sampler",
     "search.objective", "ship", "name",
 )  # fmt: skip
@@ -164,13 +165,28 @@ def _key(world: World, draw: random.Random) -> Attack:
     return Attack(kind="a key", name=f"{key} = {value!r:.60}: {name}", prepare=prepare, action=action)
 
 
+def _replace_cell(path: Path, value: Any, draw: random.Random) -> None:
+    """Replace a cell of a database, in a table with rows; values of JSON columns are written as JSON."""
+    with sqlite3.connect(path) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        table = draw.choice([name for name in names if database.execute(f"SELECT 1 FROM {name}").fetchone()])
+        column = draw.choice([row[1] for row in database.execute(f"PRAGMA table_info({table})")])
+        row = draw.choice([row for (row,) in database.execute(f"SELECT rowid FROM {table}")])
+        text = json.dumps(value) if "json" in column else value if isinstance(value, str | None) else str(value)
+        try:
+            database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (text, row))
+        except sqlite3.Error:  # a key that must be unique, or an integer that is none
+            database.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))
+    database.close()
+
+
 def _mlflow(world: World, draw: random.Random) -> Attack:
     """A value in the MLflow database of a stranger's runs folder."""
     value, inner = _value(world, draw), draw.random()
     words = ["sync", "small", *draw.choice(([], ["--register"]))]
 
     def prepare(folder: Path) -> None:
-        replace_cell(run_copy(world, folder).parent / "mlflow.db", value, random.Random(inner))
+        _replace_cell(run_copy(world, folder).parent / "mlflow.db", value, random.Random(inner))
 
     action = command(*words, "--runs", "runs")
     return Attack(kind="MLflow's database", name=f"{value!r:.60}: {words[0]}", prepare=prepare, action=action)

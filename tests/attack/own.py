@@ -113,9 +113,8 @@ def folders(world: World, draw: random.Random) -> Attack:
 PATHS = (
     "../images/class-00/00.png", "/etc/passwd", "images\\class-00\\00.png", '"images/a, b.png"', "", " ", "%20",
     "https://h/x.png", "./images/class-00/00.png", "images/../images/class-00/01.png", "images/class-00/00.png\r",
-    "C:\\x.png", "IMAGES/class-00/00.PNG", "images/a\u2028b.png",
-    "images/a\x0bb.png", "a\tb", '"', "/dev/zero", "x" * 5000, "\ufeffimages/class-00/00.png", "=cmd()", "\x1b[31m",
-    "images", *NAMES,
+    "C:\\x.png", "IMAGES/class-00/00.PNG", "images/a\u2028b.png", "images/a\x0bb.png", "a\tb", '"',
+    "/dev/zero", "x" * 5000, "\ufeffimages/class-00/00.png", "=cmd()", "\x1b[31m", "images", *NAMES,
 )  # fmt: skip
 
 

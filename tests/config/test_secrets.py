@@ -20,7 +20,6 @@ import yaml
 from hypothesis import example, given, settings, strategies as st
 from support.commands import holdout, holdout_here, write_search
 from support.finished_search import finish
-from support.services import postgres
 from support.serving import served
 from support.small_search import small_search
 
@@ -28,7 +27,6 @@ from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
 from search.plan.runs import RunFolder
 from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file
-from search.study import close_storage, open_storage
 from search.tracking.client import open_client
 from search.trust import addresses_in, place_of, remember
 from trainables.errors import Failure, InvalidInput
@@ -164,14 +162,7 @@ def test_an_address_on_the_command_line_with_a_password_is_refused_and_not_shown
     assert "hush" not in str(refused.value)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections of a database that is away
-def test_no_secret_is_told(
-    image_folder: Path,
-    tmp_path: Path,
-    port: int,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_no_secret_is_told(image_folder: Path, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in any file, output, page, MLflow run or process list; nor when a service is down."""
     runs, told = tmp_path / "runs", []
 
@@ -189,43 +180,38 @@ def test_no_secret_is_told(
                 told.append(error.read().decode())
         return told[-1]
 
-    with postgres(tmp_path_factory.mktemp("postgres"), "studies") as database:
-        password = database.password_file.read_text().strip().rpartition(":")[2]
-        monkeypatch.delenv("PGPASSFILE")
-        known = {"DATABASE_PASSWORD": password, "WORD": "secret", "AWS_SECRET_ACCESS_KEY": "not-for-every-eye"}
-        for name, value in known.items():
-            monkeypatch.setenv(name, value)
-        storage = database.url("studies").replace("holdout@", "holdout:${DATABASE_PASSWORD}@")
-        content = small_search(image_folder, losses=["pnp"], search={"trials": 2, "storage": storage})
-        finish(runs, content)
-        commands = [
-            ("status", "--json"),
-            ("compare", "small", "--json"),
-            ("trials", "small", "pnp", "0"),
-            ("disk", "--json"),
-        ]
-        for arguments in (*commands, ("verify", "small", "--json"), ("report", "small")):
-            say(*arguments)
-        assert "MLflow holds all" in say("sync", "small")
-        file = runs / "small" / "search.yaml"
-        guarded = f"http://u:${{WORD}}@127.0.0.1:{port}"
-        file.write_text(file.read_text().replace("uri: null", f"uri: {guarded}"))
-        remember(file.parent, addresses_in(yaml.safe_load(file.read_text())))  # as if it had been started with it
-        assert "MLflow lacks" in say("sync", "small", "--register", code=1)  # it is none after all
-        pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
-        with served(runs) as server:
-            address = server[2].rstrip("/")
-            found = json.loads(ask(address, pages[-1]))
-            assert [entry["problem"] for entry in found] == [None, None], found
-            told.append(subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout)
-            for page in pages:
-                ask(address, page)
-            database.stop()
-            ask(address, pages[-1])
-            assert "postgresql+psycopg://holdout:${DATABASE_PASSWORD}@" in told[-1]
-        say("remove", "small", "--yes", code=1)
-        assert "does not answer" in told[-1]
-        database.start()
+    known = {"WORD": "secret", "AWS_SECRET_ACCESS_KEY": "not-for-every-eye"}
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    finish(runs, small_search(image_folder, losses=["pnp"], search={"trials": 2}))
+    commands = [
+        ("status", "--json"),
+        ("compare", "small", "--json"),
+        ("trials", "small", "pnp", "0"),
+        ("disk", "--json"),
+    ]
+    for arguments in (*commands, ("verify", "small", "--json"), ("report", "small")):
+        say(*arguments)
+    assert "MLflow holds all" in say("sync", "small")
+    file = runs / "small" / "search.yaml"
+
+    def track(uri: str) -> None:
+        content = {**yaml.safe_load(file.read_text()), "tracking": {"uri": uri}}
+        write_search(file, content)
+        remember(file.parent, addresses_in(content))  # as if it had been started with this file
+
+    track(f"http://u:${{WORD}}@127.0.0.1:{port}")
+    assert "MLflow lacks" in say("sync", "small", "--register", code=1)  # it is none after all
+    pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
+    with served(runs) as server:
+        address = server[2].rstrip("/")
+        found = json.loads(ask(address, pages[-1]))
+        assert [entry["problem"] for entry in found] == [None], found
+        told.append(subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout)
+        for page in pages:
+            ask(address, page)
+        track("http://u:${WORD}@127.0.0.1:9")
+        assert "http://u:${WORD}@127.0.0.1:9" in ask(address, pages[-1])
     assert any("small" in text for text in told)
     for name, secret in known.items():
         shown = {"WORD": "u:secret@"}.get(name, secret)
@@ -336,7 +322,7 @@ def test_a_search_tells_no_secret_of_a_failing_training(tmp_path: Path, monkeypa
     assert b"https://hooks/${LAB_TOKEN}" in told[-1]
     folders = (runs, Path(os.environ["XDG_STATE_HOME"]))
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    assert {"study.db", "mlflow.db", "report.html"} <= {path.name for path in files}
+    assert {"study.journal", "mlflow.db", "report.html"} <= {path.name for path in files}
     pattern = re.compile(rb"it(\\*'|%27|&#x27;)s(=|%3D)a")
     assert not [place for place, text in enumerate(told) if pattern.search(text)]
     assert not [path for path in files if pattern.search(path.read_bytes())]
@@ -345,21 +331,19 @@ def test_a_search_tells_no_secret_of_a_failing_training(tmp_path: Path, monkeypa
 @given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1))
 @example("a?b#c%20d 'e\"&+<i>:@[")
 def test_a_database_is_in_the_folder_of_any_name(name: str) -> None:
-    file = Path("/runs", name, "study.db")
+    file = Path("/runs", name, "mlflow.db")
     assert sqlite_file(sqlite_address(file)) == file
     assert sqlalchemy.create_engine(sqlite_address(file)).url.database == str(file)
     assert place_of(sqlite_address(file)) == str(file)
 
 
 @pytest.mark.parametrize("name", ["a?b#c%20d", 'it\'s "a" b:c <img>'])
-def test_studies_and_mlflow_are_written_in_the_folder_of_any_name(
+def test_mlflow_is_written_in_the_folder_of_any_name(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(tmp_path / name / "runs", "birds")
     folder.path.mkdir(parents=True)
     monkeypatch.chdir(tmp_path / name)
-    close_storage(open_storage(folder.storage))
     open_client(folder.tracking).create_experiment("birds")
-    assert (folder.path / "study.db").is_file()
     assert (folder.runs / "mlflow.db").is_file()
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +13,7 @@ import yaml
 from support.commands import holdout_here, plain
 from support.driving import drive
 from support.finished_search import finish
+from support.journals import Operation, rewrite as rewrite_journal
 from support.listening import listening
 from support.small_search import small_search
 
@@ -46,7 +46,7 @@ def stranger(opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: p
 
 
 def rewrite(runs: Path, **changes: Any) -> None:
-    """Change keys such as ``search__storage`` of the stored search file."""
+    """Change keys such as ``tracking__uri`` of the stored search file."""
     file = runs / "small" / "search.yaml"
     content = yaml.load(file.read_text(), yaml.CSafeLoader)  # ten times as fast
     for key, value in changes.items():
@@ -66,7 +66,6 @@ def port() -> Iterator[int]:
         assert not heard
 
 
-OF_STUDIES = {entry for entry in READ if entry[0] not in ("disk", "export", "remove")}
 OF_MODELS = {
     entry for entry in READ if entry[0] in ("disk", "verify", "sync") or (len(entry) == 4 and entry[0] == "trials")
 }
@@ -75,7 +74,6 @@ OF_MODELS = {
 @pytest.mark.parametrize(
     ("key", "address", "refused"),
     [
-        ("search__storage", "postgresql+psycopg://u:${MY_SECRET}@127.0.0.1:PORT/db", OF_STUDIES),
         ("checkpoints__storage_path", "ftp://127.0.0.1:PORT/x", OF_MODELS),
         ("tracking__uri", "http://127.0.0.1:PORT/${MY_SECRET}", {entry for entry in READ if entry[0] == "sync"}),
     ],
@@ -91,14 +89,12 @@ def test_no_command_contacts_what_a_stranger_names(
         if command in refused:
             assert f"{key.replace('__', '.')} of small is {address.partition(':PORT')[0]}" in said
             assert "--trust 127.0.0.1" in said
-        if command[0] == "remove" and key == "search__storage":
-            assert "are kept: you did not start this search here" in said
 
 
 def test_the_live_page_contacts_only_what_is_allowed(stranger: Path) -> None:
     with listening() as (port, heard):
         rewrite(stranger, tracking__uri=f"http://127.0.0.1:{port}/${{MY_SECRET}}")
-        (_, refused) = health(StoredSearch(RunFolder(stranger, "small")))
+        (refused,) = health(StoredSearch(RunFolder(stranger, "small")))
         assert refused.problem is not None
         assert "--trust 127.0.0.1" in refused.problem
         assert not heard
@@ -107,14 +103,22 @@ def test_the_live_page_contacts_only_what_is_allowed(stranger: Path) -> None:
         assert heard
 
 
-def test_a_database_that_is_a_link_to_another_folder_is_not_followed(stranger: Path, tmp_path: Path) -> None:
-    (stranger / "small" / "study.db").rename(tmp_path / "elsewhere.db")
-    (stranger / "small" / "study.db").symlink_to(tmp_path / "elsewhere.db")
+def test_an_allowed_file_elsewhere_is_written(stranger: Path, tmp_path: Path) -> None:
+    rewrite(stranger, tracking__uri=f"sqlite:///{tmp_path}/elsewhere.db")
+    refused = holdout_here("sync", "small", "--runs", stranger, code=2)
+    assert f"add `--trust {tmp_path}/elsewhere.db`" in plain(refused.stderr)
+    allowed = holdout_here("sync", "small", "--runs", stranger, "--trust", f"{tmp_path}/elsewhere.db")
+    assert "MLflow holds all" in allowed.stdout
+
+
+def test_a_journal_that_is_a_link_to_another_folder_is_not_followed(stranger: Path, tmp_path: Path) -> None:
+    (stranger / "small" / "study.journal").rename(tmp_path / "elsewhere.journal")
+    (stranger / "small" / "study.journal").symlink_to(tmp_path / "elsewhere.journal")
     refused = holdout_here("trials", "small", "--runs", stranger, code=2)
-    assert "study.db is a link, which is not followed" in plain(refused.stderr)
+    assert "study.journal is a link, which is not followed" in plain(refused.stderr)
 
 
-@pytest.mark.parametrize("name", ["test.json", "summary.json", "study.db", "split.json"])
+@pytest.mark.parametrize("name", ["test.json", "summary.json", "study.journal", "split.json"])
 @pytest.mark.parametrize("change", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_a_record_that_is_no_file_is_not_read(stranger: Path, name: str, change: Callable[[Path], object]) -> None:
     """A pipe or /dev/zero would never end."""
@@ -126,28 +130,30 @@ def test_a_record_that_is_no_file_is_not_read(stranger: Path, name: str, change:
         assert f"{name} is " in plain(refused.stderr)
 
 
-def test_a_search_that_the_user_started_needs_no_option(image_folder: Path, tmp_path: Path) -> None:
+def test_a_search_that_the_user_started_needs_no_option(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its copy does, and a changed address."""
+    monkeypatch.chdir(tmp_path)  # for the artifacts of MLflow's database
     runs = tmp_path / "runs"
-    content = small_search(image_folder, losses=["pnp"], search={"trials": 2, "storage": f"sqlite:///{tmp_path}/x.db"})
+    tracking = {"uri": f"sqlite:///{tmp_path}/x.db"}
+    content = small_search(image_folder, losses=["pnp"], search={"trials": 2}, tracking=tracking)
     with closing(open_search(read_plan(content, runs))) as search:
         drive(search)
-    assert "complete" in holdout_here("trials", "small", "--runs", runs).stdout
-    read_plan(content, runs)  # reads the stored studies again
+    assert "MLflow holds all" in holdout_here("sync", "small", "--runs", runs).stdout
     shutil.copytree(runs, tmp_path / "copy")
-    assert "--trust" in holdout_here("trials", "small", "--runs", tmp_path / "copy", code=2).stderr
-    shutil.copy(tmp_path / "x.db", tmp_path / "y.db")
-    rewrite(runs, search__storage=f"sqlite:///{tmp_path}/y.db")
-    assert "--trust" in holdout_here("trials", "small", "--runs", runs, code=2).stderr
+    assert "--trust" in holdout_here("sync", "small", "--runs", tmp_path / "copy", code=2).stderr
+    rewrite(runs, tracking__uri=f"sqlite:///{tmp_path}/y.db")
+    assert "--trust" in holdout_here("sync", "small", "--runs", runs, code=2).stderr
 
 
 def test_a_file_with_mistakes_leaves_the_record_as_it_was(image_folder: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    content = small_search(image_folder, search={"trials": 2, "storage": f"sqlite:///{tmp_path}/x.db"})
+    content = small_search(image_folder, tracking={"uri": f"sqlite:///{tmp_path}/x.db"})
     open_search(plan := read_plan(content, runs)).close()
     before = started(plan.folder.path)
-    with pytest.raises(InvalidInput, match=r"search\.storage: the search small began with"):
-        read_plan({**content, "search": {"trials": 2, "storage": f"sqlite:///{tmp_path}/y.db"}}, runs)
+    with pytest.raises(InvalidInput, match=r"search\.seed: the search small began with"):
+        read_plan({**content, "search": {"seed": 1}, "tracking": {"uri": f"sqlite:///{tmp_path}/y.db"}}, runs)
     assert before is not None
     assert started(plan.folder.path) == before
     with pytest.raises(InvalidInput):
@@ -178,7 +184,7 @@ def test_the_place_of_an_address_is_the_one_that_every_library_contacts(address:
     if place is None:
         allow(["good", "evil", "bucket", address])
         with pytest.raises(InvalidInput, match=r"not contacted: you did not make small here; make it yourself\.$"):
-            check_address(Path("runs/small"), "search.storage", address)
+            check_address(Path("runs/small"), "tracking.uri", address)
 
 
 # Code.
@@ -224,18 +230,25 @@ def test_digests_are_checked_without_the_code_and_the_rest_with_it(
     assert "kind_module" not in sys.modules
     refused = holdout_here("export", "small", "--to", tmp_path / "exported", "--runs", runs, code=2)
     assert "add --trust-code" in plain(refused.stderr)
-    with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
-        database.execute("UPDATE trial_values SET value = value + 0.01")
+    journal = runs / "small" / "study.journal"
+    untouched = journal.read_bytes()
+    rewrite_journal(journal, _better)
     changed = holdout_here(*verify, code=1)
     assert "The study small/kind was changed: its digest is" in plain(changed.stderr)
-    with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
-        database.execute("UPDATE trial_values SET value = value - 0.01")
+    journal.write_bytes(untouched)
     ledger = runs / "test_openings.jsonl"
     lines = ledger.read_text()
     ledger.write_text("".join(reversed(lines.splitlines(keepends=True))))
     assert "test_openings.jsonl" in plain(holdout_here(*verify, code=1).stderr)
     ledger.write_text(lines)
     assert "ok  split.json: the split" in holdout_here(*verify, "--trust-code", code=(0, 1)).stdout
+
+
+def _better(found: list[Operation]) -> None:
+    """Raise the value of each complete trial."""
+    for entry in found:
+        if entry.get("values"):
+            entry["values"] = [entry["values"][0] + 0.01]
 
 
 RECIPE = """\
@@ -267,16 +280,17 @@ def test_no_command_imports_the_code_that_a_stranger_names(change: dict[str, Any
             assert "add --trust-code" in plain(done.stderr)
 
 
+def _forged(found: list[Operation]) -> None:
+    for entry in found:
+        if "outcome" in entry.get("user_attr", {}):
+            entry["user_attr"]["outcome"] = "a\x1b[2J\u202eb"
+
+
 def test_a_forged_outcome_sends_no_control_characters_to_a_csv_file(
     opened: Callable[..., OpenedSearch], tmp_path: Path
 ) -> None:
     with closing(opened(losses=["pnp"], search={"trials": 1})) as search:
         drive(search)
-        database = search.plan.folder.path / "study.db"
-    with sqlite3.connect(database) as connection:
-        connection.execute(
-            "UPDATE trial_user_attributes SET value_json = '\"a\\u001b[2J\\u202eb\"' WHERE key = 'outcome'"
-        )
-    connection.close()
+    rewrite_journal(tmp_path / "runs" / "small" / "study.journal", _forged)
     holdout_here("trials", "small", "--runs", tmp_path / "runs", "--csv", tmp_path / "trials.csv")
     assert r"a\x1b[2J\u202eb" in (tmp_path / "trials.csv").read_text()

@@ -36,12 +36,12 @@ def found(findings: list[CheckResult], check: str) -> CheckResult:
 def test_a_machine_and_a_search_are_examined(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     file = write_search(
         tmp_path / "x.yaml",
-        search_file(search={"storage": "postgresql://nobody@127.0.0.1:9/x"}, resources={"engine": "ray"}),
+        search_file(tracking={"uri": "postgresql://nobody@127.0.0.1:9/x"}, resources={"engine": "ray"}),
     )
     # a process of its own: Ray keeps the first token it saw
     findings = json.loads(holdout("doctor", file, "--runs", tmp_path / "runs", "--json", code=1).stdout)
     assert [entry["check"] for entry in findings] == ["python", "torch", "faiss", "token", "ray", "search"]
-    assert "search.storage: postgresql://nobody@127.0.0.1:9/x does not answer" in findings[-1]["found"]
+    assert "tracking.uri: postgresql://nobody@127.0.0.1:9/x does not answer" in findings[-1]["found"]
     (ray,) = [entry for entry in findings if entry["check"] == "ray"]
     assert "on this machine: 1 node, " in ray["found"]
 

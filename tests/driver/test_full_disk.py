@@ -1,7 +1,6 @@
 """A disk that fills during a search: an error, no partial files, and the same command resumes the search."""
 
 import json
-import sqlite3
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from support.without_ray import without_mlflow
 
 from search.engines.in_process import InProcess
 from search.selection.ledger import Ledger
+from search.study import JournalReader
 from trainables.data.store.spec import opened_store
 from trainables.inference.model_files import read_tensors
 from trainables.training.checkpoints import load_checkpoint
@@ -23,10 +23,10 @@ NAME = "birds"
 LOSS = "proxy_anchor"
 STUDIES = (LOSS, f"{LOSS}@confirm", f"{LOSS}@final")
 LEFT = (0, 5_000, 20_000, 70_000, 130_000, 300_000, 600_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000, 64_000_000)
-"""Free bytes at the start of each attempt: some make the database fail, others a checkpoint."""
+"""Free bytes at the start of each attempt: some make the studies fail, others a checkpoint."""
 
 
-FAILURES = {"runs": 4, "checkpoints": 4, "studies": 3, "images": 3}
+FAILURES = {"runs": 4, "checkpoints": 4, "images": 3}
 """The least number of these attempts that must fail."""
 
 
@@ -41,7 +41,7 @@ class FillsDisk(InProcess):
 
 
 def search(root: Path, **changes: Any) -> dict[str, Any]:
-    losses = {"losses": [LOSS], "search": {"trials": 2, "pruner": "none", **changes.pop("search", {})}}
+    losses = {"losses": [LOSS], "search": {"trials": 2, "pruner": "none"}}
     resources = {"engine": f"{__name__}:FillsDisk"}
     return small_search(root, name=NAME, training=TRAINING, resources=resources, **losses, **changes)
 
@@ -49,10 +49,9 @@ def search(root: Path, **changes: Any) -> dict[str, Any]:
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 
 
-def results(runs: Path, database: Path | None = None) -> dict[str, Any]:
+def results(runs: Path) -> dict[str, Any]:
     """Return the results of a search, without times and random names."""
     folder = runs / NAME
-    where = database.parent.parent if database else runs
     (opening,) = json.loads((folder / "test.json").read_text())["openings"]
     files, keys = opening["files"], ("metrics", "seed", "source_trial")
     scores = [{"sha256": files[score["per_image"]], **{key: score[key] for key in keys}} for score in opening["scores"]]
@@ -60,7 +59,7 @@ def results(runs: Path, database: Path | None = None) -> dict[str, Any]:
         "trials": {
             study: [
                 (trial.number, trial.state, trial.params, trial.values, trial.intermediate_values)
-                for trial in stored(where, NAME, study)
+                for trial in stored(runs, NAME, study)
             ]
             for study in STUDIES
         },
@@ -81,14 +80,14 @@ def check_whole(*folders: Path) -> None:
             read_tensors(path)
         elif path.suffix == ".pt":
             load_checkpoint(path)
-        elif path.suffix == ".db":
-            assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        elif path.suffix == ".journal":
+            JournalReader(path).read()
         else:
             assert path.suffix in OTHERS
     assert not [path for folder in folders for path in folder.rglob("*.draft")]
 
 
-OTHERS = ("", ".yaml", ".log", ".lock", ".used", ".npz", ".html", ".md", ".bin", ".db-wal", ".db-shm")
+OTHERS = ("", ".yaml", ".log", ".lock", ".used", ".npz", ".html", ".md", ".bin")
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +101,7 @@ def undisturbed(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return results(runs / "runs")
 
 
-@pytest.mark.parametrize(
-    "full", [*(pytest.param(full, marks=pytest.mark.slow) for full in ("runs", "checkpoints")), "studies", "images"]
-)
+@pytest.mark.parametrize("full", ["runs", pytest.param("checkpoints", marks=pytest.mark.slow), "images"])
 def test_a_search_resumes_once_there_is_space(
     full: str,
     disk: SmallDisk,
@@ -114,12 +111,9 @@ def test_a_search_resumes_once_there_is_space(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs = (disk.path if full == "runs" else tmp_path) / "runs"
-    database = disk.path / NAME / "study.db"
-    database.parent.mkdir()
     changes: dict[str, dict[str, Any]] = {
         "runs": {},
         "checkpoints": {"checkpoints": {"storage_path": str(disk.path / "models")}},
-        "studies": {"search": {"storage": f"sqlite:///{database}"}},
         "images": {"dataset": {"name": "folder", "root": str(image_folder), "cache": str(disk.path / "cache")}},
     }
     file = write_search(tmp_path / "search.yaml", search(image_folder, **changes[full]))
@@ -136,8 +130,8 @@ def test_a_search_resumes_once_there_is_space(
         assert "There is no space left for " in said[-1], said[-1]
         assert f"{disk.path}" in said[-1]
         assert said[-1].endswith("then run the same command again; finished work is kept."), said[-1]
-        check_whole(runs, disk.path / "models", disk.path / NAME, disk.path / "cache")
+        check_whole(runs, disk.path / "models", disk.path / "cache")
         assert len(Ledger(runs / "test_openings.jsonl").openings()) <= 1
     assert len(said) >= FAILURES[full], said
-    assert results(runs, database if full == "studies" else None) == undisturbed
+    assert results(runs) == undisturbed
     assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1

@@ -1,7 +1,6 @@
 """Removal of searches: everything of one search and nothing of the others, even if the removal is killed."""
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
-from support.services import postgres
 from support.small_search import small_search
 from support.stores import ftp_store
 
@@ -17,13 +15,11 @@ from search.config.campaign import read_config
 from search.config.search_config import parse_config
 from search.driver import removal
 from search.driver.removal import plan_removal
-from search.driver.start_up import only_driver_of
 from search.plan.disk_usage import mark_checkpoints
 from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import open_search
 from search.stages import Stage, study_name
-from search.study.storage.open import study_names
 from search.trust import addresses_in, remember
 from trainables.errors import Failure, InvalidInput
 
@@ -101,46 +97,6 @@ def test_a_search_goes_and_the_rest_of_the_runs_folder_stays(make: Make, runs: P
     assert {path.name for path in runs.iterdir()} == {"test_openings.jsonl", "mlflow.db"}
 
 
-def test_studies_in_a_shared_database_go_without_a_trace(make: Make, runs: Path, tmp_path: Path) -> None:
-    database = tmp_path / "shared.db"
-    storage = {"trials": 3, "storage": f"sqlite:///{database}"}
-    make("birds-2", search=storage)
-    counts = _rows(database)
-    make("birds", search=storage)
-    assert _rows(database) != counts
-    planned = plan_removal(runs, "birds")
-    assert planned.searches[0].storage == storage["storage"]
-    planned.carry_out()
-    assert _rows(database) == counts
-    assert len(study_names(storage["storage"], "birds-2")) == 2
-
-
-def _rows(database: Path) -> dict[str, int]:
-    with sqlite3.connect(database) as connection:
-        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        counts = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
-    connection.close()
-    return counts
-
-
-def test_nothing_is_removed_if_the_database_does_not_respond(make: Make, runs: Path, tmp_path: Path) -> None:
-    folder = make("birds", search={"trials": 3, "storage": f"sqlite:///{tmp_path / 'shared.db'}"})
-    config = (folder / "search.yaml").read_text()
-    away = config.replace(f"sqlite:///{tmp_path / 'shared.db'}", "postgresql+psycopg://nobody@127.0.0.1:1/none")
-    (folder / "search.yaml").write_text(away)
-    _start(RunFolder(runs, "birds"))
-    before = _tree(runs)
-    with pytest.raises(Failure, match=r"The database postgresql.*does not answer"):
-        plan_removal(runs, "birds")
-    assert _tree(runs) == before
-    (folder / "search.yaml").write_text(config)
-    _start(RunFolder(runs, "birds"))
-    (tmp_path / "shared.db").unlink()  # a missing database has no studies, and is not created
-    plan_removal(runs, "birds").carry_out()
-    assert not folder.exists()
-    assert not (tmp_path / "shared.db").exists()
-
-
 def test_a_running_search_is_refused_and_unchanged(make: Make, runs: Path) -> None:
     make("birds")
     idle = plan_removal(runs, "birds")
@@ -185,9 +141,9 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         # The rest is an earlier state of the search: no result without its source, and the search can be resumed.
         names = {path.name for path in folder.iterdir()} if folder.exists() else set()
         assert names <= {".driver.lock"} or "search.yaml" in names
-        assert "test.json" not in names or {"selection.json", "study.db"} <= names
-        assert "selection.json" not in names or "study.db" in names
-        assert "study.db" not in names or (tmp_path / "shared" / "birds" / "trials").exists()
+        assert "test.json" not in names or {"selection.json", "study.journal"} <= names
+        assert "selection.json" not in names or "study.journal" in names
+        assert "study.journal" not in names or (tmp_path / "shared" / "birds" / "trials").exists()
         if folder.exists():
             plan_removal(runs, "birds").carry_out()
         assert _tree(runs) == untouched
@@ -288,9 +244,8 @@ def test_a_folder_that_the_search_did_not_make_is_kept(make: Make, runs: Path, t
 
 @pytest.mark.parametrize("changed", ["copied", "renamed", "forged"])
 def test_a_copy_takes_nothing_of_the_original_with_it(changed: str, make: Make, runs: Path, tmp_path: Path) -> None:
-    storage = {"trials": 3, "storage": f"sqlite:///{tmp_path / 'shared.db'}"}
-    make("birds", search=storage, checkpoints={"storage_path": str(tmp_path / "shared")})
-    before = [_tree(runs), _tree(tmp_path / "shared"), _rows(tmp_path / "shared.db")]
+    make("birds", checkpoints={"storage_path": str(tmp_path / "shared")})
+    before = [_tree(runs), _tree(tmp_path / "shared")]
     assert any(name.endswith("holdout.json") for name in before[1])
     copy = tmp_path / "copy"
     shutil.copytree(runs, copy)
@@ -299,37 +254,10 @@ def test_a_copy_takes_nothing_of_the_original_with_it(changed: str, make: Make, 
     if changed == "forged":
         (copy / "birds" / ".id").write_text("0" * 32)
     planned = plan_removal(copy, "birds")
-    assert [sentence.split(" are kept: ")[0] for sentence in planned.searches[0].kept] == [
-        "The checkpoints elsewhere",
-        f"The studies in {storage['storage']}",
-    ]
+    (kept,) = planned.searches[0].kept
+    assert kept.startswith("The checkpoints elsewhere are kept: ")
     planned.carry_out()
     assert not (copy / "birds").exists()
-    assert [_tree(runs), _tree(tmp_path / "shared"), _rows(tmp_path / "shared.db")] == before
+    assert [_tree(runs), _tree(tmp_path / "shared")] == before
     plan_removal(runs, "birds").carry_out()
     assert not (tmp_path / "shared" / "birds").exists()
-    assert study_names(storage["storage"], "birds") == []
-
-
-@pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # open connections of the fixtures
-def test_studies_in_postgresql_go_and_a_driver_on_another_machine_is_seen(
-    make: Make, runs: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with postgres(tmp_path_factory.mktemp("postgres"), "studies") as server:
-        storage = server.url("studies")
-        for name in ("birds", "cars"):
-            make(name, search={"trials": 3, "storage": storage})
-        planned = plan_removal(runs, "birds")
-        before = _tree(runs)
-        with (
-            only_driver_of(["birds"], storage),
-            pytest.raises(InvalidInput, match="The search birds is being run by process"),
-        ):
-            planned.carry_out()
-        assert _tree(runs) == before
-        assert len(study_names(storage, "birds")) == 2
-        planned.carry_out()
-        assert not (runs / "birds").exists()
-        assert study_names(storage, "birds") == []
-        assert len(study_names(storage, "cars")) == 2

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from PIL import Image
 from support.commands import holdout_here, plain, stored, write_search
+from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite
 from support.small_search import draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
 
@@ -218,21 +218,20 @@ def test_training_images_are_not_exchanged_under_a_successor(images: Path, runs:
     assert not (runs / "small-2").exists()
 
 
-def edit(runs: Path, name: str, statement: str, *values: Any) -> None:
-    """Change the studies of a search directly in its database."""
-    with closing(sqlite3.connect(runs / name / "study.db")) as database, database:
-        assert database.execute(statement, values).rowcount > 0
+def set_param(runs: Path, study: str, name: str, value: float) -> None:
+    """Change a parameter of the first trial of a study, which its proposal or its enqueueing has."""
 
+    def changed(found: list[Operation]) -> None:
+        for entry in of_trial(found, study, 0):
+            if entry.get("param_name") == name:
+                entry["param_value_internal"] = value
 
-PARAMS = (
-    "UPDATE trial_params SET param_value = ? WHERE param_name = 'temperature' AND trial_id IN (SELECT trial_id FROM "
-    "trials JOIN studies USING (study_id) WHERE study_name = ?)"
-)
+    rewrite(runs / "small" / "study.journal", changed)
 
 
 def test_a_study_that_was_changed_after_the_choice(images: Path, runs: Path, scored: list[Scoring]) -> None:
     run(images, runs, stages=["search", "select"])
-    edit(runs, "small", PARAMS, 0.0123, "small/pnp")
+    set_param(runs, "small/pnp", "temperature", 0.0123)
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     assert "The study small/pnp was changed after the choice of small was frozen" in said
     assert not scored
@@ -270,20 +269,23 @@ def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Pa
     resources = {"engine": f"{__name__}:EndsAfterFinalTrainings"}
     run(images, runs, stages=["search", "select"], resources=resources)
     assert "killed" in plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
-    edit(runs, "small", PARAMS, json.dumps({"variant": "Ds", "temperature": 0.5}), "small/pnp@final")
+    set_param(runs, "small/pnp@final", "temperature", 0.5)
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     assert "Trial 0 of small/pnp@final was trained with other parameters than those frozen with the choice" in said
     assert not scored
     assert not (runs / "test_openings.jsonl").exists()
 
 
-FINALS = "trial_id IN (SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name LIKE '%@final')"
-
-
 def forget_finals(runs: Path) -> None:
     """Remove the final trials from the studies."""
-    for table in ("trial_user_attributes", "trial_values", "trial_intermediate_values", "trials"):
-        edit(runs, "small", f"DELETE FROM {table} WHERE {FINALS}")
+
+    def changed(found: list[Operation]) -> None:
+        studies = [entry["study_name"] for entry in found if entry["op_code"] == CREATE_STUDY]
+        for study in [name for name in studies if name.endswith("@final")]:
+            while any(entry["op_code"] == CREATE_TRIAL and studies[entry["study_id"]] == study for entry in found):
+                drop_trial(found, study, 0)
+
+    rewrite(runs / "small" / "study.journal", changed)
 
 
 def test_scores_that_were_removed_are_not_made_again(images: Path, runs: Path, scored: list[Scoring]) -> None:
@@ -310,7 +312,7 @@ def test_an_opening_is_resumed_with_its_own_final_trainings(images: Path, runs: 
     forget_finals(runs)
     said = run(images, runs, code=2)
     assert "The final trainings of small/pnp@final are not those for which the test classes were opened at 20" in said
-    assert "restore study.db from a copy, or open the test classes again with `holdout test small --again" in said
+    assert f"restore {runs}/small/study.journal from a copy, or open the test classes again with `holdout" in said
     assert not scored
     said = plain(holdout_here("test", "small", "--runs", runs, "--again", "the studies were lost").stdout)
     assert "this test set: 1 opening by 1 search" in said, "the repeated trainings are the same"

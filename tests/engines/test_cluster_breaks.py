@@ -1,4 +1,4 @@
-"""A search on PostgreSQL, MLflow and two Ray nodes, while each of them is broken: nothing is lost, nothing doubled."""
+"""A search with MLflow on PostgreSQL and two Ray nodes, each of them broken: nothing is lost, nothing doubled."""
 
 import json
 import os
@@ -12,14 +12,12 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-import sqlalchemy
-from optuna.trial import FrozenTrial, TrialState
-from support.commands import holdout, holdout_here, kill_when, plain, write_search
+from optuna.trial import TrialState
+from support.commands import holdout, holdout_here, kill_when, plain, stored, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes
 from support.small_search import draw_folder, small_search
 
-from search.study.storage.read import read_storage, stored_trials
 from search.trials import epochs_of
 
 pytestmark = pytest.mark.cluster
@@ -36,12 +34,11 @@ class Services:
 
     def __init__(self, path: Path, database: Postgres, tracking: MlflowServer, nodes: Nodes) -> None:
         self.runs, self.database, self.tracking, self.nodes = path / "runs", database, tracking, nodes
-        self.storage = read_storage(database.url("studies"))
         self.there = ("--address", nodes.address)
         content = small_search(
             draw_folder(path / "images", images=40),  # an epoch takes a moment: the search outlives what is done to it
             losses=list(LOSSES),
-            search={"trials": TRIALS, "pruner": "none", "storage": database.url("studies")},
+            search={"trials": TRIALS, "pruner": "none"},
             tracking={"uri": tracking.url},
             stages=["search"],
             resources={"engine": "ray"},
@@ -49,22 +46,15 @@ class Services:
         content["training"] |= {"epochs": EPOCHS, "image_size": 32}
         self.file = write_search(path / "small.yaml", content)
 
-    def trials(self, runs: Path, name: str, study: str) -> list[FrozenTrial]:
-        """A study's trials, as another program sees them."""
-        del runs  # they are in the database
-        return stored_trials(self.storage, f"{name}/{study}")
-
     def epochs(self) -> int:
         """How many epochs the search's trials have told."""
         studies = [f"{loss}{stage}" for loss in LOSSES for stage in ("", "@confirm", "@final")]
-        return sum(
-            len(trial.intermediate_values) for name in studies for trial in self.trials(self.runs, "small", name)
-        )
+        return sum(len(trial.intermediate_values) for name in studies for trial in stored(self.runs, "small", name))
 
     def submit(self) -> None:
-        """Submit the search, or go on with it; its tables are there when this returns."""
+        """Submit the search, or go on with it; its journal is there when this returns."""
         holdout_here("submit", self.file, "--runs", self.runs, *self.there)
-        self.until(lambda: sqlalchemy.inspect(self.storage).has_table("alembic_version"))  # Optuna makes it last
+        self.until(lambda: stored(self.runs, "small", LOSSES[-1]))
 
     def progresses(self, by: int = 5) -> None:
         """Wait until some more epochs are told."""
@@ -103,13 +93,11 @@ class Services:
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     path = tmp_path_factory.mktemp("breaks")
     with (
-        postgres(path, "studies", "mlflow") as database,
+        postgres(path, "mlflow") as database,
         mlflow_server(path / "mlflow", database.url("mlflow")) as tracking,
         ray_nodes(path / "auth_token") as nodes,
     ):
-        services = Services(path, database, tracking, nodes)
-        yield services
-        services.storage.dispose()
+        yield Services(path, database, tracking, nodes)
 
 
 def test_everything_breaks_and_nothing_is_lost(services: Services) -> None:
@@ -120,12 +108,10 @@ def test_everything_breaks_and_nothing_is_lost(services: Services) -> None:
     assert (listed["name"], listed["attempt"], listed["runs"]) == ("small", 1, str(services.runs))
     services.progresses()
 
-    # Another driver, with a runs folder of its own: the lock in the database refuses it.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", nodes.gcs_address)
-        refusal = plain(holdout("run", services.file, "--runs", services.runs.parent / "other", code=2).stderr)
+        refusal = plain(holdout("run", services.file, "--runs", services.runs, code=2).stderr)
     assert "The search small is being run by process" in refusal
-    assert not (services.runs.parent / "other").exists()
 
     os.kill(services.trains_on(second), signal.SIGKILL)
     services.progresses()
@@ -167,7 +153,7 @@ def test_everything_breaks_and_nothing_is_lost(services: Services) -> None:
 
 def test_every_trial_is_finished_exactly_once(services: Services) -> None:
     for loss in LOSSES:
-        trials = services.trials(services.runs, "small", loss)
+        trials = stored(services.runs, "small", loss)
         assert [trial.state for trial in trials] == [TrialState.COMPLETE] * TRIALS
         for trial in trials:
             assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))
@@ -176,9 +162,7 @@ def test_every_trial_is_finished_exactly_once(services: Services) -> None:
 
 def test_mlflow_equals_the_studies_after_a_sync(services: Services) -> None:
     holdout("sync", "small", "--runs", services.runs, "--trust", "127.0.0.1")  # the job started it, on the cluster
-    assert_mlflow_equals_the_studies(
-        services.runs, "small", LOSSES, tracking=services.tracking.url, trials=services.trials
-    )
+    assert_mlflow_equals_the_studies(services.runs, "small", LOSSES, tracking=services.tracking.url)
 
 
 def test_a_driver_with_another_token_is_refused(

@@ -59,7 +59,6 @@ def test_a_trial_that_dies_three_times_is_lost(empty: Nodes, tmp_path: Path) -> 
     assert trials[1].user_attrs["outcome"] == f"LOST: {reason}"
     assert trials[1].user_attrs["failure"] == {"cause": "LOST", "reason": reason}
     assert search.said().count("trial 1 was lost") == 2  # and the third time it is not tried again
-    search.dispose()
 
 
 def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path) -> None:
@@ -81,4 +80,3 @@ def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path
     (trial,) = search.trials()
     assert trial.state == TrialState.COMPLETE
     assert sorted(trial.intermediate_values) == [1, 2]
-    search.dispose()

@@ -46,7 +46,6 @@ def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert found
         assert float(found[1]) >= 0.5
     assert said.count("treated as dead") == 2
-    search.dispose()
 
 
 def alive(process: int) -> bool:

@@ -47,5 +47,3 @@ def test_neither_search_starves(tmp_path: Path) -> None:
     first.until(lambda: len(first.running()) == SLOTS, driver)
     assert f"all {SLOTS} workers are free" in " ".join(first.said().split())
     first.finish(driver)
-    for search in (first, second):
-        search.dispose()

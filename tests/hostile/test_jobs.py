@@ -185,7 +185,7 @@ def test_neither_the_environment_nor_a_shell_reaches_a_job(
     Dashboard.jobs = [GOOD | {"metadata": GOOD["metadata"] | {"holdout.runs": runs, "holdout.search": "small"}}]
     content = {
         "name": "small", "dataset": {"name": "glyphs"}, "losses": ["pnp"],
-        "search": {"storage": "postgresql+psycopg://u:${MY_PASSWORD}@db/small"},
+        "tracking": {"uri": "postgresql+psycopg://u:${MY_PASSWORD}@db/small"},
     }  # fmt: skip
     jobs, client = Jobs(address), Client()
     jobs.__dict__["_client"] = client

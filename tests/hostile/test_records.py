@@ -8,14 +8,14 @@ The command fails with that sentence and changes no record.
 import gc
 import json
 import pickle
-import sqlite3
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import holdout
-from support.refusals import levels_below, refused
+from support.commands import holdout, holdout_here, plain
+from support.journals import rewrite
+from support.refusals import contents, levels_below, refused
 from support.serving import asked
 from support.tampered import Copied
 
@@ -69,19 +69,15 @@ def linked(path: Path) -> None:
     path.symlink_to(path.parents[1] / "elsewhere")
 
 
-def in_sql(statement: str) -> Change:
-    """Run a statement on the database."""
-    def change(path: Path) -> None:
-        with sqlite3.connect(path) as database:
-            database.execute(statement)
-        database.close()
-    return change
+def without_a_line(path: Path) -> None:
+    """Remove the line of an epoch of the last trial."""
+    first, found, last = path.read_bytes().rpartition(b'{"op_code":8')
+    path.write_bytes(first + (found + last).partition(b"\n")[2])
 
 
-def another_database(path: Path) -> None:
-    """Replace the database by that of another program."""
-    path.unlink()
-    in_sql("CREATE TABLE bookmarks (address)")(path)
+def of_another_version(path: Path) -> None:
+    """Replace the ranges of a parameter, with checksums that match."""
+    rewrite(path, lambda lines: next(line for line in lines if "distribution" in line).update(distribution="{}"))
 
 
 def head_of(length: int, content: bytes = b"") -> Change:
@@ -113,12 +109,6 @@ ROWS = [
     ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag !!python/name:os.system is not supported"),
     ("search.yaml", written(b"losses: [a\n"), TEST, "search.yaml is not valid YAML: line "),
     ("search.yaml", before("tracking:"), TEST, "search.yaml is damaged, or another version wrote it (it has no tracking, stages, ship); restore it"),
-    ("study.db", written(b"garbage" * 1_000), TRIALS, "/runs/small/study.db, is damaged or not a database (file is not a database); restore it"),
-    ("study.db", cut, TRIALS, "/runs/small/study.db, is damaged or not a database (database disk image is malformed)"),
-    ("study.db", in_sql("UPDATE trial_params SET distribution_json = CAST(x'7bff' AS TEXT)"), TRIALS, "/runs/small/study.db, is damaged or not a database (Could not decode to UTF-8 column"),
-    ("study.db", in_sql("UPDATE trial_user_attributes SET value_json = '{'"), TRIALS, "/runs/small/study.db, is damaged, or another version wrote it (JSONDecodeError: "),
-    ("study.db", in_sql("UPDATE trial_params SET distribution_json = '{}'"), TRIALS, "/runs/small/study.db, is damaged, or another version wrote it (KeyError: 'type')"),
-    ("study.db", in_sql("UPDATE trials SET state = 'ZOMBIE'"), TRIALS, "(LookupError: 'ZOMBIE' is not among the defined enum values."),
     ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: line 1: the character U+0000 is not allowed"),
     (f"{MODEL}/model.json", written(b"{"), EMBED, "model.json is damaged ("),
     (f"{MODEL}/model.json", in_json(format=99), EMBED, "describes a model in the format 99, and this version reads 1; export the model again"),
@@ -141,12 +131,18 @@ ROWS = [
     (CHECKPOINT, head_of(2**63), EMBED_CHECKPOINT, "best.safetensors is not a valid safetensors file ("),
 ]
 
-WITH_WARNINGS = [
-    ("empty", lambda path: path.write_bytes(b"")),
-    ("another program's", another_database),
-    ("of an older Optuna", in_sql("ALTER TABLE trials RENAME COLUMN datetime_start TO begun")),
-]
-"""Databases in which a new driver may still be creating tables: reading them is retried for a second."""
+DAMAGED_JOURNALS: dict[str, tuple[Change, str]] = {
+    "a changed line": (in_text('"step":2', '"step":3'), "study.journal is damaged: line "),
+    "a missing line": (without_a_line, ", at small/proxy_anchor@final trial 0, or a line before it, was changed or removed. Restore"),
+    "no journal": (written(b"garbage\n"), "study.journal is damaged: line 1, or a line before it, was changed or removed. Restore the file from a copy, or"),
+    "another version's": (of_another_version, "study.journal is damaged, or another version wrote it (KeyError: 'type'); restore it from a copy."),
+}
+READING: dict[str, tuple[list[str], int]] = {
+    " ".join(words): (words, code) for words, code in (
+        (STATUS, 0), (TRIALS, 2), (SHOW, 2), (REPORT, 2), (EXPORT, 2), (TEST, 2), (["sync", "small"], 2), (["verify", "small"], 1),
+        (["run", "runs/small/search.yaml"], 2),
+    )
+}
 
 
 @pytest.fixture
@@ -170,12 +166,25 @@ def test_a_changed_record_is_a_sentence(
     refused(here, [*command, *runs], sentence)
 
 
-@pytest.mark.parametrize(("name", "change"), WITH_WARNINGS, ids=[name for name, _ in WITH_WARNINGS])
-def test_a_database_without_our_tables_is_a_sentence(name: str, change: Change, copied: Copied, here: Path) -> None:
-    change(copied.path / "study.db")
-    asked = "The storage does not answer (OperationalError); retrying in"
-    told = "/runs/small/study.db, was not created by this version of Optuna (no such "
-    refused(here, [*TRIALS, "--runs", "runs"], f"{asked} 0.1 s.", f"{asked} 0.5 s.", told, at_most=20)
+@pytest.mark.parametrize("damage", DAMAGED_JOURNALS)
+def test_a_damaged_journal_is_one_sentence_everywhere(
+    damage: str, copied: Copied, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS")  # it would be the first mistake
+    change, sentence = DAMAGED_JOURNALS[damage]
+    change(copied.journal)
+    before = contents(here)
+    for command, (words, code) in READING.items():
+        if command == "status small" and damage == "another version's":
+            continue  # it reads no ranges
+        done = holdout_here(*words, "--runs", "runs", code=code)
+        said = plain(done.stderr if code else done.stdout)
+        assert said.count(sentence) == 1, (command, said)
+        assert len(done.stderr.splitlines()) < 4, (command, said)
+    status, _, body = asked(live_app(copied.runs, None), "/api/searches/small/report", "", (b"host", b"localhost"))
+    assert status == 404, body
+    assert sentence in body
+    assert contents(here) == before, "nothing is written"
 
 
 def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:

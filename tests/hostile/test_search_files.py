@@ -154,12 +154,13 @@ SPACES = [
 ]
 
 ADDRESSES = [
-    ("search: {storage: 'postgresql://[::1/x'}", "search.storage is not a valid address (Invalid IPv6 URL); it is 'postgresql://[::1/x'."),
-    ("search: {storage: ''}", "search.storage: must not be empty; it is ''."),
-    ("search: {storage: 'sqlite:////nonexistent/x.db'}", "search.storage: the folder /nonexistent does not exist or cannot be written to; make it first."),
-    ("search: {storage: 'sqlite:////etc/passwd'}", "search.storage: /etc/passwd is not a SQLite database (file is not a database); name another file."),
-    ("search: {storage: 'postgresql://user:not-for-every-eye@127.0.0.1:9/x'}", "search.storage: it holds a password (postgresql://user:***@127.0.0.1:9/x); write it as a reference"),
-    ("search: {storage: 'postgresql://u:${NO_SUCH_VARIABLE}@127.0.0.1:9/x'}", "needs the environment variable NO_SUCH_VARIABLE, which is not set; export it."),
+    ("tracking: {uri: 'postgresql://[::1/x'}", "tracking.uri is not a valid address (Invalid IPv6 URL); it is 'postgresql://[::1/x'."),
+    ("tracking: {uri: ''}", "tracking.uri: must not be empty; it is ''."),
+    ("tracking: {uri: 'sqlite:////nonexistent/x.db'}", "tracking.uri: the folder /nonexistent does not exist or cannot be written to; make it first."),
+    ("tracking: {uri: 'sqlite:////etc/passwd'}", "tracking.uri: /etc/passwd is not a SQLite database (file is not a database); name another file."),
+    ("tracking: {uri: 'postgresql://user:not-for-every-eye@127.0.0.1:9/x'}", "tracking.uri: it holds a password (postgresql://user:***@127.0.0.1:9/x); write it as a reference"),
+    ("tracking: {uri: 'postgresql://u:${NO_SUCH_VARIABLE}@127.0.0.1:9/x'}", "needs the environment variable NO_SUCH_VARIABLE, which is not set; export it."),
+    ("search: {storage: 'sqlite:////x.db'}", "search.storage: search has no such key"),
     ("tracking: {uri: 'http://127.0.0.1:9'}", "tracking.uri: no MLflow server answers at http://127.0.0.1:9 "),
     ("tracking: {uri: 'http://user:not-for-every-eye@127.0.0.1:9'}", "tracking.uri: it holds a password (http://user:***@127.0.0.1:9)"),
     ("tracking: {uri: 'ftp://x'}", "tracking.uri must begin with one of sqlite:, http:, https:, postgresql:, mysql:; it is 'ftp://x'."),

@@ -40,12 +40,14 @@ def test_more_trials_are_taken_at_any_time(search_file: SearchFile, runs: Path) 
     assert not read_plan(search_file(search={"trials": 9}), runs).notices
 
 
-def test_a_search_whose_database_is_gone_does_not_start_again(search_file: SearchFile, runs: Path) -> None:
-    (runs / "small" / "study.db").unlink()
+def test_a_search_whose_journal_is_gone_does_not_start_again(search_file: SearchFile, runs: Path) -> None:
+    (runs / "small" / "study.journal").unlink()
     plan = read_plan(search_file(search={"trials": 8}), runs)
-    with pytest.raises(InvalidInput, match=r"The trials of small are gone: .*/small/study\.db is missing\. Restore it"):
+    with pytest.raises(
+        InvalidInput, match=r"The trials of small are gone: .*/small/study\.journal is missing\. Restore it"
+    ):
         open_search(plan)
-    assert not (runs / "small" / "study.db").exists()
+    assert not (runs / "small" / "study.journal").exists()
 
 
 def test_what_differs_is_said_with_all_other_mistakes(search_file: SearchFile, runs: Path) -> None:

@@ -121,7 +121,7 @@ class Search:
         self.injected.append(injected)
         self._log.write(search=world.mark, recovered=dataclasses.asdict(injected))
 
-    def _recovered(self, running: Mapping[tuple[str, int], int], epochs: int) -> bool:
+    def _recovered(self, running: Mapping[str, int], epochs: int) -> bool:
         """Return True if every trial of ``running`` ended or reported an epoch: none dies three times in one.
 
         In total, more epochs have to arrive than were under way when the fault came.
@@ -132,9 +132,6 @@ class Search:
 
     def _until(self, met: Callable[[], bool] | None) -> None:
         """Wait until ``met`` or the search's end; restart drivers that fail.
-
-        With ``met`` None, the studies are not read: a reader would keep the ending driver from merging the log into
-        the database file.
 
         Raises:
             SearchHangsError: nothing changed for :data:`PATIENCE_S`.
@@ -153,7 +150,7 @@ class Search:
                     raise SearchHangsError
                 self._end_with_driver()
                 world.start()
-            now = (world.epochs() if met else 0, len(world.said()))
+            now = (world.epochs(), len(world.said()))
             if now != seen:
                 changed, seen = time.monotonic(), now
             if time.monotonic() - changed > PATIENCE_S:

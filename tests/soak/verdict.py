@@ -47,7 +47,7 @@ def differences(world: World, undisturbed: World | None) -> list[str]:
         if folder.exists()
         for sentence in file_differences(folder)
     ]
-    said += lock_differences(world.folder, world.storages[0])
+    said += lock_differences(world.folder)
     if "Traceback" in (words := without_ended_workers(world.said())):
         said.append(f"A traceback was shown: …{words[words.index('Traceback') :][:3000]}")
     return said
@@ -55,7 +55,7 @@ def differences(world: World, undisturbed: World | None) -> list[str]:
 
 def trials_of(world: World) -> list[StoredTrial]:
     """Return all trials of a world's searches."""
-    return [trial for url in dict.fromkeys(world.storages) for trial in read_trials(url, world.searches)]
+    return [trial for journal in world.journals for trial in read_trials(journal)]
 
 
 def _synchronised(world: World) -> Iterator[str]:

@@ -17,7 +17,8 @@ from support.small_disk import SmallDisk, small_disk
 from support.stores import ftp_store
 
 from benchmarks.slots import SECONDS
-from soak.oracle.studies import SQLITE, count_epochs, epochs_of_running
+from soak.oracle.studies import count_epochs, epochs_of_running
+from soak.oracle.tracking import SQLITE
 from soak.scenario import Scenario
 from soak.tools import clock
 from soak.tools.network import Island, island
@@ -105,7 +106,7 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
         patch.setenv(SECONDS, str(scenario.epoch_s))
         patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
         if scenario.postgres:
-            here.database = stack.enter_context(postgres(folder, "studies", "mlflow"))
+            here.database = stack.enter_context(postgres(folder, "mlflow"))
             (folder / "mlflow").mkdir()
             # Without passwords, whose hashes are most of what a request costs.
             here.tracking = MlflowServer(folder / "mlflow", "--database", here.database.url("mlflow"))
@@ -143,9 +144,7 @@ class World:
         self.runs, self.cache, self.state = (self.folder / name for name in ("runs", "cache", "state"))
         database = self.services.database
         self.searches = self.scenario.searches(self.name)
-        self.storages = tuple(
-            database.url("studies") if database else f"{SQLITE}{self.runs}/{name}/study.db" for name in self.searches
-        )
+        self.journals = tuple(self.runs / name / "study.journal" for name in self.searches)
         self.tracking = database.url("mlflow") if database else f"{SQLITE}{self.runs}/mlflow.db"
         self._said = self.folder / "said.txt"
         self.epochs_at_start = 0
@@ -154,7 +153,6 @@ class World:
         base = content.get("base", content)
         if database is not None:
             assert self.services.tracking is not None
-            base["search"]["storage"] = database.url("studies")
             base["tracking"] = {"uri": self.services.tracking.url}
         if self.services.store is not None:
             base["checkpoints"] = {"storage_path": f"{self.services.store}/{self.name}"}
@@ -204,11 +202,11 @@ class World:
 
     def epochs(self) -> int:
         """Return the number of stored epochs."""
-        return sum(map(count_epochs, dict.fromkeys(self.storages)))
+        return sum(map(count_epochs, self.journals))
 
-    def running(self) -> dict[tuple[str, int], int]:
-        """Return the epochs of each running trial."""
-        return {(url, trial): epochs for url in self.storages for trial, epochs in epochs_of_running(url).items()}
+    def running(self) -> dict[str, int]:
+        """Return the epochs of each running trial, by its name."""
+        return {name: epochs for journal in self.journals for name, epochs in epochs_of_running(journal).items()}
 
     def trainers(self) -> list[Process]:
         """Return the processes that train."""

@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import optuna
 import pytest
 import yaml
-from optuna.exceptions import StorageInternalError
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
-from sqlalchemy.exc import SQLAlchemyError
+from support.journals import trials_in
 
 from search.cli.main import main
 
@@ -94,14 +91,7 @@ def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:
 
 def stored(runs: Path, search: str, study: str) -> list[FrozenTrial]:
     """Return the trials of a study, read as another program would; none before it exists."""
-    database = runs / search / "study.db"
-    if not database.exists():
-        return []
-    try:
-        storage = RDBStorage(f"sqlite:///{database}", skip_compatibility_check=True, skip_table_creation=True)
-        return optuna.load_study(study_name=f"{search}/{study}", storage=storage).trials
-    except (KeyError, StorageInternalError, SQLAlchemyError):  # the driver is creating the tables
-        return []
+    return trials_in(runs / search / "study.journal", f"{search}/{study}")
 
 
 def summary(runs: Path, search: str) -> dict[str, Any]:

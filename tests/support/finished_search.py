@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,7 @@ def run_here(
     for search in searches:
         summary = write_summary(search)
         if search.is_done(Stage.TEST):
-            with closing(StoredSearch(search.plan.folder)) as stored:
-                write_model_folders(stored, compare([search.plan.folder], [summary]))
+            write_model_folders(StoredSearch(search.plan.folder), compare([search.plan.folder], [summary]))
     return searches
 
 

@@ -1,11 +1,10 @@
 """A row-by-row comparison of MLflow with the studies."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from support.commands import stored
 
 from search.trials import epochs_of
@@ -23,12 +22,11 @@ def assert_mlflow_equals_the_studies(
     experiment_name: str | None = None,
     *,
     tracking: str | None = None,
-    trials: Callable[[Path, str, str], list[FrozenTrial]] = stored,
 ) -> None:
     """Check that every trial has one run with its status, parameters and epochs, below the runs of its loss and search.
 
-    All runs have their origin and their data, and none is RUNNING. ``trials`` reads a study, and ``tracking`` is the
-    server, if they are not files of the runs folder.
+    All runs have their origin and their data, and none is RUNNING. ``tracking`` is the server, if it is
+    no file of the runs folder.
     """
     client = MlflowClient(tracking_uri=tracking or f"sqlite:///{runs / 'mlflow.db'}")
     experiment = client.get_experiment_by_name(experiment_name or name)
@@ -43,12 +41,12 @@ def assert_mlflow_equals_the_studies(
         assert run.data.tags["holdout.split"].startswith(trained.dataset.digest)
     above = {run.info.run_id: run for run in runs_by_trial.pop("")}
     kinds = [run.data.tags["holdout.kind"] for run in above.values()]
-    begun = [loss for loss in losses if any(trials(runs, name, study) for study in studies_of(loss))]
+    begun = [loss for loss in losses if any(stored(runs, name, study) for study in studies_of(loss))]
     assert sorted(kinds) == [*["loss"] * len(begun), "search"]
     statuses = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED", TrialState.FAIL: "FAILED"}
     for loss in losses:
         for study in studies_of(loss):
-            for trial in trials(runs, name, study):
+            for trial in stored(runs, name, study):
                 (run,) = runs_by_trial.pop(f"{name}/{study}/{trial.number}")
                 assert run.info.status == statuses[trial.state]
                 assert run.data.tags["holdout.state"] == trial.state.name

@@ -1,10 +1,9 @@
-"""Mutations of files, drawn: of their bytes, and of the values in JSON, YAML, databases and arrays."""
+"""Mutations of files, drawn: of their bytes, and of the values in JSON, YAML, journals and arrays."""
 
 import io
 import json
 import random
 import re
-import sqlite3
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from support.journals import operations, with_checksums
 
 PAGES = ("*/logs/*", "report.html", "README.md", ".driver*", "*.lock")
 """Files of a search from which no number is read."""
@@ -71,27 +71,18 @@ def replace_leaf(content: Any, value: Any, draw: random.Random) -> None:
         branch[key] = new
 
 
-def replace_cell(path: Path, value: Any, draw: random.Random) -> None:
-    """Replace a cell of a database, in a table with rows; values of JSON columns are written as JSON.
-
-    ``value`` may be a function of the one before.
-    """
-    with sqlite3.connect(path) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        filled = [name for name in names if database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]]
-        table = draw.choice(filled)
-        column = draw.choice([row[1] for row in database.execute(f"PRAGMA table_info({table})")])
-        row = draw.choice([row for (row,) in database.execute(f"SELECT rowid FROM {table}")])
-        (before,) = database.execute(f"SELECT {column} FROM {table} WHERE rowid = ?", (row,)).fetchone()
-        if callable(value):
-            text = json.dumps(value(json.loads(before))) if "json" in column and before else value(before)
-        else:
-            text = json.dumps(value) if "json" in column else value if isinstance(value, str | None) else str(value)
-        try:
-            database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (text, row))
-        except sqlite3.Error:  # a key that must be unique, or an integer that is none
-            database.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))
-    database.close()
+def replace_line(path: Path, value: Any, draw: random.Random) -> None:
+    """Remove or swap whole lines of a journal, or replace a value in it; all checksums match again."""
+    found = operations(path)
+    place, other = draw.randrange(len(found)), draw.randrange(len(found))
+    match draw.randrange(6):
+        case 0:
+            del found[place]
+        case 1:
+            found[place], found[other] = found[other], found[place]
+        case _:
+            replace_leaf(found[place], value, draw)
+    path.write_bytes(with_checksums(found))
 
 
 def another(value: Any, draw: random.Random) -> Any:
@@ -139,9 +130,9 @@ def replace_array(path: Path, change: Callable[[Any], Any], draw: random.Random)
 
 
 def replace_value(path: Path, value: Any, draw: random.Random) -> None:
-    """Replace a value in a record: JSON, JSON lines, YAML or a database; it may be a function of the one before."""
-    if path.suffix == ".db":
-        replace_cell(path, value, draw)
+    """Replace a value in a record: JSON, JSON lines, YAML or a journal; it may be a function of the one before."""
+    if path.suffix == ".journal":
+        replace_line(path, value, draw)
     elif path.suffix == ".jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         replace_leaf(lines, value, draw)
@@ -156,7 +147,7 @@ def replace_value(path: Path, value: Any, draw: random.Random) -> None:
 def mutate(path: Path, draw: random.Random) -> str:
     """Mutate a file that is no hard link; return the name of the mutation."""
     content = path.read_bytes()
-    if path.suffix in (".json", ".jsonl", ".yaml", ".db") and draw.random() < 0.5:
+    if path.suffix in (".json", ".jsonl", ".yaml", ".journal") and draw.random() < 0.5:
         while path.read_bytes() == content:
             replace_value(path, lambda before: another(before, draw), draw)
         return "a value"

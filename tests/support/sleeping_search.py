@@ -3,42 +3,30 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import optuna
-import sqlalchemy
-from optuna.storages import RDBStorage
-from optuna.trial import FrozenTrial
-from support.commands import command, plain, without_ended_workers, write_search
+from optuna.trial import FrozenTrial, TrialState
+from support.commands import command, plain, stored, without_ended_workers, write_search
+from support.journals import SET_VALUE, operations
 from support.services import ROOT
 from support.sleeping_engine import ENGINE
 
 PATIENCE_S = 900
-_REPORTS = sqlalchemy.text(
-    "SELECT number, step, intermediate_value FROM trial_intermediate_values JOIN trials USING (trial_id)"
-    " ORDER BY trial_intermediate_value_id"
-)
-_RUNNING = sqlalchemy.text("SELECT number FROM trials WHERE state = 'RUNNING'")
 
 
 class SleepingSearch:
     """A search of sleeping trainings and its drivers, observed from outside."""
 
-    def __init__(
-        self, path: Path, storage: str | None = None, *, trials: int, epochs: int, pruner: str = "asha"
-    ) -> None:
+    def __init__(self, path: Path, *, trials: int, epochs: int, pruner: str = "asha") -> None:
         self.runs = path / "runs"
-        self.storage = storage or f"sqlite:///{self.runs}/sleeps/study.db"
         self._said = path / "said.txt"
-        self._engine = sqlalchemy.create_engine(self.storage, pool_pre_ping=True)
         content = {
             "name": "sleeps",
             "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
             "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
             "losses": ["mpa"],
-            "search": {"trials": trials, "pruner": pruner, **({"storage": storage} if storage else {})},
+            "search": {"trials": trials, "pruner": pruner},
             "stages": ["search"],
             "resources": {"engine": ENGINE},
         }
@@ -47,16 +35,17 @@ class SleepingSearch:
     def start(self) -> subprocess.Popen[bytes]:
         """Start ``holdout run``."""
         with self._said.open("ab") as said:
-            return subprocess.Popen(self._command(self.runs), stdout=said, stderr=said, env=self._environment)
+            return subprocess.Popen(self._command, stdout=said, stderr=said, env=self._environment)
 
-    def refusal(self, runs: Path) -> str:
-        """Return what another ``holdout run`` with the runs folder ``runs`` says, which must exit with 2."""
-        done = subprocess.run(self._command(runs), capture_output=True, text=True, env=self._environment, check=False)
+    def refusal(self) -> str:
+        """Return what another ``holdout run`` says, which must exit with 2."""
+        done = subprocess.run(self._command, capture_output=True, text=True, env=self._environment, check=False)
         assert done.returncode == 2, done.stdout + done.stderr
         return plain(done.stderr)
 
-    def _command(self, runs: Path) -> list[str]:
-        return command("run", self.file, "--runs", runs)
+    @property
+    def _command(self) -> list[str]:
+        return command("run", self.file, "--runs", self.runs)
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -68,30 +57,17 @@ class SleepingSearch:
 
     def reports(self) -> list[tuple[int, int, float]]:
         """Return the trial, epoch and value of every report, in the order of storage."""
-        return [(row[0], row[1], row[2]) for row in self._rows(_REPORTS)]
+        found = operations(self.runs / "sleeps" / "study.journal")
+        values = [entry for entry in found if entry["op_code"] == SET_VALUE]
+        return [(entry["trial_id"], entry["step"], entry["intermediate_value"]) for entry in values]
 
     def running(self) -> set[int]:
         """Return the running trials."""
-        return {row[0] for row in self._rows(_RUNNING)}
-
-    def _rows(self, statement: sqlalchemy.TextClause) -> Sequence[sqlalchemy.Row[Any]]:
-        """Return the rows of a query; none before the tables exist."""
-        if self._engine.url.get_backend_name() == "sqlite" and not Path(self._engine.url.database or "").exists():
-            return []
-        try:
-            with self._engine.connect() as connection:
-                return connection.execute(statement).all()
-        except sqlalchemy.exc.DBAPIError:  # the driver is creating the tables
-            return []
+        return {trial.number for trial in self.trials() if trial.state == TrialState.RUNNING}
 
     def trials(self) -> list[FrozenTrial]:
         """Return the trials, read by Optuna."""
-        storage = RDBStorage(self.storage)
-        try:
-            return optuna.load_study(study_name="sleeps/mpa", storage=storage).trials
-        finally:
-            storage.remove_session()
-            storage.engine.dispose()
+        return stored(self.runs, "sleeps", "mpa")
 
     def until(self, condition: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
         """Wait until ``condition`` holds while ``driver`` runs."""
@@ -110,7 +86,3 @@ class SleepingSearch:
         """Wait for the successful end of ``driver``."""
         assert driver.wait(PATIENCE_S) == 0, self.said()
         assert "Traceback" not in without_ended_workers(self.said()), self.said()
-
-    def dispose(self) -> None:
-        """Close the database."""
-        self._engine.dispose()

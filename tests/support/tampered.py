@@ -4,13 +4,14 @@ import io
 import json
 import os
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from optuna.trial import FrozenTrial
+from support.journals import CREATE_STUDY, Operation, drop_trial, of_trial, rewrite, trials_in
 
 
 class Copied:
@@ -22,52 +23,46 @@ class Copied:
             shutil.copytree(trials, runs / trials.relative_to(origin), copy_function=os.link)
         self.runs, self.path, self.name = runs, runs / name, name
 
-    def sql(self, statement: str, *values: Any) -> None:
-        """Run a statement on the study database, which must change a row."""
-        with sqlite3.connect(self.path / "study.db") as database:
-            assert database.execute(statement, values).rowcount > 0, statement
-        database.close()
+    @property
+    def journal(self) -> Path:
+        """The journal of the studies."""
+        return self.path / "study.journal"
 
-    def ask(self, statement: str, *values: Any) -> Any:
-        """Return the first row of a query."""
-        with sqlite3.connect(self.path / "study.db") as database:
-            found = database.execute(statement, values).fetchone()
-        database.close()
-        return found
-
-    def trial(self, study: str, number: int) -> int:
-        """Return the row id of a trial."""
-        found = self.ask(
-            "SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name = ? AND number = ?",
-            f"{self.name}/{study}",
-            number,
-        )
-        return int(found[0])
-
-    def last(self, study: str) -> int:
-        """Return the highest trial number of a study."""
-        found = self.ask(
-            "SELECT max(number) FROM trials JOIN studies USING (study_id) WHERE study_name = ?", f"{self.name}/{study}"
-        )
-        return int(found[0])
+    def trials(self, study: str) -> list[FrozenTrial]:
+        """Return the trials of a study."""
+        return trials_in(self.journal, f"{self.name}/{study}")
 
     def state(self, study: str, state: str) -> int:
         """Return the number of the last trial of a study in ``state``."""
-        found = self.ask(
-            "SELECT max(number) FROM trials JOIN studies USING (study_id) WHERE study_name = ? AND state = ?",
-            f"{self.name}/{study}",
-            state,
-        )
-        return int(found[0])
+        return max(trial.number for trial in self.trials(study) if trial.state.name == state)
+
+    def trial(self, study: str, number: int, code: int, change: Callable[[Operation], object]) -> None:
+        """Change the last operation with this code of a trial."""
+
+        def changed(found: list[Operation]) -> None:
+            change([entry for entry in of_trial(found, f"{self.name}/{study}", number) if entry["op_code"] == code][-1])
+
+        rewrite(self.journal, changed)
+
+    def param(self, study: str, number: int, name: str, change: Callable[[Operation], object]) -> None:
+        """Change the operation that sets a parameter of a trial."""
+
+        def changed(found: list[Operation]) -> None:
+            lines = of_trial(found, f"{self.name}/{study}", number)
+            change(next(entry for entry in lines if entry.get("param_name") == name))
+
+        rewrite(self.journal, changed)
 
     def attribute(self, study: str, number: int, key: str, change: Callable[[Any], Any]) -> None:
         """Change a user attribute of a trial."""
-        where = "FROM trial_user_attributes WHERE trial_id = ? AND key = ?"
-        trial = self.trial(study, number)
-        before = json.loads(self.ask(f"SELECT value_json {where}", trial, key)[0])
-        after = json.dumps(change(before))
-        assert after != json.dumps(before)
-        self.sql("UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ? AND key = ?", after, trial, key)
+
+        def changed(found: list[Operation]) -> None:
+            created, *later = of_trial(found, f"{self.name}/{study}", number)
+            places = [created.get("user_attrs", {}), *(entry["user_attr"] for entry in later if "user_attr" in entry)]
+            place = [place for place in places if key in place][-1]
+            place[key] = change(place[key])
+
+        rewrite(self.journal, changed)
 
     def epoch(self, study: str, number: int, epoch: int, **changes: Any) -> None:
         """Change the record of an epoch."""
@@ -80,14 +75,19 @@ class Copied:
 
     def study_attribute(self, study: str, key: str, value: Any) -> None:
         """Change a user attribute of a study."""
-        (row,) = self.ask("SELECT study_id FROM studies WHERE study_name = ?", f"{self.name}/{study}")
-        text = json.dumps(value)
-        self.sql("UPDATE study_user_attributes SET value_json = ? WHERE study_id = ? AND key = ?", text, row, key)
+
+        def changed(found: list[Operation]) -> None:
+            names = [entry["study_name"] for entry in found if entry["op_code"] == CREATE_STUDY]
+            of_key = [entry for entry in found if "study_id" in entry and key in entry.get("user_attr", {})]
+            [entry for entry in of_key if names[entry["study_id"]] == f"{self.name}/{study}"][-1]["user_attr"] = {
+                key: value
+            }
+
+        rewrite(self.journal, changed)
 
     def drop(self, study: str, number: int) -> None:
         """Remove a trial."""
-        trial = self.trial(study, number)
-        self.sql("DELETE FROM trials WHERE trial_id = ?", trial)
+        rewrite(self.journal, lambda found: drop_trial(found, f"{self.name}/{study}", number))
 
     def json(self, file: str, change: Callable[[Any], object]) -> None:
         """Change a JSON file in place."""

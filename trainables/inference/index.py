@@ -67,7 +67,6 @@ class IndexDescription:
     sha256: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content for ``index.json``."""
         return {"format": FORMAT, **asdict(self), "similarity": "inner product of vectors of length 1"}
 
 

@@ -57,6 +57,11 @@ class Loss(nn.Module, ABC):
     labels; where it is None, a loss that mines or sums over such pairs makes the host wait for the device.
     """
 
+    to_derive = (
+        " (`class Mine(holdout.parts.Loss)`, `def __init__(self, *, num_classes, embedding_dim, …)`, and `compute` in "
+        "place of `forward`)"
+    )
+    """What turns a module into a loss, for errors."""
     used: Used | None = None
     most_pairs: int | None = None
 

@@ -137,7 +137,6 @@ class OwnTraining(EpochTraining):
 
     @property
     def validation_items(self) -> int:
-        """The number of validation items."""
         assert self._validation is not None, "it has validation classes"
         return len(self._validation.views[0])
 

@@ -3,7 +3,6 @@
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -25,9 +24,9 @@ from search.report.models import checkpoint_of, chosen_model
 from search.report.summary import summarise
 from search.selection import Baselines, ImageSet, Ledger, Selection, frozen_baselines, images_in, study_digest
 from search.stages import Stage, study_name
-from search.study import StorageCopy, stored_trials
+from search.study import copy_studies
 from search.trials import by_fold, epochs_of
-from search.trust import CHECKPOINTS, STORAGE, check_addresses, check_code, own_code, trusts_code
+from search.trust import CHECKPOINTS, check_addresses, check_code, own_code, trusts_code
 from trainables.errors import InvalidInput, counted
 from trainables.files import as_path, is_draft, read_json
 from trainables.inference import model_files
@@ -59,7 +58,7 @@ def code_named(folder: RunFolder) -> set[str]:
         content = stored_config(folder)
     except InvalidInput:  # the checks report it
         return set()
-    check_addresses(folder.path, content, (STORAGE, CHECKPOINTS))
+    check_addresses(folder.path, content, (CHECKPOINTS,))
     return own_code(content)
 
 
@@ -79,8 +78,8 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 def stored_copy(plan: Plan) -> OpenedSearch | None:
     """Return the search on a copy of its stored studies, which it does not write to; None if it has none yet."""
-    engine = StoredSearch(plan.folder).storage
-    return None if engine is None else OpenedSearch(plan=plan, storage=StorageCopy(engine))
+    path = plan.folder.journal
+    return OpenedSearch(plan=plan, storage=copy_studies(path)) if path.exists() else None
 
 
 def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
@@ -154,8 +153,8 @@ def _check_models(folder: RunFolder, selection: Selection) -> Iterator[Check]:
 
 def _model_problems(folder: RunFolder, selection: Selection, loss: str) -> Iterator[str]:
     """Compare the files of a written model, except its card, with those that its checkpoint gives."""
-    with closing(StoredSearch(folder)) as stored, tempfile.TemporaryDirectory(prefix="holdout-verify-") as place:
-        if (model := chosen_model(stored, selection, loss)) is None:
+    with tempfile.TemporaryDirectory(prefix="holdout-verify-") as place:
+        if (model := chosen_model(StoredSearch(folder), selection, loss)) is None:
             yield f"models/{loss}: the model exists, but no final training does."
             return
         model_files.write_model(Path(place), model.weights, model.spec, "")
@@ -235,19 +234,17 @@ def check_digests(folder: RunFolder) -> Iterator[Check]:
     selection, records = stored_selection(folder), recorded_openings(folder)
     digest = selection and f"its digest {selection.digest[:12]}"
     yield Check(f"selection.json: {digest or 'the choice'}", is_there=selection is not None)
-    with closing(StoredSearch(folder)) as stored:
-        manifest = {
-            "baselines.json, whitened.safetensors": _baselines(folder, selection),
-            "the studies": _studies(stored, selection, records) if selection else iter(()),
-            "test.json": (
-                (f"Opening {name}", entry["digest"], scores_digest(entry)) for name, entry in records.items()
-            ),
-            "the scored models": chain.from_iterable(_models(stored, entry) for entry in records.values()),
-            "test/": chain.from_iterable(_files(folder, entry) for entry in records.values()),
-        }
-        for what, entries in manifest.items():
-            if first := next(entries, None):
-                yield check(f"{what}: their digests", _changed(chain([first], entries)))
+    stored = StoredSearch(folder)
+    manifest = {
+        "baselines.json, whitened.safetensors": _baselines(folder, selection),
+        "the studies": _studies(stored, selection, records) if selection else iter(()),
+        "test.json": ((f"Opening {name}", entry["digest"], scores_digest(entry)) for name, entry in records.items()),
+        "the scored models": chain.from_iterable(_models(stored, entry) for entry in records.values()),
+        "test/": chain.from_iterable(_files(folder, entry) for entry in records.values()),
+    }
+    for what, entries in manifest.items():
+        if first := next(entries, None):
+            yield check(f"{what}: their digests", _changed(chain([first], entries)))
 
 
 def check_warning(folder: RunFolder) -> Iterator[Check]:
@@ -288,8 +285,9 @@ def _studies(stored: StoredSearch, selection: Selection, records: Records) -> It
     """Yield the studies of the choice, and the final trainings of this search in each opening."""
     scored = chain.from_iterable(record["studies"].items() for record in records.values())
     own = [(name, digest) for name, digest in scored if name.startswith(f"{stored.name}/")]
+    studies = copy_studies(stored.folder.journal)
     for name, digest in (*selection.studies.items(), *own):
-        trials = stored_trials(stored.storage, name) if stored.storage else []
+        trials = studies.trials_of(name)
         yield f"The study {name}", digest, study_digest(trials) if trials else None
 
 

@@ -11,9 +11,10 @@ from search.config.tables import PRUNERS
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
+from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
-from search.study import QueuedStage, StorageCopy, pruning_sentence, stored_reports, stored_trials
-from search.trials import epochs_of, params_of, record_key, record_keys, value_in, whole_training
+from search.study import QueuedStage, copy_studies, pruning_sentence
+from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
 from trainables.data.marks import GALLERY
 from trainables.errors import counted
@@ -35,14 +36,14 @@ def studies_in(search: OpenedSearch) -> list[tuple[Stage, str]]:
 
 def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:
     """Return a copy of the search as it was before the studies ``names`` were created."""
-    return OpenedSearch(plan=search.plan, storage=StorageCopy(search.storage.database.engine, without=names))
+    return OpenedSearch(plan=search.plan, storage=copy_studies(search.plan.folder.journal, without=names))
 
 
 def check_studies(search: OpenedSearch) -> Iterator[Check]:
     """Check every study: its attributes, and what follows of each trial from its params and epochs."""
     for stage, loss in studies_in(search):
         name = study_name(search.name, loss, stage)
-        trials = stored_trials(search.storage.database.engine, name)
+        trials = search.trials(loss, stage)
         prunings = " and prunings" if stage is Stage.SEARCH else ""
         what = f"{name}: {counted(len(trials), 'trial')}, seeds, epochs, values{prunings}"
         yield check(what, _study_problems(search, loss, stage, trials)) if trials else Check(name, is_there=False)
@@ -87,9 +88,8 @@ def _parts(
             yield "seed", attributes["seed"], derived_seed(plan.config.search.seed, loss, trial.number)
     spec = training_of(plan, loss, stage, trial)
     yield from _epochs(trial, spec)
-    records, value_of = epochs_of(trial), plan.trial_value(stage)
-    reached = [value_of(records[:count]) for count in range(1, len(records) + 1)]
-    values = dict(step for step in reached if step is not None)
+    records, objective = epochs_of(trial), plan.config.objective
+    values = {step: running_value(records[:step], objective) for step in range(1, len(records) + 1)}
     last = max(values, default=0)
     yield "values", trial.intermediate_values, values
     if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
@@ -103,8 +103,7 @@ def _parts(
     }
     yield "outcome", attributes.get("outcome"), outcome.get(trial.state)
     for (number, step), sentence in due.items():
-        ends_there = step == last and trial.state in (TrialState.PRUNED, TrialState.RUNNING)
-        if number == trial.number and not ends_there and not _interrupted(search, trial, step):
+        if number == trial.number and not (step == last and trial.state == TrialState.PRUNED):
             yield "outcome", attributes.get("outcome"), sentence
 
 
@@ -150,31 +149,21 @@ def _queries(spec: TrialSpec) -> dict[str, int]:
 def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]) -> Prunings:
     """Return the prunings that follow from all reports in their order; trial 0 is never pruned."""
     plan, name = search.plan, study_name(search.name, loss, Stage.SEARCH)
-    rule = PRUNERS[plan.config.search.pruner](steps=plan.steps, unit=plan.unit).rule(name)
+    rule = PRUNERS[plan.config.search.pruner](steps=plan.steps).rule(name)
     by_number = {trial.number: trial for trial in trials if COPIED_FROM not in trial.user_attrs}
     for trial in trials:
         if trial.number not in by_number:  # copied before the first report
             rule.add(trial)
     due: dict[tuple[int, int], str] = {}
-    for number, step, value in stored_reports(search.storage.database.engine, name):
+    for number, step, value in StoredSearch(plan.folder).counts.reports.get(name, ()):
         if number not in by_number:
             continue
         reason = rule.reason(number, step, value)
         if reason and number and step < plan.steps:
-            due[number, step] = pruning_sentence(plan.trial_value(Stage.SEARCH), step, value, reason)
+            due[number, step] = pruning_sentence(plan.config.objective, step, value, reason)
         if step == max(by_number[number].intermediate_values):
             rule.end(by_number[number])
     return due
-
-
-def _interrupted(search: OpenedSearch, trial: FrozenTrial, step: int) -> bool:
-    """Return True if a session began between the report of ``step`` and the end of ``trial``.
-
-    A driver that dies between a report and its decision does not prune the trial.
-    """
-    epochs = search.config.training.epochs if search.plan.split.folds else 1
-    reported, ended = max(record["end"] for record in epochs_of(trial)[: step * epochs]), trial.datetime_complete
-    return any(reported < began and (ended is None or began < ended.timestamp()) for began in search.sessions)
 
 
 # The trials of a stage.

@@ -23,15 +23,12 @@ from trainables.storage import in_time
 # Addresses and folders.
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
-STORAGE_SCHEMES = ("sqlite", "postgresql", "mysql")
 PATIENCE_S = 10
 """Time limit for a server to answer, in seconds."""
 
 
 def check_addresses(found: Findings, config: SearchConfig) -> None:
-    """Check that every address in the search file can be used: database, MLflow server, checkpoint storage, cache."""
-    if storage := config.search.storage:
-        found.check(lambda: _check_database("search.storage", storage, STORAGE_SCHEMES, "studies"))
+    """Check that every address in the search file can be used: MLflow server, checkpoint storage, cache."""
     if uri := config.tracking.uri:
         found.check(lambda: check_tracking(uri))
     if path := config.checkpoints.storage_path:
@@ -70,8 +67,8 @@ def _check_store(address: str) -> None:
         ) from error
 
 
-def _refuse_foreign(key: str, file: Path, shown: Path, table: str) -> None:
-    """Raise :class:`InvalidInput` if a SQLite file has tables, but not the ``table`` of the program that will write it.
+def _refuse_foreign(file: Path, shown: Path) -> None:
+    """Raise :class:`InvalidInput` if a SQLite file has tables, but not those of MLflow.
 
     ``shown`` is its path as written, with references to variables.
     """
@@ -83,33 +80,32 @@ def _refuse_foreign(key: str, file: Path, shown: Path, table: str) -> None:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     except sqlite3.Error as error:
-        raise InvalidInput(f"{key}: {shown} is not a SQLite database ({error}); name another file.") from error
-    if tables and table not in tables:
+        raise InvalidInput(f"tracking.uri: {shown} is not a SQLite database ({error}); name another file.") from error
+    if tables and "experiments" not in tables:
         raise InvalidInput(
-            f"{key}: {shown} is the database of another program (it has the tables {', '.join(tables[:3])}, but not "
-            f"{table}); name another file."
+            f"tracking.uri: {shown} is the database of another program (it has the tables {', '.join(tables[:3])}, but "
+            "not experiments); name another file."
         )
 
 
-def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str) -> None:
+def _check_database(address: str) -> None:
     url = expand(address)
     try:
         scheme = urlsplit(url).scheme.partition("+")[0]
     except ValueError as error:
-        raise InvalidInput(f"{key} is not a valid address ({error}); it is {address!r}.") from error
-    if scheme not in schemes:
-        raise InvalidInput(
-            f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}."
-        )
+        raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {address!r}.") from error
+    if scheme not in TRACKING_SCHEMES:
+        schemes = ", ".join(f"{name}:" for name in TRACKING_SCHEMES)
+        raise InvalidInput(f"tracking.uri must begin with one of {schemes}; it is {address!r}.")
     if scheme == "sqlite":
         if (file := sqlite_file(url)) is None:
-            raise InvalidInput(f"{key} must name a file, as in sqlite:////home/me/x.db; it is {address!r}.")
+            raise InvalidInput(f"tracking.uri must name a file, as in sqlite:////home/me/x.db; it is {address!r}.")
         shown = sqlite_file(address) or file
         if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
             raise InvalidInput(
-                f"{key}: the folder {shown.parent} does not exist or cannot be written to; make it first."
+                f"tracking.uri: the folder {shown.parent} does not exist or cannot be written to; make it first."
             )
-        _refuse_foreign(key, file, shown, table)
+        _refuse_foreign(file, shown)
         return
     import sqlalchemy
 
@@ -120,7 +116,7 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
         reason = without_password(str(getattr(error, "orig", error)).strip()).splitlines()[0]
         raise InvalidInput(
-            f"{key}: {address} does not answer ({reason}); start the database or correct the address."
+            f"tracking.uri: {address} does not answer ({reason}); start the database or correct the address."
         ) from error
 
 
@@ -135,7 +131,7 @@ def check_tracking(address: str) -> None:
     except ValueError as error:
         raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {address!r}.") from error
     if parts.scheme not in ("http", "https"):
-        _check_database("tracking.uri", address, TRACKING_SCHEMES, "experiments")
+        _check_database(address)
         return
     try:
         with urlopen(health_page(uri), timeout=PATIENCE_S):

@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from urllib.request import urlopen
@@ -23,11 +23,14 @@ from search.report.live.live_search import (
     Health,
     LiveCampaign,
     LiveSearch,
+    Recommended,
     ReportOfCampaign,
     ReportsSoFar,
     SectionSoFar,
     live_campaign,
     live_search,
+    recommended,
+    written,
 )
 from search.secrets import expand, health_page
 from search.trust import TRACKING, check_address
@@ -42,35 +45,17 @@ PATIENCE_S = 3.0
 
 
 def health(stored: StoredSearch) -> tuple[Health, ...]:
-    """Check the studies' database and MLflow."""
-    return _storage(stored), *_tracking(stored)
-
-
-def _storage(stored: StoredSearch) -> Health:
-    problem = None
-    try:
-        if stored.storage is None:
-            problem = "no database yet"
-        else:
-            with stored.storage.connect():
-                pass
-    except Exception as error:  # any error of a database driver
-        problem = _first_line(error)
-    shown = stored.config["search"]["storage"] or "study.db in the search's folder"
-    return Health(service="studies", address=_shown(str(shown)), problem=problem)
-
-
-def _tracking(stored: StoredSearch) -> list[Health]:
+    """Check MLflow, if it is a server."""
     address = stored.config["tracking"]["uri"]
     if not isinstance(address, str) or not address.startswith("http"):
-        return []  # a local file
+        return ()  # a local file
     try:
         check_address(stored.folder.path, TRACKING, address)
         with urlopen(health_page(expand(address)), timeout=PATIENCE_S):
             problem = None
     except (OSError, ValueError) as error:
         problem = _first_line(error)
-    return [Health(service="MLflow", address=_shown(address), problem=problem)]
+    return (Health(service="MLflow", address=_shown(address), problem=problem),)
 
 
 def _first_line(error: Exception) -> str:
@@ -139,11 +124,12 @@ def live_app(
 
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:
-        found = []
-        for folder in find_runs(runs):
-            with closing(StoredSearch(folder)) as stored:
-                found.append(status_of(stored))
-        return found
+        return [status_of(StoredSearch(folder)) for folder in find_runs(runs)]
+
+    @app.get("/api/recommendations", summary="The recommended model of each search that has chosen")
+    def recommendations() -> dict[str, Recommended]:
+        found = {folder.name: recommended(folder.summary, written(folder.summary)) for folder in find_runs(runs)}
+        return {name: entry for name, entry in found.items() if entry}
 
     @app.get("/api/searches/{name}", summary="Current state of a search")
     def search(name: str) -> LiveSearch:
@@ -190,8 +176,8 @@ def live_app(
 @contextmanager
 def _opened(runs: Path, name: str) -> Iterator[StoredSearch]:
     """Open the search ``name``; records of an unexpected form become :class:`InvalidInput`."""
-    with closing(StoredSearch(existing_run(runs, name))) as stored, reading(f"A record of {name}"):
-        yield stored
+    with reading(f"A record of {name}"):
+        yield StoredSearch(existing_run(runs, name))
 
 
 @cache

@@ -16,6 +16,7 @@ from optuna.trial import TrialState
 from PIL import Image
 from support.commands import command, holdout_here, plain, stored
 from support.finished_search import finish, run_here
+from support.journals import CREATE_TRIAL, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
 from support.small_search import draw_glyphs, small_search
 from support.tampered import Copied
 
@@ -90,7 +91,6 @@ def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> No
 
 def _epochs_and_all(copied: Copied) -> None:
     """Change a value and all records that it follows from consistently; only the frozen digest differs."""
-    trial = copied.trial("pnp@confirm", 0)
     for epoch in range(1, 5):
         kept = {} if epoch == 1 else {"checkpoint": None, "classes": None}
         measured = {"metrics": {"recall_at_1": 0.9, "map_at_r": 0.875}}
@@ -98,8 +98,15 @@ def _epochs_and_all(copied: Copied) -> None:
     copied.attribute(
         "pnp@confirm", 0, "epoch:000001", lambda record: {**record, "classes": dict.fromkeys(record["classes"], 0.875)}
     )
-    copied.sql("UPDATE trial_intermediate_values SET intermediate_value = 0.875 WHERE trial_id = ?", trial)
-    copied.sql("UPDATE trial_values SET value = 0.875 WHERE trial_id = ?", trial)
+    rewrite(copied.journal, _follow)
+
+
+def _follow(found: list[Operation]) -> None:
+    for entry in of_trial(found, "small/pnp@confirm", 0):
+        if "intermediate_value" in entry:
+            entry["intermediate_value"] = 0.875
+        if entry.get("values"):
+            entry["values"] = [0.875]
 
 
 def _classes(change: Callable[[list[float]], list[float]]) -> Change:
@@ -127,42 +134,37 @@ def _class_and_choice(copied: Copied) -> None:
 
 def _finalist(copied: Copied) -> int:
     """Return the number of the trial that is confirmed first."""
-    found = copied.ask(
-        "SELECT value_json FROM trial_user_attributes WHERE trial_id = ? AND key = 'source_trial'",
-        copied.trial("pnp@confirm", 0),
-    )
-    return int(found[0])
+    number: int = copied.trials("pnp@confirm")[0].user_attrs["source_trial"]
+    return number
 
 
 def _swap_seeds(study: str) -> Change:
     def change(copied: Copied) -> None:
-        first, second = (
-            json.loads(
-                copied.ask(
-                    "SELECT value_json FROM trial_user_attributes WHERE trial_id = ? AND key = 'seed'",
-                    copied.trial(study, number),
-                )[0]
-            )
-            for number in (0, copied.last(study))
-        )
-        copied.attribute(study, 0, "seed", lambda _: second)
-        copied.attribute(study, copied.last(study), "seed", lambda _: first)
+        first, *_, last = copied.trials(study)
+        copied.attribute(study, first.number, "seed", lambda _: last.user_attrs["seed"])
+        copied.attribute(study, last.number, "seed", lambda _: first.user_attrs["seed"])
 
     return change
 
 
-def _swap_reports(copied: Copied) -> None:
-    """Move the report of the pruned trial before all others."""
-    trial = copied.trial("pnp", copied.state("pnp", "PRUNED"))
-    copied.sql(
-        "UPDATE trial_intermediate_values SET trial_intermediate_value_id = -trial_intermediate_value_id"
-        " WHERE trial_id = ? AND step = 2",
-        trial,
+def _of_trial(study: str, number: int | str, code: int, **changes: Any) -> Change:
+    """Change the last operation with this code of a trial, given by its number or its state."""
+    return lambda copied: copied.trial(
+        study,
+        number if isinstance(number, int) else copied.state(study, number),
+        code,
+        lambda entry: entry.update(changes),
     )
 
 
-def _column(table: str, assignment: str, study: str, number: int) -> Change:
-    return lambda copied: copied.sql(f"UPDATE {table} SET {assignment} WHERE trial_id = ?", copied.trial(study, number))
+def _without_epoch(found: list[Operation]) -> None:
+    (epoch,) = [entry for entry in of_trial(found, "small/pnp", 0) if "epoch:000003" in entry.get("user_attr", {})]
+    found.remove(epoch)
+
+
+def _a_replicate(found: list[Operation]) -> None:
+    seed = next(entry for entry in of_trial(found, "small/pnp", 1) if "seed" in entry.get("user_attr", {}))
+    found.insert(found.index(seed), {**seed, "user_attr": {"replicate_of": 0}})
 
 
 def _ledger(change: Callable[[list[str]], list[str]]) -> Change:
@@ -191,12 +193,12 @@ def _chosen_again(copied: Copied) -> None:
 
 STUDIES: dict[str, tuple[Change, str]] = {
     "a value, a little": (
-        lambda c: c.sql("UPDATE trial_values SET value = value + 1e-12 WHERE trial_id = ?", c.trial("pnp", 0)),
+        lambda c: c.trial("pnp", 0, SET_STATE, lambda entry: entry.update(values=[entry["values"][0] + 1e-12])),
         "pnp trial 0: value",
     ),
     "a value after an epoch": (
-        _column("trial_intermediate_values", "intermediate_value = 0.01", "pnp", 0),
-        "pnp trial 0: values.1",
+        _of_trial("pnp", 0, SET_VALUE, intermediate_value=0.01),
+        "pnp trial 0: values.4",
     ),
     "an epoch's objective": (lambda c: c.metric("pnp", 1, 1, "map_at_r", 0.999), "pnp trial 1"),
     "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.5), "selection.json studies"),
@@ -208,45 +210,32 @@ STUDIES: dict[str, tuple[Change, str]] = {
         lambda c: c.epoch("pnp", 0, 1, checkpoint=None),
         "epoch 1: metrics, checkpoint, classes.1: false",
     ),
-    "a missing epoch": (
-        lambda c: c.sql(
-            "DELETE FROM trial_user_attributes WHERE trial_id = ? AND key = 'epoch:000003'", c.trial("pnp", 0)
-        ),
-        "pnp trial 0: epochs",
-    ),
+    "a missing epoch": (lambda c: rewrite(c.journal, _without_epoch), "pnp trial 0: epochs"),
     "swapped seeds": (_swap_seeds("pnp"), "pnp trial 0: seed"),
     "a parameter": (
-        lambda c: c.sql(
-            "UPDATE trial_params SET param_value = 0.0123 WHERE trial_id = ? AND param_name = 'temperature'",
-            c.trial("pnp", _finalist(c)),
-        ),
+        lambda c: c.param("pnp", _finalist(c), "temperature", lambda entry: entry.update(param_value_internal=0.0123)),
         "pnp@confirm trial 0: params.temperature",
     ),
     "a range": (
-        lambda c: c.sql(
-            "UPDATE trial_params SET distribution_json = replace(distribution_json, '\"high\": ', '\"high\": 1')"
-            " WHERE trial_id = ? AND param_name = 'temperature'",
-            c.trial("pnp", 2),
+        lambda c: c.param(
+            "pnp",
+            2,
+            "temperature",
+            lambda entry: entry.update(distribution=entry["distribution"].replace('"high": ', '"high": 1')),
         ),
         "the range of temperature",
     ),
     "a dropped trial, the last": (lambda c: c.drop("pnp", 5), "5 trials are stored and 6 were planned"),
     "a pruned trial that is complete": (
-        lambda c: c.sql(
-            "UPDATE trials SET state = 'COMPLETE' WHERE trial_id = ?", c.trial("pnp", c.state("pnp", "PRUNED"))
-        ),
+        _of_trial("pnp", "PRUNED", SET_STATE, state=TrialState.COMPLETE),
         "epochs",
     ),
     "why a trial was pruned": (
         lambda c: c.attribute("pnp", c.state("pnp", "PRUNED"), "outcome", lambda text: text.replace("half", "third")),
         "outcome",
     ),
-    "the order of the reports": (_swap_reports, "pnp trial"),
     "a replicate": (
-        lambda c: c.sql(
-            "INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (?, 'replicate_of', '0')",
-            c.trial("pnp", 1),
-        ),
+        lambda c: rewrite(c.journal, _a_replicate),
         "pnp trial 1: replicate_of",
     ),
     "the split of the study": (lambda c: c.study_attribute("pnp", "split_digest", "0" * 64), "pnp.split_digest"),
@@ -256,7 +245,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
         "pnp@confirm",
     ),
     "a dropped confirmation, the last": (
-        lambda c: c.drop("pnp@confirm", c.last("pnp@confirm")),
+        lambda c: c.drop("pnp@confirm", len(c.trials("pnp@confirm")) - 1),
         "pnp@confirm trials with",
     ),
     "a value by class": (
@@ -273,10 +262,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
     "a half": (lambda c: c.attribute("pnp@confirm", 0, "half", lambda half: 3 - half), "pnp@confirm"),
     "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
     "the enqueued parameters": (
-        lambda c: c.sql(
-            "UPDATE trial_system_attributes SET value_json = '{}' WHERE trial_id = ? AND key = 'fixed_params'",
-            c.trial("pnp@confirm", 1),
-        ),
+        lambda c: c.trial("pnp@confirm", 1, CREATE_TRIAL, lambda entry: entry["system_attrs"].update(fixed_params={})),
         "selection.json studies",
     ),
     "swapped seeds of final trainings": (_swap_seeds("pnp@final"), "stored"),
@@ -401,16 +387,16 @@ def test_the_ledger_that_lacks_a_line_is_named(copied: Copied, state: Path, of_u
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
 
 
-def test_a_read_only_folder_is_verified(copied: Copied) -> None:
+def test_a_read_only_folder_is_read(copied: Copied) -> None:
     unshare = ["unshare", "--map-root-user", "--mount"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.skip("file systems cannot be mounted here")
     (copied.path / ".driver.lock").unlink()
-    verify = command("verify", "small", "--runs", copied.runs)
-    done = subprocess.run(
-        [*unshare, "bash", "-c", READ_ONLY, str(copied.runs), *verify], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    for words in (("verify", "small"), ("status",), ("trials", "small")):
+        call = command(*words, "--runs", copied.runs)
+        mounted = [*unshare, "bash", "-c", READ_ONLY, str(copied.runs), *call]
+        done = subprocess.run(mounted, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
     assert not (copied.path / ".driver.lock").exists()
 
 
@@ -527,7 +513,7 @@ def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Pat
     assert missing
     assert all(line.endswith(": not there yet") for line in missing)
     if epochs:
-        search.storage.database.engine.dispose()
+        search.close()
         copied = Copied(tmp_path / "runs", tmp_path / "copied")
         copied.metric("pnp", 0, 1, "map_at_r", 0.001234)
         assert "pnp trial 0" in verified(copied.runs, code=1)

@@ -5,17 +5,20 @@ import json
 import os
 import shutil
 import socket
-import sqlite3
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.trial import TrialState
 from support.commands import holdout_here, plain
 from support.finished_search import finish, run_here
+from support.journals import SET_STATE, Operation, rewrite
 from support.serving import served
 from support.small_search import small_search
 
+import holdout
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.stages import Stage
@@ -101,9 +104,8 @@ def test_the_report_so_far_changes_with_the_records(server: tuple[str, int, str]
     assert [entry["name"] for entry in told(server, "/api/searches/done/report")] != []
 
 
-def test_health_lists_the_services(server: tuple[str, int, str]) -> None:
-    (studies,) = told(server, "/api/searches/small/health")
-    assert studies == {"service": "studies", "address": "study.db in the search's folder", "problem": None}
+def test_health_lists_servers_only(server: tuple[str, int, str]) -> None:
+    assert told(server, "/api/searches/small/health") == [], "its MLflow is a file"
 
 
 def test_nothing_can_be_written(server: tuple[str, int, str], running: OpenedSearch) -> None:
@@ -202,12 +204,18 @@ def forged(running: OpenedSearch, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+def _fail(found: list[Operation]) -> None:
+    """Let each trial fail for a number."""
+    for entry in found:
+        if entry["op_code"] == SET_STATE and entry["state"] == TrialState.COMPLETE:
+            entry["state"] = TrialState.FAIL
+        if "outcome" in entry.get("user_attr", {}):
+            entry["user_attr"]["outcome"] = [3]
+
+
 def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(forged: Path) -> None:
     """A trial that failed for a number, a renamed folder, and a link to a file whose content is nobody's business."""
-    with sqlite3.connect(forged / "done" / "study.db") as database:
-        database.execute("UPDATE trials SET state = 'FAIL'")
-        database.execute("UPDATE trial_user_attributes SET value_json = '[3]' WHERE key = 'outcome'")
-    database.close()
+    rewrite(forged / "done" / "study.journal", _fail)
     (forged / "small").rename(forged / "renamed")
     (forged / "linked").mkdir()
     (forged / "private").write_text("root:x:0:0 is nobody's business")
@@ -225,3 +233,19 @@ def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(for
         assert {failure["reason"] for failure in told(server, "/api/searches/done")["failures"]} == {"[3]"}
         assert asked(server, "/api/searches/done/report")[0] in (200, 404)
         assert "business" not in asked(server, "/api/searches")[1]
+
+
+def test_the_recommendation_and_the_four_lines_are_there(server: tuple[str, int, str], running: OpenedSearch) -> None:
+    runs = running.plan.folder.runs
+    summary = json.loads((runs / "done" / "summary.json").read_text())
+    recommended = summary["recommended"]
+    found = told(server, "/api/recommendations")
+    assert set(found) == {"done"}, "nothing is chosen in the other"
+    name = f"trial {recommended['number']}" if recommended["number"] else "default"
+    assert found["done"] == {
+        "model": f"{recommended['loss']}, {name}",
+        "test": summary["losses"]["pnp"]["test"]["map_at_r"]["mean"],
+    }
+    html = unescape(told(server, "/api/searches/done/report")[0]["html"])
+    lines = holdout.open("done", runs=runs).answer.lines
+    assert all(line in html.replace("<code>", "`").replace("</code>", "`") for line in lines)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 from safetensors import safe_open
+from support.journals import with_checksums
 
 PASSING = re.compile(r"^(\..+\.\d+|.+\.draft|\.shared-.+|last\.pt|begun|\.driver|.+-(wal|shm|journal))$")
 """Names of what is only there while something is written or trained."""
@@ -55,6 +56,12 @@ def _database(file: Path) -> None:
             raise ValueError(answer)
 
 
+def _journal(file: Path) -> None:
+    lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+    if lines[-1]["left"] or with_checksums(lines) != file.read_bytes():
+        raise ValueError("its checksums do not match")
+
+
 def _page(file: Path) -> None:
     if not file.read_text().rstrip().endswith("</html>"):
         raise ValueError("the page does not end")
@@ -67,5 +74,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     ".safetensors": _tensors,
     ".npz": _arrays,
     ".db": _database,
+    ".journal": _journal,
     ".html": _page,
 }

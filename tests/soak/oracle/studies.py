@@ -1,44 +1,27 @@
-"""The studies of a search, read from Optuna's tables by SQL alone."""
+"""The studies of a search, read from the lines of its journal without Optuna's storage."""
 
 import json
-import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from optuna.distributions import json_to_distribution
 
-SQLITE = "sqlite:///"
-_TRIALS = (
-    "SELECT study_name, number, trials.trial_id, CAST(state AS CHAR(8)) FROM trials JOIN studies USING (study_id)"
-    " ORDER BY study_name, number"
-)
-_ATTRIBUTES = "SELECT trial_id, key, value_json FROM trial_user_attributes"
-_PARAMS = "SELECT trial_id, param_name, param_value, distribution_json FROM trial_params"
-_STEPS = "SELECT trial_id, step, intermediate_value FROM trial_intermediate_values"
-_VALUES = "SELECT trial_id, value FROM trial_values"
-_EPOCHS = "SELECT COUNT(*) FROM trial_user_attributes WHERE key LIKE 'epoch:%'"
-_EPOCHS_OF_RUNNING = (
-    "SELECT trials.trial_id, COUNT(key) FROM trials LEFT JOIN trial_user_attributes AS epochs"
-    " ON epochs.trial_id = trials.trial_id AND key LIKE 'epoch:%' WHERE state = 'RUNNING' GROUP BY trials.trial_id"
-)
+STATES = ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class StoredTrial:
-    """A trial as its rows have it. ``study`` is its name below the search's, ``steps`` are (step, value) in order."""
+    """A trial as its lines have it. ``study`` is its name below the search's, ``steps`` are (step, value) in order."""
 
     search: str
     study: str
     number: int
     state: str
-    values: tuple[float, ...]
-    params: dict[str, Any]
     attributes: dict[str, Any]
-    steps: tuple[tuple[int, float], ...]
+    values: tuple[float, ...] = ()
+    params: dict[str, Any] = field(default_factory=dict)
+    steps: tuple[tuple[int, float], ...] = ()
 
     @property
     def epochs(self) -> list[dict[str, Any]]:
@@ -51,61 +34,43 @@ class StoredTrial:
         return f"{self.search}/{self.study} trial {self.number}"
 
 
-def rows(url: str, statement: str) -> Sequence[tuple[Any, ...]]:
-    """What a query gives of the database at ``url``, an SQLite file or a PostgreSQL."""
-    if url.startswith(SQLITE):
-        with closing(sqlite3.connect(f"file:{url.removeprefix(SQLITE)}?mode=ro", uri=True)) as file:
-            return file.execute(statement).fetchall()
-    with psycopg.connect(url.replace("+psycopg", ""), connect_timeout=10) as connection:
-        return connection.execute(statement).fetchall()  # type: ignore[call-overload, no-any-return]
+def read_trials(journal: Path) -> list[StoredTrial]:
+    """All trials of all studies in a journal; none before there is one."""
+    lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
+    operations = [json.loads(line) for line in lines]
+    while operations and operations[-1]["left"]:  # the end of this transaction is not written yet
+        operations.pop()
+    studies: list[str] = []
+    trials: list[StoredTrial] = []
+    for line in operations:
+        match line["op_code"]:
+            case 0:
+                studies.append(line["study_name"])
+            case 4:
+                search, _, study = studies[line["study_id"]].partition("/")
+                number = sum((trial.search, trial.study) == (search, study) for trial in trials)
+                state, attributes = STATES[line.get("state", 0)], dict(line.get("user_attrs", {}))
+                trials.append(
+                    StoredTrial(search=search, study=study, number=number, state=state, attributes=attributes)
+                )
+            case 5:
+                value = json_to_distribution(line["distribution"]).to_external_repr(line["param_value_internal"])
+                trials[line["trial_id"]].params[line["param_name"]] = value
+            case 6:
+                trials[line["trial_id"]].state = STATES[line["state"]]
+                trials[line["trial_id"]].values = tuple(line["values"] or ())
+            case 7:
+                trials[line["trial_id"]].steps += ((line["step"], line["intermediate_value"]),)
+            case 8:
+                trials[line["trial_id"]].attributes |= line["user_attr"]
+    return sorted(trials, key=lambda trial: (trial.search, trial.study, trial.number))
 
 
-def read_trials(url: str, searches: Sequence[str]) -> list[StoredTrial]:
-    """All trials of all studies of ``searches`` in a database."""
-    attributes: dict[int, dict[str, Any]] = {}
-    params: dict[int, dict[str, Any]] = {}
-    steps: dict[int, list[tuple[int, float]]] = {}
-    values: dict[int, list[float]] = {}
-    for trial, key, content in rows(url, _ATTRIBUTES):
-        attributes.setdefault(trial, {})[key] = json.loads(content)
-    for trial, name, value, distribution in rows(url, _PARAMS):
-        params.setdefault(trial, {})[name] = json_to_distribution(distribution).to_external_repr(value)
-    for trial, step, value in rows(url, _STEPS):
-        steps.setdefault(trial, []).append((step, value))
-    for trial, value in rows(url, _VALUES):
-        values.setdefault(trial, []).append(value)
-    return [
-        StoredTrial(
-            search=study.partition("/")[0],
-            study=study.partition("/")[2],
-            number=number,
-            state=state.strip(),
-            values=tuple(values.get(trial, ())),
-            params=params.get(trial, {}),
-            attributes=attributes.get(trial, {}),
-            steps=tuple(sorted(steps.get(trial, ()))),
-        )
-        for study, number, trial, state in rows(url, _TRIALS)
-        if study.partition("/")[0] in searches
-    ]
+def count_epochs(journal: Path) -> int:
+    """How many epochs are stored."""
+    return sum(len(trial.epochs) for trial in read_trials(journal))
 
 
-def count_epochs(url: str) -> int:
-    """How many epochs are stored; 0 before there is a database, or while it is away."""
-    found = _looked(url, _EPOCHS)
-    return int(found[0][0]) if found else 0
-
-
-def epochs_of_running(url: str) -> dict[int, int]:
-    """The epochs that each running trial has stored, by the trial's row."""
-    return dict(_looked(url, _EPOCHS_OF_RUNNING))  # type: ignore[arg-type]
-
-
-def _looked(url: str, statement: str) -> Sequence[tuple[Any, ...]]:
-    """As :func:`rows`; nothing where the database is away or is being made."""
-    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
-        return []
-    try:
-        return rows(url, statement)
-    except (sqlite3.Error, psycopg.Error):
-        return []
+def epochs_of_running(journal: Path) -> dict[str, int]:
+    """The number of epochs that each running trial has stored, by its name."""
+    return {trial.name: len(trial.epochs) for trial in read_trials(journal) if trial.state == "RUNNING"}

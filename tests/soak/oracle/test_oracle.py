@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.commands import holdout_here
 from support.finished_search import finish
+from support.journals import Operation, drop_trial, of_trial, rewrite
 from support.small_search import draw_folder, small_search
 
 from soak.oracle.files import file_differences
@@ -21,6 +22,7 @@ from soak.oracle.tracking import tracking_differences
 from soak.oracle.trials import Asked, trial_differences, undisturbed_differences
 
 NAME, LOSS, TRIALS, EPOCHS = "small", "proxy_anchor", 2, 2
+STUDY = f"{NAME}/{LOSS}"
 
 
 class Left:
@@ -28,33 +30,27 @@ class Left:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs = folder, folder / "runs"
-        self.studies = self.runs / NAME / "study.db"
+        self.journal = self.runs / NAME / "study.journal"
         self.tracking = self.runs / "mlflow.db"
 
     def differences(self, undisturbed: "Left") -> list[str]:
-        url = f"sqlite:///{self.studies}"
-        trials = read_trials(url, [NAME])
+        trials = read_trials(self.journal)
         asked = Asked(searches=(NAME,), losses=(LOSS,), trials=TRIALS, epochs=EPOCHS)
-        calm = read_trials(f"sqlite:///{undisturbed.studies}", [NAME])
         return [
             *trial_differences(trials, asked),
-            *undisturbed_differences(trials, calm, {NAME: NAME}),
+            *undisturbed_differences(trials, read_trials(undisturbed.journal), {NAME: NAME}),
             *tracking_differences(trials, f"sqlite:///{self.tracking}", [NAME]),
             *ledger_differences(self.runs, self.folder / "state", (NAME,), 1),
             *file_differences(self.runs),
-            *lock_differences(self.runs, url),
+            *lock_differences(self.runs),
         ]
 
-    def in_studies(self, *statements: str) -> None:
-        _change(self.studies, *statements)
+    def in_trial(self, change: Callable[[Operation], object]) -> None:
+        """Change every line of trial 1."""
+        rewrite(self.journal, lambda found: [change(entry) for entry in of_trial(found, STUDY, 1)])
 
-    def in_tracking(self, *statements: str) -> None:
-        _change(self.tracking, *statements)
-
-
-def _change(file: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(file)) as database, database:
-        for statement in statements:
+    def in_tracking(self, statement: str) -> None:
+        with closing(sqlite3.connect(self.tracking)) as database, database:
             assert database.execute(statement).rowcount, statement
 
 
@@ -82,40 +78,29 @@ def left(whole: Left, tmp_path: Path) -> Left:
 
 def test_nothing_is_said_of_what_is_whole(whole: Left) -> None:
     assert whole.differences(whole) == []
-    url = f"sqlite:///{whole.studies}"
-    assert count_epochs(url) == sum(len(trial.epochs) for trial in read_trials(url, [NAME])) > TRIALS * EPOCHS
-    assert epochs_of_running(url) == {}
-    assert read_trials(url, ["another"]) == []
+    assert count_epochs(whole.journal) > TRIALS * EPOCHS
+    assert epochs_of_running(whole.journal) == {}
     assert scores(whole.runs, NAME)[0].keys() == {"loss", "source_trial", "seed", "fold", "metrics"}
-    assert count_epochs("sqlite:////nowhere/study.db") == 0
+    assert count_epochs(Path("/nowhere/study.journal")) == 0
 
 
-ONE = (
-    "(SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name = 'small/proxy_anchor' AND number = 1)"
-)
 RUN = "(SELECT run_uuid FROM tags WHERE key = 'holdout.trial' AND value = 'small/proxy_anchor/1')"
-ATTRIBUTES = "trial_user_attributes WHERE key = 'epoch:000002' AND trial_id = " + ONE
 DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
     "a trial is gone": (
-        lambda left: left.in_studies(
-            f"DELETE FROM trial_user_attributes WHERE trial_id = {ONE}",
-            f"DELETE FROM trial_values WHERE trial_id = {ONE}",
-            f"DELETE FROM trial_intermediate_values WHERE trial_id = {ONE}",
-            f"DELETE FROM trials WHERE trial_id = {ONE}",
-        ),
+        lambda left: rewrite(left.journal, lambda found: drop_trial(found, STUDY, 1)),
         "small/proxy_anchor has the trials [0] and was asked for 2",
     ),
     "an epoch is gone": (
-        lambda left: left.in_studies(f"DELETE FROM {ATTRIBUTES}"),
+        lambda left: left.in_trial(lambda entry: entry.get("user_attr", {}).pop("epoch:000002", None)),
         "small/proxy_anchor trial 1 has the epochs [(None, 1)], not [(None, 1), (None, 2)]",
     ),
     "a value is another": (
-        lambda left: left.in_studies(f"UPDATE trial_values SET value = value + 0.001 WHERE trial_id = {ONE}"),
+        lambda left: left.in_trial(lambda entry: entry.get("values") and entry.update(values=[0.001])),
         "and after its last step",
     ),
     "a seed is another": (
-        lambda left: left.in_studies(
-            f"UPDATE trial_user_attributes SET value_json = '5' WHERE key = 'seed' AND trial_id = {ONE}"
+        lambda left: left.in_trial(
+            lambda entry: entry.get("user_attr", {}).get("seed") and entry.update(user_attr={"seed": 5})
         ),
         "small/proxy_anchor trial 1: seed is 5",
     ),
@@ -139,7 +124,12 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
         "small/test.json has scores of ['another']",
     ),
     "half a JSON file": (lambda left: _half(left.runs / NAME / "summary.json"), "small/summary.json cannot be read"),
-    "half a database": (lambda left: _half(left.folder / "runs" / "other.db", 5000), "other.db cannot be read"),
+    "half a database": (lambda left: _half(left.tracking, left.runs / "other.db"), "other.db cannot be read"),
+    "a journal without its end": (
+        lambda left: rewrite(left.journal, lambda found: found[-1].update(left=1)),
+        "study.journal cannot be read",
+    ),
+    "a changed line": (lambda left: _changed(left.journal), "study.journal cannot be read"),
     "a draft": (
         lambda left: (left.runs / NAME / ".test.json.1234").write_text("{"),
         "small/.test.json.1234 is left over",
@@ -159,9 +149,12 @@ def _scored_elsewhere(file: Path) -> None:
     file.write_text(json.dumps(content))
 
 
-def _half(file: Path, length: int | None = None) -> None:
-    content = file.read_bytes() if file.exists() else (file.parent / NAME / "study.db").read_bytes()
-    file.write_bytes(content[: length or len(content) // 2])
+def _half(file: Path, copy: Path | None = None) -> None:
+    (copy or file).write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _changed(journal: Path) -> None:
+    journal.write_bytes(journal.read_bytes().replace(b"all 2 epochs trained", b"all 3 epochs trained", 1))
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
@@ -180,7 +173,7 @@ def test_a_lock_that_is_held_is_found(left: Left, whole: Left) -> None:
 
 
 def test_other_trials_than_undisturbed_are_found(whole: Left) -> None:
-    trials = read_trials(f"sqlite:///{whole.studies}", [NAME])
+    trials = read_trials(whole.journal)
     said = undisturbed_differences(trials[1:], trials[:-1], {NAME: NAME})
     assert said[0].endswith("is missing; undisturbed it is there.")
     assert said[1].endswith("is there; undisturbed it is not.")

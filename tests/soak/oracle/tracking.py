@@ -1,10 +1,16 @@
 """Whether MLflow's own tables say what the studies say."""
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
 
-from soak.oracle.studies import StoredTrial, rows
+import psycopg
 
+from soak.oracle.studies import StoredTrial
+
+SQLITE = "sqlite:///"
 STATUS = {"COMPLETE": "FINISHED", "PRUNED": "KILLED", "FAIL": "FAILED"}
 
 
@@ -37,6 +43,15 @@ def tracking_differences(trials: Sequence[StoredTrial], url: str, searches: Sequ
         said += _of_one(trial, status[runs[0]], params[runs[0]], metrics, runs[0])
     said += [f"MLflow has a run of {name}, which no study has." for name in by_trial]
     return said
+
+
+def rows(url: str, statement: str) -> Sequence[tuple[Any, ...]]:
+    """What a query gives of MLflow's database at ``url``, an SQLite file or a PostgreSQL."""
+    if url.startswith(SQLITE):
+        with closing(sqlite3.connect(f"file:{url.removeprefix(SQLITE)}?mode=ro", uri=True)) as file:
+            return file.execute(statement).fetchall()
+    with psycopg.connect(url.replace("+psycopg", ""), connect_timeout=10) as connection:
+        return connection.execute(statement).fetchall()  # type: ignore[call-overload, no-any-return]
 
 
 def _pairs(url: str, statement: str) -> defaultdict[str, dict[str, str]]:

@@ -39,7 +39,6 @@ class RootedDataset(Dataset):
         return Path(self.root)
 
     def path(self, key: str) -> Path:
-        """Return the path of an image."""
         return self._root / key
 
     def stamp(self, key: str) -> str:

@@ -188,7 +188,6 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def _row_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield mistakes in single rows."""
     for name in rows[0]:
         if empty := [number for number, row in enumerate(rows, start=1) if not row[name]]:
             yield f"{counted(len(empty), 'cell')} of the column {name} empty, the first in row {empty[0]}; fill them."

@@ -97,6 +97,10 @@ class PublishedDataset(RootedDataset):
     """
 
     title: ClassVar[str]
+    lists: ClassVar[tuple[str, ...]]
+    """The files and folders below ``root`` that :meth:`_listed` reads."""
+    published: ClassVar[Mapping[str, tuple[int, ...]]]
+    """The accepted numbers, by the keys of :meth:`_counts`."""
 
     subset: bool = field(
         default=False,
@@ -104,25 +108,16 @@ class PublishedDataset(RootedDataset):
     )
 
     @abstractmethod
-    def _required(self) -> tuple[str, ...]:
-        """Return the files and folders below ``root`` that :meth:`_listed` reads."""
-
-    @abstractmethod
     def _listed(self) -> Halves:
         """Return all classes and images on the lists, whether they exist or not."""
 
-    @abstractmethod
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        """Map the keys of :meth:`_counts` to the accepted numbers."""
-
     def _counts(self, halves: Halves) -> dict[str, int]:
-        """Count classes and images."""
         return count_halves(halves)
 
     @cached_property
     def _halves(self) -> Halves:
         root = str(self.root)
-        needed = {name: self._root / name for name in self._required()}
+        needed = {name: self._root / name for name in self.lists}
         if missing := [name for name, path in needed.items() if not os.path.exists(path)]:
             raise InvalidInput(
                 f"dataset.root is {root!r}, which lacks {listed(missing)} of {self.title}. "
@@ -172,7 +167,7 @@ class PublishedDataset(RootedDataset):
         found = self._counts(halves)
         wrong = [
             f"{found[what]:,} {what} (published: {' or '.join(f'{number:,}' for number in right)})"
-            for what, right in self._published().items()
+            for what, right in self.published.items()
             if found[what] not in right
         ]
         if not wrong:

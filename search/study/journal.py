@@ -1,0 +1,207 @@
+"""The journal of a search's studies: one file of JSON lines, appended by the driver and read by any process.
+
+A line is one operation of Optuna's ``JournalStorage``, so that Optuna and its dashboard can read the file, too. The
+driver adds two keys: ``left``, the number of further lines in the same transaction, and ``crc``, the CRC-32 of these
+lines so far. A transaction counts when all of its lines are there. Lines of other programs (a dashboard's notes) lack
+these keys and are skipped. Optuna is not imported.
+"""
+
+import json
+import os
+import re
+import weakref
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from search.trials import EPOCH, Tally
+from trainables.errors import Failure, InvalidInput
+from trainables.files import reading
+from trainables.storage import storage_errors
+
+Log = dict[str, Any]
+"""An operation as JSON."""
+
+# The codes of the operations that are counted here, and states of trials: Optuna's file format.
+
+CREATE_STUDY, SET_STUDY_USER_ATTR, CREATE_TRIAL, SET_STATE, SET_VALUE, SET_USER_ATTR = 0, 2, 4, 6, 7, 8
+OPERATIONS = frozenset(range(10))
+STATES = ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
+
+_ADDED = re.compile(rb',"left":(\d+),"crc":(\d+)}$')
+
+
+class JournalReader:
+    """Reader of the journal at ``path``; ``end`` and ``crc`` are those of the last complete transaction so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.end = self.crc = 0
+        self._line = 0
+
+    def read(self) -> list[Log]:
+        """Return the operations of all transactions that were completed since the last call.
+
+        Raises:
+            InvalidInput: a line was changed or removed.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.end)
+                *lines, _ = file.read().split(b"\n")  # the last one is empty, or not written to its end
+        except FileNotFoundError:
+            return []
+        complete, waiting, end, crc = list[bytes](), list[bytes](), self.end, self.crc
+        for number, line in enumerate(lines, start=self._line + 1):
+            end += len(line) + 1
+            left = b"0"
+            if added := _ADDED.search(line):
+                left, expected = added.groups()
+                crc = zlib.crc32(line[: added.end(1)], crc)
+                if crc != int(expected):
+                    raise self._damaged(number)
+                waiting.append(line)
+            elif not _is_operation(line):
+                raise self._damaged(number)
+            elif waiting:
+                continue
+            if left == b"0":
+                complete += waiting
+                waiting = []
+                self.end, self.crc, self._line = end, crc, number
+        with reading(self.path):
+            logs: list[Log] = json.loads(b"[%s]" % b",".join(complete))
+            if unknown := {log["op_code"] for log in logs} - OPERATIONS:
+                raise ValueError(f"operation {unknown}")
+        return logs
+
+    def _damaged(self, number: int) -> InvalidInput:
+        counts = StudyCounts()
+        place = ""
+        for line in self.path.read_bytes().split(b"\n")[:number]:
+            with suppress(ValueError, KeyError, IndexError, TypeError):  # it is the damaged one, or follows from it
+                place = counts.apply(json.loads(line))
+        where = f"line {number}{f', at {place}' if place else ''}"
+        return InvalidInput(
+            f"{self.path} is damaged: {where}, or a line before it, was changed or removed. Restore the file from a "
+            "copy, or search under a new name."
+        )
+
+
+def _is_operation(line: bytes) -> bool:
+    try:
+        return "op_code" in json.loads(line)
+    except (ValueError, TypeError):
+        return False
+
+
+class JournalWriter(JournalReader):
+    """Writer of the journal at ``path``, created if needed, until ``close`` is called; no other process may write it.
+
+    Raises:
+        DiskFull: there is no space for it, now or during a later append.
+        StorageFailure: it cannot be written.
+        InvalidInput: it is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.logs = self.read()
+        with storage_errors(path):
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self.close = weakref.finalize(self, os.close, self._file)
+            if self._size() > self.end:  # a killed driver did not complete its last transaction
+                os.truncate(self._file, self.end)
+
+    def append(self, logs: Sequence[Log]) -> None:
+        """Write one transaction and wait until it is on the disk.
+
+        Raises:
+            Failure: another process wrote operations with the keys of a driver.
+        """
+        with storage_errors(self.path):
+            if self._size() > self.end and (self.read() or self._size() > self.end):
+                raise Failure(f"Another process writes {self.path}; end it, then run the same command again.")
+            left = memoryview(self._encoded(logs))
+            while left:
+                left = left[os.write(self._file, left) :]
+            os.fsync(self._file)
+
+    def _encoded(self, logs: Sequence[Log]) -> bytes:
+        lines = b""
+        for left, log in zip(reversed(range(len(logs))), logs, strict=True):
+            line = f'{json.dumps(log, separators=(",", ":"))[:-1]},"left":{left}'.encode()
+            self.crc = zlib.crc32(line, self.crc)
+            lines += b'%s,"crc":%d}\n' % (line, self.crc)
+        self.end += len(lines)
+        self._line += len(logs)
+        return lines
+
+    def _size(self) -> int:
+        return os.fstat(self._file).st_size
+
+
+@dataclass
+class _Trial:
+    study: str
+    number: int
+    state: str = ""
+    epochs: set[str] = field(default_factory=set)
+
+
+class StudyCounts:
+    """The names, user attributes and tallies of the studies in a journal.
+
+    ``reports`` lists (trial number, step, value) of all intermediate values of each study, in the order of the reports.
+    """
+
+    def __init__(self) -> None:
+        self.attributes: dict[str, dict[str, Any]] = {}
+        self.tallies: dict[str, Tally] = {}
+        self.reports: dict[str, list[tuple[int, int, float]]] = {}
+        self._names: list[str] = []
+        self._trials: list[_Trial] = []
+
+    def apply(self, log: Log) -> str:
+        """Count an operation; return the study, or the study and the trial, that it changes."""
+        operation = log["op_code"]
+        if operation == CREATE_STUDY:
+            name = log["study_name"]
+            self._names.append(name)
+            self.attributes[name], self.tallies[name], self.reports[name] = {}, Tally(), []
+            return str(name)
+        if operation == CREATE_TRIAL:
+            name = self._names[log["study_id"]]
+            trial = _Trial(name, self.tallies[name].trials)
+            self._trials.append(trial)
+            self._enter(trial, STATES[log.get("state", 0)], log.get("value"), log.get("user_attrs", ()))
+        elif "study_id" in log:
+            name = self._names[log["study_id"]]
+            if operation == SET_STUDY_USER_ATTR:
+                self.attributes[name] |= log["user_attr"]
+            return name
+        else:
+            trial = self._trials[log["trial_id"]]
+            if operation == SET_USER_ATTR:
+                self._enter(trial, trial.state, None, log["user_attr"])
+            elif operation == SET_STATE:
+                self._enter(trial, STATES[log["state"]], (log["values"] or [None])[0], ())
+            elif operation == SET_VALUE:
+                self.reports[trial.study].append((trial.number, log["step"], log["intermediate_value"]))
+        return f"{trial.study} trial {trial.number}"
+
+    def _enter(self, trial: "_Trial", state: str, value: float | None, attributes: Sequence[str]) -> None:
+        """Replace a trial's part of its tally."""
+        tally = self.tallies[trial.study]
+        for sign in (-1, 1):
+            if trial.state:
+                tally.states[trial.state] += sign
+                tally.epochs += sign * len(trial.epochs)
+                tally.epochs_running += sign * len(trial.epochs) * (trial.state == "RUNNING")
+            trial.state = state
+            trial.epochs |= {key for key in attributes if key.startswith(EPOCH)}
+        if state == "COMPLETE" and value is not None:
+            tally.best = value if tally.best is None else max(tally.best, value)
