@@ -37,7 +37,7 @@ SETTINGS = [
 
 COMMANDS = [
     (["run", "folder"], "folder cannot be read (Is a directory); name a search file."),
-    (["run", "/dev/zero"], "/dev/zero is not valid YAML: "),
+    (["run", "/dev/zero"], "/dev/zero has more than 1,000,000 characters, too many for a search file; shorten it."),
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
     (["run", "dangling"], "dangling cannot be read (No such file or directory); name a search file."),
     (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
