@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-first bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-choice bench-gallery bench-ledger bench-initial-proxies bench-loss-scales gpu-day bench-precision bench-kmeans keys sample-report docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-wheel test-cluster test-browser test-gpu test-simulated-gpu soak attack check gpu-day keys sample-report docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,18 +7,20 @@ STAMP := .venv/.installed
 setup: $(STAMP) $(STAMP)-dev
 
 # uv installs torch and torchvision as the matched pair in the pins. Packages are compiled at once: otherwise every worker
-# would compile what it imports, each time again if Python may not write bytecode.
-$(STAMP): pyproject.toml constraints.txt
+# would compile what it imports, each time again if Python may not write bytecode. What is installed is a wheel, as users
+# have it; its packages lie below `holdout`, where no module of a user can hide them.
+$(STAMP): pyproject.toml constraints.txt $(shell git ls-files holdout search spaces trainables)
 	@echo "Installing Holdout and what it needs into .venv: several GB, and minutes …"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[search]"
+	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --reinstall-package holdout-dml ".[search]"
 	touch $@
 	@echo "Holdout is installed. \`$(BIN)/holdout run quickstart\` runs a first search; \`$(BIN)/holdout doctor\` checks this machine."
 
 # A dependency group: dev for every target but `run`, which needs no tool of the tests, and docs and mutants for theirs.
+# With it the installation becomes editable.
 $(STAMP)-%: $(STAMP)
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $*
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $* --editable ".[search]"
 	touch $@
 
 run: $(STAMP)
@@ -72,103 +74,10 @@ test-gpu:
 test-simulated-gpu: setup
 	$(ON_SIMULATED_GPU) -m "" tests/simulated_gpu tests/gpu
 
-bench-losses: setup
-	$(BIN)/python -m benchmarks.losses
-
-# Tables 2 and 3 of Multi Proxy Anchor.
-bench-complexity: setup
-	$(BIN)/python -m benchmarks.complexity
-
-bench-rankings: setup
-	$(BIN)/python -m benchmarks.rankings
-
-bench-metrics: setup
-	$(BIN)/python -m benchmarks.metrics
-
-bench-kmeans: setup
-	$(BIN)/python -m benchmarks.kmeans $(SIZES)
-
-bench-input: setup
-	$(BIN)/python -m benchmarks.input $(IMAGES)
-
-bench-features: setup
-	$(BIN)/python -m benchmarks.features $(WEIGHTS) $(IMAGES)
-
-# With one thread, about twenty minutes of an idle core, resumable. IMAGES has omniglot/images and grocery/images.
-bench-first: export OMP_NUM_THREADS = 1
-bench-first: setup
-	$(BIN)/python -m benchmarks.first_on_features $(WEIGHTS) $(IMAGES) $(RESULTS)
-
-bench-embed: setup
-	$(BIN)/python -m benchmarks.embed $(IMAGES)
-
-bench-overhead: setup
-	$(BIN)/python -m benchmarks.overhead
-
-bench-checkpoints: setup
-	$(BIN)/python -m benchmarks.checkpoints
-
-bench-start: setup
-	$(BIN)/python -m benchmarks.start
-
-bench-scale: setup
-	PYTHONPATH=tests $(BIN)/python -m benchmarks.scale
-
-bench-slots: setup
-	PYTHONPATH=tests $(BIN)/python -m benchmarks.slots
-
-# The simulations behind the statistics and the samplers, with one thread: minutes per line.
-bench-statistics: export OMP_NUM_THREADS = 1
-bench-statistics: setup
-	$(BIN)/python -m benchmarks.statistics.pairs
-	$(BIN)/python -m benchmarks.statistics.intervals
-	$(BIN)/python -m benchmarks.statistics.classes
-	$(BIN)/python -m benchmarks.statistics.edges
-	$(BIN)/python -m benchmarks.statistics.importances
-	$(BIN)/python -m benchmarks.statistics.samplers
-	$(BIN)/python -m benchmarks.statistics.rungs
-
-# Searches and their choice, replayed from tables of real trainings: minutes. RUNS and SEARCH shorten it, as in
-# SEARCH='--trials 16 --processes 2'.
-bench-choice: export OMP_NUM_THREADS = 1
-bench-choice: setup
-	$(BIN)/python -m benchmarks.search --runs $(or $(RUNS),20) $(SEARCH)
-
-# With one thread, as in a trial: six minutes on Omniglot's 136 characters.
-bench-gallery: export OMP_NUM_THREADS = 1
-bench-gallery: setup
-	$(BIN)/python -m benchmarks.gallery $(IMAGES)
-
-# A minute; IMAGES has omniglot/images and grocery/images.
-bench-ledger: export OMP_NUM_THREADS = 1
-bench-ledger: setup
-	$(BIN)/python -m benchmarks.ledger $(IMAGES)
-
-# With one thread: minutes per folder.
-bench-initial-proxies: export OMP_NUM_THREADS = 1
-bench-initial-proxies: setup
-	$(BIN)/python -m benchmarks.initial_proxies $(IMAGES) $(LOSSES)
-
-# With one thread: minutes per folder.
-bench-loss-scales: export OMP_NUM_THREADS = 1
-bench-loss-scales: setup
-	$(BIN)/python -m benchmarks.loss_scales $(IMAGES)
-
 # On a machine with a GPU: all measurements of docs/gpu.md in at most 12 minutes, as JSON lines and one page in build/gpu-day.
 # Nothing is installed, as for test-gpu. REHEARSE=--rehearse makes everything tiny, to check on a CPU that it runs.
 gpu-day:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu_day build/gpu-day $(REHEARSE)
-
-# With one thread: bfloat16 and float32 with the same seeds.
-bench-precision: export OMP_NUM_THREADS = 1
-bench-precision: setup
-	$(BIN)/python -m benchmarks.precision $(IMAGES) $(SEEDS)
-
-bench-anytime: setup
-	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)
-
-bench-proxies: setup
-	$(BIN)/holdout run benchmarks/proxies.yaml
 
 # docs/keys.md, from the classes that read a search file.
 keys: setup

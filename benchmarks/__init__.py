@@ -1,1 +1,1 @@
-"""Performance measurements; each module is a program (python -m benchmarks.losses)."""
+"""Measurements, listed and run by `python -m benchmarks`; each module is a program (python -m benchmarks.losses)."""

@@ -11,22 +11,24 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
-from search.campaigns.curves import Curve, cost_ratio, curve_of, epochs_to_reach, mean_curve
 from search.campaigns.prepare import read_campaign_plans
 from search.driver.pipeline import run_stages
 from search.plan.plan import Plan, training_of
 from search.report.formats import interval
+from search.report.results import Incumbent
 from search.report.statistics import over_seeds
 from search.stages import Stage
 from trainables.spec import TrialSpec, derived_seed
@@ -38,8 +40,43 @@ GRID, MODEL = "coordinate", "tpe"
 SHARES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 OBJECTIVE = "map_at_r"
 
+Curve = NDArray[np.float64]
+"""An array over the epochs of all trials, in the order of their ends: entry e is the best value after e + 1 epochs."""
+
 Curves = dict[str, dict[str, list[Curve]]]
 """Curves by loss and sampler, one per seed."""
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """Return the mean of several searches' curves, up to the end of the shortest."""
+    shortest = min(len(curve) for curve in curves)
+    mean: Curve = np.mean([curve[:shortest] for curve in curves], axis=0)
+    return mean
+
+
+def epochs_to_reach(curve: Curve, value: float) -> int | None:
+    """Return the number of epochs after which ``curve`` first reaches ``value``; None if it never does."""
+    reached = np.flatnonzero(curve >= value)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
+def cost_ratio(curve: Curve, other: Curve) -> float | None:
+    """Return the epochs that ``curve`` needs to reach the final value of ``other``, divided by those of ``other``.
+
+    Below 1, ``curve`` is cheaper. None if it never reaches the value.
+    """
+    needed = epochs_to_reach(curve, float(other[-1]))
+    spent = epochs_to_reach(other, float(other[-1]))
+    assert spent is not None
+    return None if needed is None else needed / spent
+
+
+def curve_of(incumbents: Sequence[Incumbent], epochs: int) -> Curve:
+    """Return the curve of a search of ``epochs`` epochs; minus infinity before the first value."""
+    curve: Curve = np.full(epochs, -np.inf)
+    for incumbent in incumbents:
+        curve[incumbent.epochs - 1 :] = incumbent.value
+    return curve
 
 
 def campaign_file(images: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 The first table has openings of test sets of 60,000 images, all of one set or each of another. The second one compares
 the two halves of the classes of a data set: the images that look like one of the other half, and those that still look
-the same after a change. Run with ``make bench-ledger IMAGES=FOLDER``, a folder with ``omniglot/images`` and
+the same after a change. Run with ``python -m benchmarks ledger FOLDER``, a folder with ``omniglot/images`` and
 ``grocery/images``; without it only the glyphs are compared.
 """
 

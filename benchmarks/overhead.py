@@ -3,7 +3,7 @@
 Searches of 16 trials with epochs of about one and two seconds on one core: one loss without pruning, and three losses
 with halving. The ideal is the trials' training and validation time, divided evenly among the slots. Each row is a
 separate process; the first one starts with an empty page cache if this user may drop it. Run with
-``make bench-overhead``; the numbers are those of ``summary.json``, and each start prints its phases.
+``python -m benchmarks overhead``; the numbers are those of ``summary.json``, and each start prints its phases.
 """
 
 import json

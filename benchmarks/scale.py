@@ -3,7 +3,7 @@
 The trainings are simulated, so only the driver's own work is timed: the queue, the journal, successive halving, the
 random sampler. The same run measures plain Optuna with its own journal and with SQLite (``ask``, ``report``,
 ``should_prune``, ``tell``), and Ray Tune's ``OptunaSearch``, whose study is in memory and lost with its process. Every
-row is a separate process. Run with ``make bench-scale``; ``QUICK=1`` omits the 5,000 trials.
+row is a separate process. Run with ``python -m benchmarks scale``; ``QUICK=1`` omits the 5,000 trials.
 """
 
 import json

@@ -5,7 +5,8 @@ Each row is a separate driver process on a one-machine cluster configured with a
 wall time relative to the ideal, from the start of the first epoch to the end of the last. ``share`` is the fraction of
 the slots' time spent in epochs, from when every slot has had its first result (64 processes take two cores minutes to
 start) until the last trial was started. ``cores`` is the CPU use of the driver. Ray Tune alone, which creates new
-processes all the time, gets a tenth of the trials. Run with ``make bench-slots``, or with the name of one case.
+processes all the time, gets a tenth of the trials. Run with ``python -m benchmarks slots``,
+or with the name of one case.
 """
 
 import json

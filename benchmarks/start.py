@@ -2,7 +2,7 @@
 
 Every command is a separate process. Rounds of all commands are repeated, so that a busy machine slows all alike;
 medians are reported, without the first round. The runs folder holds a small finished search, created here. Run with
-``make bench-start``.
+``python -m benchmarks start``.
 """
 
 import os

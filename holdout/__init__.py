@@ -12,6 +12,8 @@ Everything below is imported on first use, so ``import holdout`` is fast.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,69 +33,64 @@ if TYPE_CHECKING:
     from trainables.training.own_model import OwnModel
     from trainables.training.trainable import Items, Report, Trainable, trainable
 
-__all__ = [
-    "Choice",
-    "Dataset",
-    "Embedder",
-    "EstimatorTrainable",
-    "Failure",
-    "Float",
-    "ImageIndex",
-    "Int",
-    "InvalidInput",
-    "ItemDataset",
-    "Items",
-    "LightningTrainable",
-    "OwnModel",
-    "Report",
-    "Search",
-    "SentenceTransformerTrainable",
-    "Trainable",
-    "__version__",
-    "campaign",
-    "compare",
-    "evaluate",
-    "load",
-    "losses",
-    "open",
-    "run",
-    "trainable",
-]
-
 _PATHS = {
-    "__version__": "search:__version__",
-    "Choice": "trainables.ranges:Choice",
-    "Dataset": "trainables.data.dataset:Dataset",
-    "Embedder": "trainables.inference.embedder:Embedder",
-    "EstimatorTrainable": "trainables.training.library_trainables:EstimatorTrainable",
-    "Failure": "trainables.errors:Failure",
-    "Float": "trainables.ranges:Float",
-    "ImageIndex": "trainables.inference.index:ImageIndex",
-    "Int": "trainables.ranges:Int",
-    "ItemDataset": "trainables.data.dataset:ItemDataset",
-    "Items": "trainables.training.trainable:Items",
-    "LightningTrainable": "trainables.training.library_trainables:LightningTrainable",
-    "InvalidInput": "trainables.errors:InvalidInput",
-    "OwnModel": "trainables.training.own_model:OwnModel",
-    "Report": "trainables.training.trainable:Report",
-    "Search": "holdout.searches:Search",
-    "SentenceTransformerTrainable": "trainables.training.library_trainables:SentenceTransformerTrainable",
-    "Trainable": "trainables.training.trainable:Trainable",
-    "campaign": "holdout.searches:campaign",
-    "compare": "holdout.searches:compare",
-    "evaluate": "holdout.models:evaluate",
-    "load": "holdout.models:load",
-    "losses": "holdout.models:losses",
-    "open": "holdout.searches:open",
-    "run": "holdout.searches:run",
-    "trainable": "trainables.training.trainable:trainable",
+    path.partition(":")[2]: path
+    for path in (
+        "holdout.models:evaluate",
+        "holdout.models:load",
+        "holdout.models:losses",
+        "holdout.searches:Search",
+        "holdout.searches:campaign",
+        "holdout.searches:compare",
+        "holdout.searches:open",
+        "holdout.searches:run",
+        "search:__version__",
+        "trainables.data.dataset:Dataset",
+        "trainables.data.dataset:ItemDataset",
+        "trainables.errors:Failure",
+        "trainables.errors:InvalidInput",
+        "trainables.inference.embedder:Embedder",
+        "trainables.inference.index:ImageIndex",
+        "trainables.ranges:Choice",
+        "trainables.ranges:Float",
+        "trainables.ranges:Int",
+        "trainables.training.library_trainables:EstimatorTrainable",
+        "trainables.training.library_trainables:LightningTrainable",
+        "trainables.training.library_trainables:SentenceTransformerTrainable",
+        "trainables.training.own_model:OwnModel",
+        "trainables.training.trainable:Items",
+        "trainables.training.trainable:Report",
+        "trainables.training.trainable:Trainable",
+        "trainables.training.trainable:trainable",
+    )
 }
 """Where each name is, as ``module:name``."""
+
+__all__ = sorted(_PATHS)
+
+
+def shadowed() -> str | None:
+    """Return a sentence if Python finds a user's module instead of a package of the repository; None otherwise.
+
+    Only an editable installation has these packages at the top level; a wheel has them below ``holdout``.
+    """
+    here = Path(__file__).parent
+    for name in () if (here / "search").is_dir() else ("search", "spaces", "trainables"):
+        found = find_spec(name)
+        origin = Path(found.origin).resolve() if found and found.origin else None
+        if origin != here.resolve().with_name(name) / "__init__.py":
+            return (
+                f"Holdout is installed as editable, and {origin or f'a folder {name}'} hides its package {name}. "
+                "Rename that, or install Holdout with `pip install` and without --editable."
+            )
+    return None
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PATHS:
         raise AttributeError(f"module 'holdout' has no attribute {name!r}; it has {', '.join(__all__)}")
+    if problem := shadowed():
+        raise ImportError(problem)
     module, _, attribute = _PATHS[name].partition(":")
     value = getattr(import_module(module), attribute)
     globals()[name] = value

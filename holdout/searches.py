@@ -13,6 +13,7 @@ from search.plan.stored import StoredSearch, stored_search, trial_row
 from search.report.results import Summary
 from search.trials import epochs_of
 from search.trust import allow, own_code, trusts_code
+from trainables.errors import InvalidInput
 from trainables.files import read_json
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from search.campaigns import CampaignResult
     from search.driver.start import OnEpoch
-    from search.report.results import Comparison
+    from search.report.results import Answer, Comparison
     from search.report.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
     from trainables.training.own_model import OwnModel
@@ -166,6 +167,13 @@ class Search:
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p>{self.comparison()._repr_html_()}"
 
+    @property
+    def answer(self) -> "Answer":
+        """Return the answer in four lines, as the report has them; raise :class:`InvalidInput` before the choice."""
+        if answers := self.comparison().answers:
+            return answers[0]
+        raise InvalidInput(f"Nothing is chosen in {self.name} yet; `holdout run` with its file resumes it.")
+
     def comparison(self) -> "Comparison":
         """Compare its losses, default and tuned, with tests of their differences."""
         return compare(self.name, runs=self._stored.folder.runs)
@@ -234,7 +242,9 @@ def run(
         opens=lambda doubt: yes,
     )  # fmt: skip
     console.print(Tables(headline_tables(outcome.comparison)))
-    return Search(StoredSearch(outcome.search.plan.folder))
+    if (folder := outcome.search.plan.folder).report.exists():
+        console.print(f"Report: open {folder.report}", highlight=False, markup=False, soft_wrap=True)
+    return Search(StoredSearch(folder))
 
 
 def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust: Iterable[str] = ()) -> Search:

@@ -105,14 +105,6 @@ class Recommendation:
     number: int | None
     basis: str
 
-    @property
-    def sentence(self) -> str:
-        """The recommendation in a sentence, without a full stop."""
-        if self.number is None:
-            return f"Recommended: the {self.loss} network ({self.basis})"
-        of_trial = f"trial {self.number}" if self.number else "the default"
-        return f"Recommended: {self.loss}, {of_trial} ({self.basis})"
-
 
 # The table of the test.
 
@@ -143,7 +135,6 @@ class Family:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Family":
-        """Return the family that :meth:`to_json` wrote."""
         return cls(
             metrics=frozenset(content["metrics"]),
             rows=frozenset(tuple(row) for row in content["rows"]),

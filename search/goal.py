@@ -33,7 +33,6 @@ class Objective:
         return cls(metric=metric_name(text.removeprefix("-")), minimised=text.startswith("-"))
 
     def value(self, measured: Measured) -> float:
-        """Return the value to maximise."""
         return -measured[self.metric] if self.minimised else measured[self.metric]
 
 
@@ -64,7 +63,6 @@ class Constraint:
 
     @property
     def text(self) -> str:
-        """The constraint in words."""
         return f"{self.metric} {self.relation} {self.bound:g}"
 
     def excess(self, measured: Measured) -> float:
@@ -98,12 +96,10 @@ class Goal:
 
     @property
     def is_plain(self) -> bool:
-        """True if one metric decides alone."""
         return len(self.objectives) == 1 and not self.constraints
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of objectives and constraints."""
         named = [entry.metric for entry in self.objectives] + [entry.metric for entry in self.constraints]
         return tuple(dict.fromkeys(named))
 

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
-_PARTS = re.compile(
-    r"(?P<scheme>[^:/?#]*:)?(?://(?P<user>[^/?#]*@)?(?P<host>[^/?#]*))?(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL
-)
-_HOST = re.compile(r"[\w.:-]*", re.ASCII)
 
 
 def expand(address: str) -> str:
@@ -26,7 +22,7 @@ def expand(address: str) -> str:
     on :func:`trainables.secrets.without_password` shows the references instead of the values.
 
     Raises:
-        InvalidInput: a variable is not set, or its value cannot stand there.
+        InvalidInput: a variable is not set.
     """
     missing = [name for name in _REFERENCE.findall(address) if name not in os.environ]
     if missing:
@@ -34,26 +30,12 @@ def expand(address: str) -> str:
             f"{address} needs the environment variable {', '.join(missing)}, which is not set; export it."
         )
     refer(_REFERENCE.findall(address))
-    parts = _PARTS.fullmatch(address)
-    assert parts is not None, "every text has these parts"
 
-    def filled(part: str) -> str:
-        return _REFERENCE.sub(lambda match: _value(match, part, address), parts[part] or "")
+    def value(reference: re.Match[str]) -> str:
+        in_user, in_query = "@" in address[reference.end() :], "?" in address[: reference.start()]
+        return quote(os.environ[reference[1]], safe="" if in_user or in_query else "/:[]")
 
-    slashes = "//" if parts["host"] is not None else ""
-    return f"{filled('scheme')}{slashes}{filled('user')}{filled('host')}{filled('path')}{filled('rest')}"
-
-
-def _value(reference: re.Match[str], part: str, address: str) -> str:
-    """Return the value of a reference, as it is written in this part of an address."""
-    value = os.environ[reference[1]]
-    if part in ("user", "rest"):
-        return quote(value, safe="")
-    if part == "path":
-        return quote(value)
-    if not _HOST.fullmatch(value):
-        raise InvalidInput(f"The value of {reference[0]} is not valid at its place in {address}; export another one.")
-    return value
+    return _REFERENCE.sub(value, address)
 
 
 def holds_password(address: str) -> bool:

@@ -51,7 +51,6 @@ def best_of(column: int, metric: str, means: Sequence[float | None]) -> Iterator
 
 
 def as_markdown(tables: Sequence[TextTable]) -> str:
-    """Return Markdown tables with their notes."""
     return "\n".join(map(_markdown, tables))
 
 

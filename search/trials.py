@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from spaces.space import Params
 
@@ -94,14 +94,12 @@ class Tally:
 
     @classmethod
     def of(cls, trials: "Iterable[FrozenTrial]") -> "Tally":
-        """Count ``trials``."""
         tally = cls()
         for trial in trials:
             tally.add(trial)
         return tally
 
     def add(self, trial: "FrozenTrial") -> None:
-        """Count a trial."""
         self._count(trial, 1)
 
     def replace(self, before: "FrozenTrial", after: "FrozenTrial") -> None:
@@ -121,7 +119,6 @@ class Tally:
 
     @property
     def trials(self) -> int:
-        """The number of all trials."""
         return self.states.total()
 
     @property
@@ -131,22 +128,18 @@ class Tally:
 
     @property
     def running(self) -> int:
-        """The number of running trials."""
         return self.states["RUNNING"]
 
     @property
     def complete(self) -> int:
-        """The number of complete trials."""
         return self.states["COMPLETE"]
 
     @property
     def pruned(self) -> int:
-        """The number of pruned trials."""
         return self.states["PRUNED"]
 
     @property
     def failed(self) -> int:
-        """The number of failed trials."""
         return self.states["FAIL"]
 
     @property
@@ -204,51 +197,17 @@ def values_of(trials: "Sequence[FrozenTrial]") -> tuple[float, ...]:
     return tuple(values)
 
 
-# The value of a running trial: one after each step, compared by pruning; the last one is the trial's value.
-#
-# A step is an epoch. In a cross-validation it is a fold, and every trial trains the same folds in the same order.
+def running_value(records: "Sequence[EpochRecord]", objective: str) -> float:
+    """Return the value of a trial after its last record, which pruning compares: the best validation so far.
 
-
-class TrialValue(Protocol):
-    """A function from the records of a trial so far to a step and a value."""
-
-    unit: ClassVar[str]
-
-    @property
-    def objective(self) -> str:
-        """The validation metric that is maximised."""
-
-    def __call__(self, records: "Sequence[EpochRecord]") -> tuple[int, float] | None:
-        """Return the step that the last record completes and its value; None if it completes no step."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByEpoch:
-    """The best validation so far, after each epoch; minus the training loss if nothing is validated."""
-
-    unit: ClassVar[str] = "epoch"
-    objective: str
-
-    def __call__(self, records: "Sequence[EpochRecord]") -> tuple[int, float]:
-        last = records[-1]
-        if not last["metrics"]:
-            return last["epoch"], value_in(last, self.objective)
-        return last["epoch"], best_value(records, self.objective)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByFold:
-    """The best validation of each completed fold, averaged over the folds, after each fold of ``epochs`` epochs."""
-
-    unit: ClassVar[str] = "fold"
-    objective: str
-    epochs: int
-
-    def __call__(self, records: "Sequence[EpochRecord]") -> tuple[int, float] | None:
-        if records[-1]["epoch"] < self.epochs:
-            return None
-        folds = by_fold(records)
-        return len(folds), statistics.fmean(best_value(fold, self.objective) for fold in folds)
+    In a cross-validation it is the mean over the complete folds, and within the first fold that of its epochs so far.
+    Every trial trains the same folds in the same order. Without validation it is minus the last training loss.
+    """
+    if not records[-1]["metrics"]:
+        return value_in(records[-1], objective)
+    first, *others = by_fold(records)
+    complete = [first, *(fold for fold in others if len(fold) == len(first))]
+    return statistics.fmean(best_value(fold, objective) for fold in complete)
 
 
 def by_fold(records: "Sequence[EpochRecord]") -> "list[list[EpochRecord]]":

@@ -58,17 +58,14 @@ class Params(Mapping[str, Value]):
 
     @property
     def loss(self) -> dict[str, Value]:
-        """Keyword arguments of the loss."""
         return {name: value for name, value in self.items() if "." not in name}
 
     @property
     def training(self) -> dict[str, Any]:
-        """Fields of the training section."""
         return self._of(TRAINING)
 
     @property
     def model(self) -> dict[str, Any]:
-        """Fields of the model section."""
         return self._of(MODEL)
 
     def _of(self, section: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 import typer
 import yaml
 
+from benchmarks.__main__ import BENCHMARKS
 from search import __version__
 from search.cli.main import program
 from search.config.search_config import parse_config
@@ -101,6 +102,8 @@ def test_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {target for line in code(page.read_text()) for target in re.findall(r"(?:^|\s)make ([a-z-]+)", line)}
     assert named <= targets, f"the Makefile has no {named - targets}"
+    run = {name for line in code(page.read_text()) for name in re.findall(r"python -m benchmarks ([a-z-]+)", line)}
+    assert run <= BENCHMARKS.keys(), f"there is no benchmark {run - BENCHMARKS.keys()}"
 
 
 @each_page

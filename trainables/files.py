@@ -1,6 +1,5 @@
 """Files on local disks and in object stores, written completely or not at all."""
 
-import errno
 import hashlib
 import io
 import json
@@ -74,17 +73,6 @@ def read_whole(path: AnyPath) -> bytes | None:
     """
     size = ask(path, lambda: path.stat().st_size if path.exists() else None)
     return None if size is None else ask(path, path.read_bytes, size)
-
-
-def regular(path: AnyPath) -> AnyPath:
-    """Return ``path``; a folder, pipe or device in place of a file might never end.
-
-    Raises:
-        OSError: it is none of a file and a link to one.
-    """
-    if isinstance(path, Path) and path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return path
 
 
 def json_digest(content: Any) -> str:
@@ -162,7 +150,6 @@ def _put(path: AnyPath, content: bytes) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Write ``text`` as UTF-8."""
     write_whole(path, lambda file: file.write(text.encode()))
 
 

@@ -129,8 +129,8 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
             ) from None
     if base is not None and not (isinstance(part, type) and issubclass(part, base)):
         raise InvalidInput(
-            f"The {kind} {path!r} must be a class that derives from {_public(base)}; it is {part!r:.100}. Derive it, "
-            "or name another attribute."
+            f"The {kind} {path!r} must be a class that derives from {_public(base)}; it is {part!r:.100}. Derive it"
+            f"{getattr(base, 'to_derive', '')}, or name another attribute."
         )
     return part
 

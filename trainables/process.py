@@ -1,21 +1,28 @@
 """The process around a user's code: what the code changes in it is put back, and its exit is an error.
 
-The environment and ``sys.path`` stay changed: modules set them for the libraries that they import.
+The environment and ``sys.path`` stay changed: modules set them for the libraries that they import. What a launcher of
+several processes put into the environment is removed.
 """
 
-import locale
 import os
 import random
+import re
 import signal
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
+
+_LAUNCHED = re.compile(
+    r"(LOCAL_|GROUP_|ROLE_|NODE_)?RANK|(LOCAL_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)|"
+    r"(TORCHELASTIC|ACCELERATE|OMPI_COMM_WORLD|PMIX?|MV2_COMM_WORLD|MPI|FLUX|JSM_NAMESPACE)_.*|"
+    r"SLURM_(NTASKS|NPROCS|PROCID|LOCALID|NODEID|STEP|TASKS|NNODES|JOB_NUM_NODES|GTIDS).*"
+)
+"""The variables from which libraries take a process for one of several that train together: of torchrun, Slurm, MPI."""
 
 Setting = Callable[[], object]
 """A function that puts a setting of the process back."""
@@ -36,14 +43,17 @@ def contained(kept: list[Setting] | None = None) -> Iterator[None]:
         Exited: the code would end the process, for example by ``sys.exit``. An exit or interrupt that a signal handler
             from before raises passes.
     """
-    ours, handlers = _settings(), _handlers()
+    if not kept:  # later on they are the code's own
+        for name in filter(_LAUNCHED.fullmatch, list(os.environ)):
+            del os.environ[name]  # a training is one process
+    ours, handlers = _settings(), map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
     _put_back(kept or ())
     try:
         yield
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
-        codes = {getattr(handler, "__code__", None) for handler in handlers.values()}
         if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
             raise
         exited = Exited(f"the code ends the process ({type(error).__name__}: {error}); raise an exception instead")
@@ -61,17 +71,24 @@ def _put_back(settings: Iterable[Setting]) -> None:
 
 
 def _settings() -> list[Setting]:
-    """Return the settings as they are."""
-    return [
+    found: list[Setting] = [
         partial(_enter, _folder()),
-        partial(_handle, _handlers()),
-        partial(signal.setitimer, signal.ITIMER_REAL, *signal.getitimer(signal.ITIMER_REAL)),
-        partial(locale.setlocale, locale.LC_ALL, locale.setlocale(locale.LC_ALL)),
-        partial(_filter, [*warnings.filters]),
-        partial(_write_to, sys.stdout, sys.stderr),
+        partial(_handle, {number: signal.getsignal(number) for number in signal.valid_signals()}),
         partial(random.setstate, random.getstate()),
-        *_numpy_settings(),
-        *_torch_settings(),
+    ]
+    if "numpy" in sys.modules:
+        numpy = import_module("numpy")
+        found.append(partial(numpy.random.set_state, numpy.random.get_state()))
+    if "torch" not in sys.modules:
+        return [*found, _set_torch]
+    torch = import_module("torch")
+    kept = torch.get_default_dtype(), torch.get_default_device(), torch.get_deterministic_debug_mode()
+    return [
+        *found,
+        partial(torch.set_rng_state, torch.get_rng_state()),
+        partial(torch.set_grad_enabled, torch.is_grad_enabled()),
+        partial(torch.set_num_threads, torch.get_num_threads()),
+        partial(_set_torch, *kept),
     ]
 
 
@@ -87,59 +104,17 @@ def _enter(folder: str | None) -> None:
             os.chdir(folder)
 
 
-def _handlers() -> dict[int, Any]:
-    return {number: signal.getsignal(number) for number in signal.valid_signals()}
-
-
 def _handle(handlers: dict[int, Any]) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        return  # where no code can set them
-    for number, handler in handlers.items():
-        if handler is not None and signal.getsignal(number) is not handler:
-            signal.signal(number, handler)
-
-
-def _filter(filters: list[Any]) -> None:
-    if warnings.filters != filters:
-        warnings.resetwarnings()
-        warnings.filters.extend(filters)  # type: ignore[attr-defined]
-
-
-def _write_to(out: Any, err: Any) -> None:
-    sys.stdout, sys.stderr = out, err
-
-
-def _numpy_settings() -> list[Setting]:
-    if "numpy" not in sys.modules:
-        return []
-    numpy = import_module("numpy")
-    return [
-        partial(numpy.random.set_state, numpy.random.get_state()),
-        partial(numpy.seterr, **numpy.geterr()),
-    ]
-
-
-def _torch_settings() -> list[Setting]:
-    if "torch" not in sys.modules:
-        return [_set_torch]
-    torch = import_module("torch")
-    return [
-        partial(torch.set_rng_state, torch.get_rng_state()),
-        partial(torch.set_grad_enabled, torch.is_grad_enabled()),
-        partial(torch.set_num_threads, torch.get_num_threads()),
-        partial(
-            _set_torch, torch.get_default_dtype(), torch.get_default_device(), torch.get_deterministic_debug_mode()
-        ),
-    ]
+    if threading.current_thread() is threading.main_thread():  # no other can set them
+        for number, handler in handlers.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def _set_torch(dtype: Any = None, device: Any = None, deterministic: int = 0) -> None:
     """Set what torch begins with, or what is given."""
-    if "torch" not in sys.modules:
-        return
-    torch = import_module("torch")
-    torch.set_default_dtype(dtype or torch.float32)
-    if torch.get_default_device() != (device or torch.device("cpu")):
+    if "torch" in sys.modules:
+        torch = import_module("torch")
+        torch.set_default_dtype(dtype or torch.float32)
         torch.set_default_device(device if device and device.type != "cpu" else None)
-    if torch.get_deterministic_debug_mode() != deterministic:
         torch.set_deterministic_debug_mode(deterministic)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import InvalidInput
@@ -23,6 +23,11 @@ Value = bool | int | float | str | None
 
 MOST = 2**53
 """The largest whole number of a range: a study holds a hyperparameter as a float64."""
+
+
+def _item(value: Any) -> Any:
+    """Return a number or text of NumPy or PyTorch as Python's, and other values as they are."""
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +117,11 @@ class Float(Range):
     def __post_init__(self) -> None:
         for name in ("low", "high", "step"):
             object.__setattr__(self, name, self._typed(getattr(self, name)))
+        object.__setattr__(self, "default", _item(self.default))
 
     @staticmethod
     def _typed(number: Any) -> Any:
-        return float(number) if isinstance(number, int) else number
+        return float(number) if isinstance(number, Real) else number
 
     def _made(self) -> "BaseDistribution":
         from optuna.distributions import FloatDistribution
@@ -223,7 +229,8 @@ class Choice(Range):
     choices: Sequence[Value]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", tuple(self.choices))
+        object.__setattr__(self, "choices", tuple(map(_item, self.choices)))
+        object.__setattr__(self, "default", _item(self.default))
 
     @cached_property
     def distribution(self) -> "BaseDistribution":

@@ -64,7 +64,6 @@ class Bounds(Rule):
 
     @property
     def text(self) -> str:
-        """The bounds in words."""
         bounds = {"at least": self.ge, "more than": self.gt, "at most": self.le, "less than": self.lt}
         given = [f"{words} {bound}" for words, bound in bounds.items() if bound is not None]
         return ", ".join(["a whole number"] * self.whole + given) or "a finite number"
@@ -101,7 +100,6 @@ class OneOf(Rule):
 
     @property
     def text(self) -> str:
-        """The choices in words."""
         own = ", or the import path of your own, such as mylab.parts:Mine" * self.own
         return f"one of {', '.join(self.choices)}{own}"
 

@@ -11,7 +11,7 @@ import re
 import traceback
 from collections.abc import Iterable
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 REFERRED = "HOLDOUT_SECRETS"
 """The environment variable with the names to which search files refer; workers inherit it."""
@@ -28,7 +28,6 @@ _NAMED = re.compile(
     r"([^_]*(PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|KEY|CREDENTIAL|(?<=_)PWD|(?<=_)PASS)S?\d*(_|$))", re.IGNORECASE
 )
 _PLACE = ("_FILE", "_PATH", "_DIR", "_FOLDER")
-_WORDS = {"password", "passwd", "secret", "signature", "access_key", "api_key", "apikey"}
 
 
 def refer(names: Iterable[str]) -> None:
@@ -45,9 +44,9 @@ def without_password(text: str) -> str:
         if len(value) >= LEAST and (name in referred or _is_secret(name))
     }
     if known:
-        values = sorted(known, key=len, reverse=True)
-        text = _pattern(tuple(values)).sub(
-            lambda match: f"${{{known[values[match.lastindex - 1]]}}}" if match.lastindex else match[0], text
+        names = {form: name for value, name in known.items() for form in _forms(value)}
+        text = _pattern(tuple(sorted(names, key=len, reverse=True))).sub(
+            lambda match: f"${{{names[match[0]]}}}" if match[0] in names else match[0], text
         )
     return PASSWORD.sub(lambda match: match[0] if match[3] or match[5] else f"{match[1] or match[4]}***", text)
 
@@ -63,25 +62,16 @@ def _is_secret(name: str) -> bool:
 
 
 @lru_cache
-def _pattern(values: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of all forms of ``values``, in a group each; what is a reference already matches without."""
-    words = "|".join(
-        f"({''.join(map(_forms, value))}){'(?!=)' if value.lower() in _WORDS else ''}"  # a key is no value
-        for value in values
-    )
-    return re.compile(rf"\$\{{\w+\}}|{words}")
+def _pattern(forms: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of any of ``forms``; what is a reference already matches without."""
+    return re.compile("|".join((r"\$\{\w+\}", *map(re.escape, forms))))
 
 
 @lru_cache
-def _forms(letter: str) -> str:
-    """Return the pattern of a letter as it is, escaped once or more as in a ``repr`` or JSON, or quoted for a URL."""
-    if letter.isascii() and letter.isalnum():
-        return letter
-    written = {letter, repr(letter)[1:-1], ascii(letter)[1:-1], json.dumps(letter)[1:-1], html.escape(letter)}
-    forms = {re.sub(r"(\\\\)+", r"\\\\{1,9}", re.escape(form)) for form in written}
-    if letter in "'\"\\":
-        forms.add(rf"\\{{1,9}}{re.escape(letter)}")
-    if letter.isspace():
-        forms |= {r"\s+", r"\+"}
-    forms.add(f"(?i:{re.escape(quote(letter, safe='', errors='surrogateescape'))})")
-    return f"(?:{'|'.join(sorted(forms))})"
+def _forms(value: str) -> frozenset[str]:
+    """Return ``value`` as it is, in a ``repr``, in JSON, on a page and in a URL."""
+    escaped = repr(value)[1:-1], ascii(value)[1:-1], json.dumps(value)[1:-1], html.escape(value)
+    quoted = (
+        form(value, safe=safe, errors="surrogateescape") for form in (quote, quote_plus) for safe in ("", "/", "/:[]")
+    )
+    return frozenset((value, *escaped, *quoted))

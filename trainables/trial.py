@@ -1,5 +1,6 @@
 """A worker as a Ray Tune trial: one step trains one epoch."""
 
+import sys
 import time
 from typing import Any
 
@@ -20,6 +21,7 @@ class TrainingTrial(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Make the worker and give it its training; whatever can fail is done in the first step."""
+        del sys.argv[1:]  # Ray's; a user's code may parse the command line
         cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
         self._worker = config["worker"](cpus=cpus, gpu=bool(ray.get_gpu_ids()))  # the process sees no other GPU
         self._assign(config["spec"])
@@ -36,12 +38,10 @@ class TrainingTrial(tune.Trainable):
             self._worker.assign(spec)
 
     def step(self) -> dict[str, Any]:
-        """Train an epoch."""
         if self._waits:
             time.sleep(WAIT_S)
             return {"news": []}
         return {"news": [self._worker.step()]}
 
     def cleanup(self) -> None:
-        """Free the device."""
         self._worker.end()

@@ -1,6 +1,6 @@
-"""Replay searches and their choice from the tables, and print what they gain: ``make bench-choice``.
+"""Replay searches and their choice from the tables, and print what they gain: ``python -m benchmarks choice``.
 
-    python -m benchmarks.search [--runs 20] [--slots 2] [--trials 8 16 32] [--tables NAME …] [--way WAY]
+    python -m benchmarks.search [--runs 20] [--slots 2] [--trials 8 16 32] [--tables NAME …] [--way WAY] [--ways WAY …]
                                 [--processes 1]
 
 The gain is what the chosen configuration is worth more than the default, in points of MAP@R on the test classes. Its
@@ -10,7 +10,8 @@ from the same searches, and every way to search meets the same runs of the same 
 The first grid describes the tables: the deviation of a test value over seeds, the rank correlation of a
 configuration's worth with its value on the fixed split and on halves, and what the configuration with the highest
 value on the fixed split gains. The second compares rules of choice, after searches of 16 trials by one way.
-The third compares ways to search, by the default rule.
+The third compares ways to search, by the default rule, or that of searches which half of the classes validates. The
+fourth compares rules of recommendation (:mod:`benchmarks.search.recommendations`).
 """
 
 import argparse
@@ -28,11 +29,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table as Grid
 
+from benchmarks.search.recommendations import BETTER_BY, read_networks, recommendations
 from benchmarks.search.replay import Outcome, Replay
 from benchmarks.search.table import Table, read_table
-from benchmarks.search.ways import DEFAULT_WAY, PRODUCT, RULES, WAYS
+from benchmarks.search.ways import DEFAULT_WAY, HALF_WAY, PRODUCT, RULES, WAYS
 
 TABLES = Path(__file__).parent.parent / "tables"
+NETWORKS = TABLES / "networks.json"
 DRAWS = 2000
 COMPARED = 16
 """The trials of the searches after which rules are compared."""
@@ -145,23 +148,63 @@ def of_rules(names: Sequence[str], found: Runs) -> Grid:
 
 def of_ways(names: Sequence[str], found: dict[tuple[str, int], Runs], sizes: Sequence[int]) -> Grid:
     """Return the comparison of the ways to search."""
-    rule = list(RULES).index(PRODUCT)
-    grid = Grid(title="Ways to search: gain (attainable) @ epochs; below: difference from the default way")
+    grid = Grid(
+        title="Ways to search: gain (attainable) @ epochs, search + confirmation; below: difference from the default"
+    )
     grid.add_column("way")
     for size in sizes:
         grid.add_column(f"{size} trials", justify="right")
-    for way in WAYS:
+    for way in dict.fromkeys(way for way, _ in found):
         cells, differences = [], []
         for size in sizes:
             runs = found[way, size]
+            rule = list(RULES).index(WAYS[way].rule)
             gained, best = gains(names, runs, rule), attainable(names, runs, Table.best)
-            epochs = np.mean([outcome.epochs for outcomes in runs for outcome in outcomes])
-            cells.append(f"{mean_text(gained)} ({np.concatenate(best).mean():.2f}) @ {epochs:.0f}")
-            usual = gains(names, found[DEFAULT_WAY, size], rule)
+            every = [outcome for outcomes in runs for outcome in outcomes]
+            searching = np.mean([outcome.epochs for outcome in every])
+            confirming = np.mean([outcome.choices[rule].epochs for outcome in every])
+            flat = np.concatenate(gained)
+            cells.append(
+                f"{mean_text(gained)} ({np.concatenate(best).mean():.2f}) @ {searching:.0f} + {confirming:.0f}; "
+                f"{(flat < -1).mean():.1%} lose > 1"
+            )
+            usual = gains(names, found[DEFAULT_WAY, size], list(RULES).index(PRODUCT))
             differences.append(mean_text([own - other for own, other in zip(gained, usual, strict=True)]))
         grid.add_row(way, *cells)
         if way != DEFAULT_WAY:
             grid.add_row("", *differences, style="dim", end_section=True)
+    return grid
+
+
+def of_recommendations(names: Sequence[str], found: dict[tuple[str, int], Runs]) -> Grid:
+    """Return the comparison of the rules of recommendation, after searches by the default way and on halves."""
+    networks = read_networks(NETWORKS)
+    divisions = {name: name.split("-", 1)[1] for name in names}
+    grid = Grid(title=f"Recommendations, {len({*divisions.values()} & {*networks})} divisions")
+    for column in ("recommended", "after", "regret", "below a network by 1"):
+        grid.add_column(column, justify="left" if column in ("recommended", "after") else "right")
+    for way in (DEFAULT_WAY, HALF_WAY):
+        rule, runs = list(RULES).index(WAYS[way].rule), found[way, COMPARED]
+        for words, better_by in BETTER_BY.items():
+            regrets, harmed = [], []
+            for division in sorted({*divisions.values()} & {*networks}):
+                places = [place for place, name in enumerate(names) if divisions[name] == division]
+                of = [
+                    entry
+                    for run in range(len(runs[0]))
+                    for entry in recommendations(
+                        {
+                            names[place]: (table(names[place]), runs[place][run].choices[rule].chosen)
+                            for place in places
+                        },
+                        networks[division],
+                        run % 2 if WAYS[way].on == "half" else None,
+                        better_by,
+                    )
+                ]
+                regrets.append(np.array([entry.regret for entry in of]))
+                harmed += [entry.above_network < -1 for entry in of]
+            grid.add_row(words, way, mean_text(regrets), f"{np.mean(harmed):.1%}")
     return grid
 
 
@@ -172,18 +215,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--trials", type=int, nargs="+", default=[8, COMPARED, 32])
-    parser.add_argument("--tables", nargs="+", default=names, choices=names, metavar="NAME")
+    frozen = [name for name in names if "-scratch-" not in name]
+    parser.add_argument("--tables", nargs="+", default=frozen, choices=names, metavar="NAME")
     parser.add_argument(
         "--way", default=DEFAULT_WAY, choices=WAYS, metavar="WAY", help="after which rules are compared"
     )
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY", help="that are compared")
     parser.add_argument("--processes", type=int, default=1)
     wanted = parser.parse_args(arguments)
     console = Console(width=160 if not sys.stdout.isatty() else None, highlight=False)
     console.print(described(wanted.tables))
+    ways = list(dict.fromkeys((DEFAULT_WAY, HALF_WAY, wanted.way, *wanted.ways)))
     sizes = sorted({*wanted.trials, COMPARED})
     jobs = [
         (name, way, wanted.slots, size, run)
-        for way in WAYS
+        for way in ways
         for size in sizes
         for name in wanted.tables
         for run in range(wanted.runs)
@@ -193,12 +239,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (way, size): [
             [outcomes[name, way, wanted.slots, size, run] for run in range(wanted.runs)] for name in wanted.tables
         ]
-        for way in WAYS
+        for way in ways
         for size in sizes
     }
     console.print(f"{len(wanted.tables)} tables, {wanted.runs} runs of each, {wanted.slots} slots")
     console.print(of_rules(wanted.tables, found[wanted.way, COMPARED]))
     console.print(of_ways(wanted.tables, found, sizes))
+    if not any("-scratch-" in name for name in wanted.tables):
+        console.print(of_recommendations(wanted.tables, found))
 
 
 if __name__ == "__main__":

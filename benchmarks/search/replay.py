@@ -8,7 +8,6 @@ confirmation measures is in the table.
 import heapq
 import itertools
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ import numpy as np
 from optuna import Study
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
-from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.search.table import Table
@@ -28,7 +26,8 @@ from search.selection import Confirmation, choose, finalists
 from search.stages import Stage, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, RunningTrial, TrialQueue
 from search.study.sampler import Availability, Sampler
-from search.trials import ByEpoch, epochs_trained, values_of
+from search.study.storage import Journal, StudyStorage
+from search.trials import epochs_trained, values_of
 from spaces.space import Value
 from trainables.spec import derived_seed
 
@@ -47,24 +46,46 @@ class Choice:
     epochs: int
 
 
-def chosen(table: Table, trials: Sequence[FrozenTrial], rule: Rule) -> Choice:
-    """Return the choice of ``rule`` after the ``trials`` of a search."""
+def chosen(table: Table, trials: Sequence[FrozenTrial], rule: Rule, half: int) -> Choice:
+    """Return the choice of ``rule`` after the ``trials`` of a search that the ``half`` (0 or 1) validated."""
     candidates = finalists(trials, rule.finalists or len(trials))
-    if rule.on == "search" or not candidates:
-        return Choice(chosen=table.number(candidates[0].params) if candidates else 0, epochs=0)
-    confirmed = {trial.number: _confirmed(table, trial, trials, rule) for trial in candidates}
+    if not candidates:
+        return Choice(chosen=0, epochs=0)
+    if rule.on in ("search", "predicted", "reshuffled"):
+        return Choice(chosen=_best(table, trials, candidates, rule), epochs=0)
+    confirmed = {trial.number: _confirmed(table, trial, trials, rule, half) for trial in candidates}
     basis = Basis(objective=OBJECTIVE, validation="", confirmation="", better_by=rule.better_by)
     choice = choose(confirmed, table.configurations[0], basis)
-    trainings = len(candidates) * (1 if rule.on == "halves" else table.validation.shape[1])
+    trainings = len(candidates) * (table.validation.shape[1] if rule.on == "split" else 1)
     return Choice(
         chosen=0 if choice is None else table.number(choice[0].params),
         epochs=table.epochs * trainings,
     )
 
 
-def _confirmed(table: Table, trial: FrozenTrial, trials: Sequence[FrozenTrial], rule: Rule) -> Confirmation:
+def _best(table: Table, trials: Sequence[FrozenTrial], candidates: Sequence[FrozenTrial], rule: Rule) -> int:
+    """Return the choice without a confirmation; trials that were pruned have their last value."""
+    if rule.on == "search":
+        return table.number(candidates[0].params)
+    last = {table.number(trial.params): trial.intermediate_values for trial in trials if trial.intermediate_values}
+    if rule.on == "predicted":
+        return table.best_predicted({row: values[max(values)] for row, values in last.items()})
+    rows = [table.number(trial.params) for trial in candidates]
+    generator = np.random.default_rng(rows)
+    validating, classes = table.split.shape[1], table.halves.shape[1]
+    of_rows = [np.nan_to_num(table.halves[row])[generator.permutation(classes)[:validating]].mean() for row in rows]
+    return rows[int(np.argmax(of_rows))]
+
+
+def on_half(table: Table, half: int) -> slice:
+    """Return the place of the classes of a half."""
+    return slice(table.first) if half == 0 else slice(table.first, None)
+
+
+def _confirmed(table: Table, trial: FrozenTrial, trials: Sequence[FrozenTrial], rule: Rule, half: int) -> Confirmation:
     number = table.number(trial.params)
-    values_K = (table.halves if rule.on == "halves" else table.split)[number]
+    values_K = (table.split if rule.on == "split" else table.halves)[number]
+    values_K = values_K[on_half(table, half)] if rule.on == "half" else values_K
     failed = bool(np.isnan(values_K).any())
     ignored = not rule.agreed and number == 0  # a default without a value in the search is below all others
     return Confirmation(
@@ -88,21 +109,14 @@ class Outcome:
     Attributes:
         tried: the configurations that it tried.
         choices: the choice of each rule, in their order.
-        epochs: the epochs of the search.
+        epochs: the epochs of the search; two on half of the classes are one.
         time: when its last training ended, in epochs.
     """
 
     tried: tuple[int, ...]
     choices: tuple[Choice, ...]
-    epochs: int
+    epochs: float
     time: float
-
-
-class Memory(InMemoryStorage):
-    """A storage in memory with the transactions that a :class:`LossStudy` asks for."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,20 +178,21 @@ class Replay:
     """One search of ``trials`` trials on ``table``, with the number ``run``."""
 
     def __init__(self, table: Table, way: Way, *, trials: int, slots: int, run: int) -> None:
-        self._table, self._slots, self._run = table, slots, run
+        self._table, self._slots, self._run, self._on = table, slots, run, way.on
         of = way.sampler(loss="table", space=table.space, seed=run, trials=trials)
         sampler = OnRows(**{field.name: getattr(of, field.name) for field in fields(of)}, table=table, of=of)
+        epochs = table.epochs * (2 if way.on == "folds" else 1)
         self._study = LossStudy(
-            Memory(),  # type: ignore[arg-type]
+            StudyStorage(Journal()),
             study_name(table.name, "table", Stage.SEARCH),
             space=table.space,
-            trial_value=ByEpoch(objective=OBJECTIVE),
-            pruner=PRUNERS[way.pruner](steps=table.epochs),
+            objective=OBJECTIVE,
+            pruner=PRUNERS[way.pruner](steps=epochs),
             sampler=sampler,
             attributes={},
         )
         self._study.enqueue([(table.configurations[0], {"default": True})])
-        spec: Any = SimpleNamespace(epochs=table.epochs)
+        spec: Any = SimpleNamespace(epochs=epochs)
         queued = QueuedStudy(
             loss="table",
             study=self._study,
@@ -194,8 +209,8 @@ class Replay:
         trials = self._study.trials()
         return Outcome(
             tried=tuple(sorted({self._table.number(trial.params) for trial in trials})),
-            choices=tuple(chosen(self._table, trials, rule) for rule in rules),
-            epochs=epochs_trained(trials),
+            choices=tuple(chosen(self._table, trials, rule, self._run % 2) for rule in rules),
+            epochs=epochs_trained(trials) * (1 if self._on == "split" else 0.5) + self._table.epochs * self._extra,
             time=time,
         )
 
@@ -212,20 +227,33 @@ class Replay:
             if self._report(running, values):
                 heapq.heappush(events, (now + 1, place, running, values[1:]))
 
+    @property
+    def _extra(self) -> float:
+        """The trainings beside the trials: of rotating halves, the default on the other half."""
+        return 0.5 if self._on == "rotating" else 0.0
+
     def _curve(self, trial: FrozenTrial) -> list[float]:
-        row = self._table.number(trial.params)
+        table, row = self._table, self._table.number(trial.params)
         generator = np.random.default_rng([self._run, row, trial.user_attrs["seed"]])
-        curve: list[float] = self._table.curve(row, generator).tolist()
-        return curve
+        if self._on == "split":
+            return list(table.curve(row, generator))
+        half = (self._run + (trial.number if self._on == "rotating" else 0)) % 2
+        curve = table.half_curve(row, half, generator)
+        if self._on == "folds" and len(curve) == table.epochs:
+            curve = np.concatenate([curve, table.half_curve(row, 1 - half, generator)])
+        if self._on == "rotating":
+            curve = curve - table.halved[0, half].max()
+        return list(curve)
 
     def _report(self, running: RunningTrial, values: list[float]) -> bool:
         """Report the next epoch; return True if the trial goes on."""
         if not values:
             return self._queue.on_trial_result(running, {"failure": DIVERGED})
         epoch = running.new_epochs + 1
+        fold, of_fold = divmod(epoch - 1, self._table.epochs)
         record = {
-            "epoch": epoch, "batches": 1, "metrics": {OBJECTIVE: values[0]},
-            "start": 0.0, "end": 0.0, "checkpoint": None,
+            "epoch": of_fold + 1, "batches": 1, "metrics": {OBJECTIVE: float(values[0])},
+            "start": 0.0, "end": 0.0, "checkpoint": None, **({"fold": fold + 1} if self._on == "folds" else {}),
         }  # fmt: skip
         finished = epoch == running.spec.epochs
         return self._queue.on_trial_result(running, {"records": [record], "finished": finished})

@@ -10,6 +10,7 @@ Legend: C configurations, S seeds, E epochs, V validation classes, K classes of 
 """
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,9 @@ from numpy.typing import NDArray
 from optuna.distributions import json_to_distribution
 from pyarrow import parquet
 from scipy.stats import spearmanr
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from spaces.search_space import SearchSpace
 from spaces.space import Float, Params, Space, Value
@@ -44,6 +48,8 @@ class Table:
         test: the value of the test classes at the best validated epoch, [C, S]; NaN without an epoch.
         split: the value of each validation class there, the mean over seeds, [C, V]; NaN if a training diverged.
         halves: the value of each class of the training half by a model of the other half, [C, K]; the same.
+        first: the number of classes of the first half.
+        halved: the validation value after each epoch of training on the other half, [C, 2, E]; the same.
         about: the metadata, which say how the table was made.
     """
 
@@ -54,6 +60,8 @@ class Table:
     test: Floats
     split: Floats
     halves: Floats
+    first: int
+    halved: Floats
     about: Mapping[str, Any]
 
     @property
@@ -123,20 +131,43 @@ class Table:
         from their mean is added with a random sign, scaled to the variance of one training. So there are as many fresh
         seeds as a search asks for.
         """
-        seeds = self.validation.shape[1]
-        own = self.validation[configuration, generator.integers(seeds)]
+        own = self.validation[configuration, generator.integers(self.validation.shape[1])]
         if np.isnan(own).any():
             return own[: int(np.isnan(own).argmax())]
-        mean = self._means[configuration]
+        return self._means[configuration] + self._deviation(configuration, generator)
+
+    def half_curve(self, configuration: int, half: int, generator: np.random.Generator) -> Floats:
+        """Draw the validation values of a training that a half (0 or 1) of the classes validates, as :meth:`curve`.
+
+        The deviation is that of seeds on the fixed split, whose fewer classes make it larger.
+        """
+        own = self.halved[configuration, half]
+        if np.isnan(own).any():
+            return own[: int(np.isnan(own).argmax())]
+        return own + self._deviation(configuration, generator)
+
+    def _deviation(self, configuration: int, generator: np.random.Generator) -> Floats:
+        seeds = self.validation.shape[1]
         row = generator.choice(self._alike[configuration])
         deviation = self.validation[row, generator.integers(seeds)] - self._means[row]
-        return mean + generator.choice((-1, 1)) * deviation * (seeds / (seeds - 1)) ** 0.5
+        noise: Floats = generator.choice((-1, 1)) * deviation * (seeds / (seeds - 1)) ** 0.5
+        return noise
 
     # The nearest row.
 
     def nearest(self, params: Mapping[str, Value]) -> int:
         """Return the configuration that is nearest to ``params``."""
         return int(((self._points - self._point(params)) ** 2).sum(1).argmin())
+
+    def best_predicted(self, values: Mapping[int, float]) -> int:
+        """Return the configuration with the best mean of a Gaussian process that is fitted to ``values``."""
+        tried = list(values)
+        kernel = ConstantKernel() * Matern(nu=2.5) + WhiteKernel()
+        process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            process.fit(self._points[tried], list(values.values()))
+        return tried[int(process.predict(self._points[tried]).argmax())]
 
     def number(self, params: Mapping[str, Value]) -> int:
         """Return the number of a configuration by its parameters."""
@@ -170,11 +201,14 @@ def read_table(path: Path) -> Table:
     rows = content.to_pylist()
     count, seeds = (1 + max(row[key] for row in rows) for key in ("configuration", "seed"))
     validation, test = np.full((count, seeds, about["epochs"]), np.nan), np.full((count, seeds), np.nan)
+    halved = np.full((count, 2, about["epochs"]), np.nan)
     classes: dict[tuple[int, int], list[list[float]]] = {}
     for row in rows:
         whole = len(row["validation"]) == about["epochs"]
         classes.setdefault((row["configuration"], row["half"]), []).append(row["classes"] if whole else [np.nan])
-        if not row["half"]:
+        if half := row["half"]:
+            halved[row["configuration"], half - 1][: len(row["validation"])] = row["validation"]
+        else:
             at = row["configuration"], row["seed"]
             validation[at][: len(row["validation"])] = row["validation"]
             test[at] = np.nan if row["test"] is None else row["test"]
@@ -204,6 +238,8 @@ def read_table(path: Path) -> Table:
         test=test,
         split=_filled(split),
         halves=_filled(halves),
+        first=max(map(len, first)),
+        halved=halved,
     )
 
 

@@ -1,6 +1,6 @@
-"""Tables of real trainings, from which ``make bench-choice`` replays searches.
+"""Tables of real trainings, from which ``python -m benchmarks choice`` replays searches.
 
-    python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only TABLE …] [--configurations 32]
+    python -m benchmarks.search.tables IMAGES WEIGHTS WORK [--only TABLE …] [--configurations N]
 
 IMAGES holds ``omniglot/images`` and ``grocery/images`` (one sub-folder per class), WEIGHTS is a file for timm's
 ``tf_efficientnet_lite0``, and WORK is a folder for the features and for what is trained so far: an interrupted program
@@ -12,9 +12,11 @@ with several seeds: on nine tenths of the training half, every epoch validated b
 scored on the test classes: the mean over seeds is what a configuration is worth. And each is trained as the
 confirmation does it: on each half of the training classes, validated by the other half, class by class.
 
-The network is a linear layer on features of a frozen one: on 256 principal components, turned by a fixed rotation. The
-components themselves would be other data: Adam gives each coordinate a step of the same size, and a rate that spoils
-the layer on raw features does less harm where most coordinates are small.
+The tables ``…-scratch-<division>`` are of a small network on drawings, which learns as a whole from random weights.
+
+Otherwise the network is a linear layer on features of a frozen one: on 256 principal components, turned by a fixed
+rotation. The components themselves would be other data: Adam gives each coordinate a step of the same size, and a rate
+that spoils the layer on raw features does less harm where most coordinates are small.
 
 Legend: N images, F features, P principal components.
 """
@@ -49,6 +51,7 @@ from spaces.space import Params
 from trainables.data import DATASETS
 from trainables.data.split import ClassSplit, make_split
 from trainables.data.store.spec import StoreSpec
+from trainables.data.store.view import training_half
 from trainables.files import write_whole
 from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -56,9 +59,11 @@ from trainables.training.config import TrainingConfig
 from trainables.training.epoch_training import Diverged
 from trainables.training.inputs import Inputs
 from trainables.training.train import Training
+from trainables.training.untrained import whitened, whitening
 from trainables.training.validation import Validation
 
 TABLES = Path(__file__).parent.parent / "tables"
+NETWORKS = TABLES / "networks.json"
 OBJECTIVE = "map_at_r"
 BACKBONE, COMPONENTS = "timm:tf_efficientnet_lite0", 256
 CONFIGURATIONS, SEEDS = 32, 2
@@ -88,6 +93,13 @@ LOSSES = {
 A number is the seed of a random division; no rule was chosen on one of them. In the division ``far`` the classes are
 in the order of the first principal component of their means, so that the test classes are unlike the training classes.
 """
+
+
+SCRATCH = {"contrastive": "1", "proxy_anchor": "2", "triplet": "3", "arcface": "4"}
+"""The losses of networks that learn as a whole, with the seed of the division."""
+SCRATCH_TRAINING = {"epochs": 8, "batch_size": 60, "images_per_class": 5, "image_size": 32, "precision": "float32"}
+SCRATCH_RATES = {name: {**rates, "low": 1e-4} for name, rates in RATES.items()}
+SCRATCH_CONFIGURATIONS = 16
 
 
 # Features.
@@ -187,15 +199,32 @@ class Unkept(Training):
         }
 
 
+def of_drawings(division: str, images: Path) -> tuple[Path, ClassSplit]:
+    """Divide the classes of the drawings, and return their folder."""
+    root = images / "omniglot" / "images"
+    names = np.random.default_rng(int(division)).permutation(sorted(DATASETS["folder"](root=str(root)).classes()))
+    published = tuple(sorted(names[:40].tolist())), tuple(sorted(names[40:100].tolist()))
+    return root, make_split(f"scratch-{division}", [*published[0], *published[1]], published, ratio=0.9, seed=0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Maker:
-    """The trainings of one table: ``loss`` on the features ``file``, with the classes in ``split``."""
+    """The trainings of one table: ``loss`` on the features or images in ``file``, with the classes in ``split``."""
 
     loss: str
     file: Path
     split: ClassSplit
     count: int
     work: Path
+
+    @property
+    def _parts(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """The dataset, the model, the training and the ranges of its rates."""
+        if self.file.is_dir():
+            model = {"backbone": "convnet", "embedding_dim": 64}
+            return {"name": "folder", "root": str(self.file)}, model, SCRATCH_TRAINING, SCRATCH_RATES
+        training = {**TRAINING, "sampler": LOSSES[self.loss][1]}
+        return {"name": "features", "file": str(self.file)}, {"embedding_dim": 128}, training, RATES
 
     @property
     def name(self) -> str:
@@ -205,18 +234,19 @@ class Maker:
     @cached_property
     def plan(self) -> Plan:
         """The product's plan of this search."""
+        dataset, model, training, rates = self._parts
         validated = validate_config(
             {
                 "name": self.name,
-                "dataset": {"name": "features", "file": str(self.file), "cache": str(self.work / "cache")},
-                "model": {"embedding_dim": 128},
-                "training": {**TRAINING, "sampler": LOSSES[self.loss][1]},
+                "dataset": {**dataset, "cache": str(self.work / "cache")},
+                "model": model,
+                "training": training,
                 "losses": [self.loss],
                 "metrics": {"gallery": "training_half", "validation": [OBJECTIVE]},
             }
         )
         config = validated.result()
-        space = search_space(self.loss, config.training, {}, {"training": RATES})
+        space = search_space(self.loss, config.training, {}, {"training": rates})
         folder = RunFolder(runs=self.work, name=self.name)
         return Plan(config=config, folder=folder, split=self.split, spaces={self.loss: space})
 
@@ -291,7 +321,7 @@ def write_table(maker: Maker, path: Path) -> None:
         "command": f"python -m benchmarks.search.tables IMAGES WEIGHTS WORK --only {maker.name} "
         f"--configurations {maker.count}",
         "loss": maker.loss,
-        "epochs": TRAINING["epochs"],
+        "epochs": maker.plan.config.training.epochs,
         "classes": {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
         "torch": torch.__version__,
         "parameters": parameters,
@@ -299,6 +329,35 @@ def write_table(maker: Maker, path: Path) -> None:
     }
     table = pa.table(columns).replace_schema_metadata({"holdout": json.dumps(about)})
     write_whole(path, lambda stream: parquet.write_table(table, stream, compression="zstd"))
+
+
+def write_networks(split: ClassSplit, file: Path, work: Path) -> None:
+    """Add the division ``split`` of the features in ``file`` to ``networks.json``: their values without training."""
+    content = json.loads(NETWORKS.read_text()) if NETWORKS.exists() else {}
+    if split.identity in content:
+        return
+    plan = Maker(loss="contrastive", file=file, split=split, count=1, work=work).plan
+    images = replace(plan.images, class_names=tuple(plan.images.dataset.classes()))
+    inputs = Inputs(images, plan.config.model, plan.config.training_of("contrastive"), torch.device("cpu"))
+    features_NF = inputs.features()
+    found: dict[str, dict[str, Any]] = {name: {"halves": []} for name in ("untrained", "whitened")}
+    divisions = [*(split.half(half) for half in (1, 2)), ((*split.train, *split.validation), split.test)]
+    for place, (learned, scored) in enumerate(divisions):
+        learned_view, view = inputs.view(learned), inputs.view(scored)
+        gallery = training_half(learned_view, split.seed) if place < 2 else None
+        validation = Validation([OBJECTIVE], images.dataset, view, gallery)
+        rows = torch.cat([part.rows_N for part in validation.views])
+        layer = whitening(features_NF[learned_view.rows_N], plan.config.model.embedding_dim)
+        for name, embeddings in (("untrained", features_NF), ("whitened", whitened(features_NF, layer))):
+            if gallery is None:
+                found[name]["test"] = round(validation.scores(embeddings[rows])[OBJECTIVE], 5)
+            else:
+                by_class = validation.by_class(embeddings[rows], OBJECTIVE)
+                found[name]["halves"] += [round(value, 5) for value in by_class.values()]
+    lines = [f"{json.dumps(name)}:{json.dumps(entry, separators=(',', ':'))}" for name, entry in content.items()]
+    lines.append(f"{json.dumps(split.identity)}:{json.dumps(found, separators=(',', ':'))}")
+    text = ",\n".join(sorted(lines))
+    write_whole(NETWORKS, lambda stream: stream.write(f"{{{text}}}\n".encode()))
 
 
 def main() -> None:
@@ -309,9 +368,9 @@ def main() -> None:
     tables = {
         f"{loss}-{data}-{division}": (loss, data, division)
         for (loss, (division, _)), data in itertools.product(LOSSES.items(), DATA)
-    }
+    } | {f"{loss}-scratch-{division}": (loss, "scratch", division) for loss, division in SCRATCH.items()}
     parser.add_argument("--only", nargs="+", choices=tables, default=list(tables), metavar="TABLE")
-    parser.add_argument("--configurations", type=int, default=CONFIGURATIONS, help="trial 0 among them")
+    parser.add_argument("--configurations", type=int, help="trial 0 among them")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     wanted.work.mkdir(parents=True, exist_ok=True)
@@ -321,10 +380,14 @@ def main() -> None:
         if path.exists():
             continue
         begin = time.monotonic()
-        file, split = divided(
-            data, division, features_file(data, wanted.images, wanted.weights, wanted.work), wanted.work
-        )
-        write_table(Maker(loss=loss, file=file, split=split, count=wanted.configurations, work=wanted.work), path)
+        if data == "scratch":
+            file, split = of_drawings(division, wanted.images)
+        else:
+            features = features_file(data, wanted.images, wanted.weights, wanted.work)
+            file, split = divided(data, division, features, wanted.work)
+            write_networks(split, file, wanted.work)
+        count = wanted.configurations or (SCRATCH_CONFIGURATIONS if data == "scratch" else CONFIGURATIONS)
+        write_table(Maker(loss=loss, file=file, split=split, count=count, work=wanted.work), path)
         print(f"{name}: {time.monotonic() - begin:.0f} s, {path.stat().st_size:,} bytes", flush=True, file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""The ways to search, and the rules of choice, that ``make bench-choice`` compares."""
+"""The ways to search, and the rules of choice, that ``python -m benchmarks choice`` compares."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,21 @@ from spaces.space import Choice, Float
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way to search: a sampler and a pruner."""
+    """A way to search.
 
-    sampler: type[Sampler]
+    Attributes:
+        sampler: the sampler.
+        pruner: the pruner.
+        on: what validates: the fixed ``split``; one ``half`` of the training classes, which changes from run to run;
+            the two halves as ``folds``; or one of them after the other (``rotating``), where a value is the difference
+            from the default on the same half.
+        rule: the rule of choice.
+    """
+
+    sampler: type[Sampler] = Tpe
     pruner: str = "asha"
+    on: Literal["split", "half", "folds", "rotating"] = "split"
+    rule: str = "3 finalists on halves, 1 SE, both agree (default)"
 
 
 class NearDefault(Sampler):
@@ -46,8 +57,13 @@ class NearDefault(Sampler):
         return Fixed(values)
 
 
+SAME_HALF = "3 finalists on the half that validates, 1 SE"
+
 DEFAULT_WAY = "TPE after a Sobol sequence, halving (default)"
 """The search file's defaults, with which the others are compared."""
+
+HALF_WAY = "half of the classes validates"
+"""What ``holdout init`` writes for frozen features."""
 
 WAYS = {
     DEFAULT_WAY: Way(sampler=Tpe),
@@ -57,6 +73,11 @@ WAYS = {
     "random, halving": Way(sampler=Random),
     "random": Way(sampler=Random, pruner="none"),
     "random near the default": Way(sampler=NearDefault, pruner="none"),
+    HALF_WAY: Way(on="half", rule=SAME_HALF),
+    "the same, no pruner, half": Way(on="half", pruner="none", rule=SAME_HALF),
+    "two folds": Way(on="folds"),
+    "two folds, no pruner": Way(on="folds", pruner="none"),
+    "rotating halves": Way(on="rotating"),
 }
 
 
@@ -68,9 +89,12 @@ class Rule:
     """A rule of choice; the values are the search file's defaults.
 
     ``finalists`` None stands for all trials. ``agreed`` asks for a better value than the default's in the search, too.
+    ``half`` is the half that validates the search, with two fresh seeds; without a search on a half it is the first
+    one. ``predicted`` takes the best value that a Gaussian process predicts, as Ax does, and ``reshuffled`` the best
+    value on as many classes as validate, drawn anew for each trial.
     """
 
-    on: Literal["halves", "split", "search"] = "halves"
+    on: Literal["halves", "split", "half", "search", "predicted", "reshuffled"] = "halves"
     finalists: int | None = 3
     better_by: float = 1.0
     agreed: bool = True
@@ -79,8 +103,10 @@ class Rule:
 PRODUCT = "3 finalists on halves, 1 SE, both agree (default)"
 
 RULES = {
-    "best on the fixed split": Rule(on="search", finalists=1),
-    "3 finalists, 2 fresh seeds on it": Rule(on="split", better_by=0, agreed=False),
+    "best value (Optuna)": Rule(on="search", finalists=1),
+    "best predicted value (Ax)": Rule(on="predicted", finalists=None),
+    "best on reshuffled classes": Rule(on="reshuffled", finalists=None),
+    "3 finalists, 2 fresh seeds on the split": Rule(on="split", better_by=0, agreed=False),
     "the same, 1 SE (`on: split`)": Rule(on="split"),
     "3 finalists on halves": Rule(better_by=0, agreed=False),
     "3 finalists on halves, 1 SE": Rule(agreed=False),
@@ -89,6 +115,7 @@ RULES = {
     "… 2 SE": Rule(better_by=2),
     "… 1 finalist": Rule(finalists=1),
     "… 5 finalists": Rule(finalists=5),
+    SAME_HALF: Rule(on="half"),
     "all unpruned trials on halves": Rule(finalists=None, better_by=0, agreed=False),
     "all unpruned trials on halves, 1 SE": Rule(finalists=None, agreed=False),
 }

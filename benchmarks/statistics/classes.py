@@ -4,7 +4,7 @@ Forty configurations have qualities with standard deviation 1. The quality on a 
 classes by a varied amount, equal in search and confirmation, which validate on the same classes. The noise of a
 training is half a standard deviation. The five best of the search are confirmed with three seeds, and the best mean is
 chosen. Printed is the gain of the choice over a random one of the five, as a share of the gain of the best of the five;
-0 means pure chance. Run with ``make bench-statistics``; it takes seconds.
+0 means pure chance. Run with ``python -m benchmarks statistics``; it takes seconds.
 
 Shapes: S searches, T trials, F finalists.
 """

@@ -2,7 +2,7 @@
 
 TPE with successive halving searches three parameters; the value depends on the first one by a parabola with its optimum
 inside the range, at its end or outside, or not at all. The rule of reports is compared with a simpler one: the best
-trial is within 5 % of an end. Run with ``make bench-statistics``.
+trial is within 5 % of an end. Run with ``python -m benchmarks statistics``.
 """
 
 import itertools

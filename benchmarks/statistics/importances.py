@@ -3,7 +3,7 @@
 TPE with successive halving searches four hyperparameters: one is important, two matter a little, one has no effect. The
 importances of reports, which compare all trials that reached a rung, are compared with those of the complete trials
 only, with the best tenth (Optuna's default) or the better half as the target. The last lines are of searches in which
-nothing matters: the first share by chance. Run with ``make bench-statistics``.
+nothing matters: the first share by chance. Run with ``python -m benchmarks statistics``.
 """
 
 import itertools

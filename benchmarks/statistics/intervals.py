@@ -4,7 +4,7 @@ Seeds are drawn from three distributions on [0, 1]: normal on the logit scale, b
 standard deviation is a share of √(μ(1 − μ)), the maximum for a metric of mean μ: .05 is typical of trainings on drawn
 signs, .15 of trainings far from convergence. Five intervals use the same draws: Student's t; the same truncated to
 [0, 1]; t on the logit and on the arcsine scale, around the transformed mean with the delta method's deviation; and
-bootstrap-t on the logit scale. Run with ``make bench-statistics``; it takes half a minute.
+bootstrap-t on the logit scale. Run with ``python -m benchmarks statistics``; it takes half a minute.
 
 Shapes: D draws of a sample, S seeds, R resamples.
 """

@@ -3,8 +3,8 @@
 Tables of trainings are drawn from a model: each row has noise of its seeds, of its classes, and of their interaction.
 Three tests are applied to the same tables: the paired t over seeds combined with a bootstrap over classes (the larger
 p), the t test with the variance components of each row alone, and ours. All are corrected for the pairs of a table as
-ours (Bonferroni). These vectorised implementations are
-independent of the product's code, with which ours is compared. Run with ``make bench-statistics``; it takes minutes.
+ours (Bonferroni). These vectorised implementations are independent of the product's code, with which ours is compared.
+Run with ``python -m benchmarks statistics``; it takes minutes.
 
 Shapes: B tables, R rows, S seeds, C classes, P pairs.
 """

@@ -1,7 +1,7 @@
 """Successive halving with ⌊n/2⌋ or ⌈n/2⌉ survivors of the n trials at a rung: survivors and costs.
 
 Trials are noisy curves that rise to their final values at different speeds, so later epochs are more informative. Run
-with ``make bench-statistics``; it takes seconds.
+with ``python -m benchmarks statistics``; it takes seconds.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 """Learning from failures: the share of diverging trials near a cliff, and the best value.
 
 A third of a three-dimensional space diverges, and the optimum is close to it. Divergences are told to a sampler as FAIL
-(which Optuna's samplers ignore), as PRUNED without a value, or as in searches. Run with ``make bench-statistics``; it
-takes minutes.
+(which Optuna's samplers ignore), as PRUNED without a value, or as in searches. Run with
+``python -m benchmarks statistics``; it takes minutes.
 """
 
 import numpy as np

@@ -1,9 +1,6 @@
 from .cells import (
     CampaignResult as CampaignResult,
 )
-from .comparisons import (
-    campaign_family as campaign_family,
-)
 from .prepare import (
     read_campaign_plans as read_campaign_plans,
     stored_campaign as stored_campaign,
@@ -14,6 +11,7 @@ from .report import (
     write_report as write_report,
 )
 from .result import (
+    campaign_family as campaign_family,
     campaign_result as campaign_result,
     record_campaign as record_campaign,
 )

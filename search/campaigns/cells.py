@@ -1,10 +1,9 @@
 """A campaign's result: its types, the coordinates of its rows, and its cells."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member
-from search.config.search_config import SearchConfig
 from search.report.formats import interval
 from search.report.results import Pair, Summary
 from search.report.rows import Result, RowKey, Shown
@@ -38,100 +37,6 @@ class Cell(Result):
     std: float | None = None
 
 
-class Trend(Result):
-    """The trend of ``metric`` along an ``axis`` of numbers.
-
-    Attributes:
-        axis: name of the axis.
-        labels: the numbers, in their order.
-        coordinates: coordinates that the rows share.
-        metric: the metric.
-        change: difference between the ends of a straight line through the means of the labels in their order.
-        ci95: its 95 % interval, which holds for all trends of one test set at once.
-        p: its p-value, alone.
-        p_corrected: ``p`` times the number of trends of its test set (Bonferroni), at most 1.
-        differ: True if the trend is significant.
-    """
-
-    axis: str
-    labels: tuple[str, ...]
-    coordinates: Mapping[str, str]
-    metric: str
-    change: float
-    ci95: tuple[float, float]
-    p: float
-    p_corrected: float
-    differ: bool
-
-
-class CurvePoint(Result):
-    """The best ``value`` after ``epochs`` epochs; None before the first value.
-
-    ``confirmed`` is the mean confirmed value of the best configurations so far; None unless all were confirmed.
-    """
-
-    epochs: int
-    value: float | None
-    confirmed: float | None
-
-
-class CampaignCurve(Result):
-    """The anytime curve of ``loss`` at a few points, compared with the first of several curves.
-
-    Attributes:
-        loss: name of the loss.
-        points: the curve's points, of ``objective``.
-        against: the way of the first curve; None for the first curve itself.
-        cost_ratio: epochs that the curve needs to reach the first curve's best value, as a multiple of the epochs that
-            the first curve needs. None if the curve never reaches it, and if the difference is not significant.
-        way: the way to search, named by its labels.
-        mean_over: the other axes, over which the curve is the mean.
-    """
-
-    loss: str
-    points: tuple[CurvePoint, ...]
-    against: str | None
-    cost_ratio: float | None
-    way: str
-    objective: str
-    mean_over: tuple[str, ...]
-
-
-class Standing(Result):
-    """A loss's ranks, one per setting, 1 the best; ``std`` is the sample deviation, None with one setting.
-
-    ``loss`` is the name of what is ranked, which may have the labels of a campaign's row after the loss.
-    """
-
-    loss: str
-    ranks: tuple[float, ...]
-    total: float
-    mean: float
-    std: float | None
-
-    @property
-    def wins(self) -> int:
-        """The number of settings in which no other has as high a score."""
-        return self.ranks.count(1.0)
-
-
-class Tournament(Result):
-    """Rankings of the losses over ``settings`` settings, best first.
-
-    Attributes:
-        standings: the ranks of each loss.
-        settings: number of settings.
-        p: Friedman's p-value for equal losses; None if all losses tie in all settings.
-        critical_difference: smallest difference of two mean ranks that is significant at 5 % for all pairs together.
-            Both are None with fewer than three losses or settings.
-    """
-
-    standings: tuple[Standing, ...]
-    settings: int
-    p: float | None
-    critical_difference: float | None
-
-
 class CampaignResult(Shown):
     """The results of a campaign.
 
@@ -139,16 +44,13 @@ class CampaignResult(Shown):
         name: name of the campaign.
         study: description of the campaign in words.
         searches: for each search, its label on each axis.
-        data_axes: axes whose labels are data sets; the tournament is then over data sets.
+        data_axes: axes whose labels are data sets.
         cells: the numbers of the table.
         chosen: for each search and loss, the chosen hyperparameters.
-        tournaments: rankings of the losses by role.
         pairs: differences between the rows of a column.
-        trends: trends along the axes of numbers.
         left_out: sentences on rows that could not be paired.
         folds: the numbers of the model of each fold of a cross-validation, with the coordinates ``training`` (of the
             seed, from 1) and ``fold``.
-        anytime: anytime curves, if the searches search in different ways.
         epochs: numbers of epochs of all searches: ``search``, ``confirm``, and ``final`` for the test.
         openings: for the digest of each test set, a sentence on its openings.
         warnings: sentences on training with images of an opened test set, on rows that are not trained alike, on
@@ -161,12 +63,9 @@ class CampaignResult(Shown):
     data_axes: tuple[str, ...] = ()
     cells: tuple[Cell, ...]
     chosen: Mapping[str, Mapping[str, Mapping[str, Value]]]
-    tournaments: Mapping[Role, Tournament]
     pairs: tuple[Pair, ...]
-    trends: tuple[Trend, ...]
     left_out: tuple[str, ...]
     folds: tuple[Cell, ...]
-    anytime: tuple[CampaignCurve, ...]
     epochs: Mapping[str, int]
     openings: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -203,7 +102,6 @@ def interval_in_unit(metric: str, ends: tuple[float, float]) -> str:
 
 
 def cell_text(cell: Cell | None) -> str:
-    """Return mean and deviation."""
     if cell is None or cell.mean is None:
         return NOTHING
     deviation = "" if cell.std is None else f" ± {in_unit(cell.measured, cell.std)}"
@@ -253,25 +151,20 @@ def measured(campaign: Campaign, summaries: Sequence[Summary]) -> Iterator[Cell]
             yield Cell(coordinates={**place, METRIC: metric}, measured=name, **numbers)
 
 
-# Axes along which the searches differ in one respect, such as their data set, and the columns of a table.
-
-
-def axes_of(campaign: Campaign, of: Callable[[SearchConfig], Hashable]) -> tuple[str, ...]:
-    """Return the axes along which searches with otherwise equal labels differ in ``of``."""
-    return tuple(axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position, of))
-
-
-def _differs(campaign: Campaign, position: int, of: Callable[[SearchConfig], Hashable]) -> bool:
-    found: dict[tuple[str, ...], set[Hashable]] = {}
-    for member in campaign.members:
-        others = (*member.labels[:position], *member.labels[position + 1 :])
-        found.setdefault(others, set()).add(of(member.config))
-    return any(len(values) > 1 for values in found.values())
+# The axes of data sets, and the columns of a table.
 
 
 def data_axes(campaign: Campaign) -> tuple[str, ...]:
     """Return the axes whose labels are data sets, or other versions of one."""
-    return axes_of(campaign, lambda config: config.dataset.model_dump_json(exclude={"cache"}))
+    return tuple(axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position))
+
+
+def _differs(campaign: Campaign, position: int) -> bool:
+    found: dict[tuple[str, ...], set[str]] = {}
+    for member in campaign.members:
+        others = (*member.labels[:position], *member.labels[position + 1 :])
+        found.setdefault(others, set()).add(member.config.dataset.model_dump_json(exclude={"cache"}))
+    return any(len(values) > 1 for values in found.values())
 
 
 def row_axes(config: CampaignConfig, data: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.report.comparison import opened
-from search.trust import check_code, check_recipe, own_code
+from search.trust import CAMPAIGN_RECIPE, check_address, check_code, own_code
 from trainables.errors import InvalidInput, raise_if_any
 
 
@@ -46,7 +46,7 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
     """
     content = folder.content()
     if (recipe := content.get("recipe")) not in (None, *recipes()):
-        check_recipe(folder.config.parent, str(recipe))
+        check_address(folder.config.parent, CAMPAIGN_RECIPE, str(recipe))
 
     def allowed(search: dict[str, Any]) -> SearchConfig:
         check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))

@@ -1,28 +1,27 @@
 """The result of a campaign, computed from its searches."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from search.campaigns.cells import (
     METRIC,
+    ROLE,
     CampaignResult,
     Cell,
+    Coordinates,
+    columns_of,
     data_axes,
     joined,
     labels_of,
     measured,
+    row_axes,
     rows_of,
     sweeps,
     tested_metrics,
 )
-from search.campaigns.comparisons import (
-    campaign_curves,
-    campaign_family,
-    comparisons,
-    paired_columns,
-    standings,
-)
 from search.campaigns.tables import campaign_csv, campaign_tables, data_set_tables
 from search.config.campaign import VALIDATION, Campaign
+from search.difference import Family
 from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
@@ -34,10 +33,10 @@ from search.report.comparison import (
     training_told,
     unlike_told,
 )
-from search.report.pairs import scored_openings
-from search.report.results import Summary
-from search.report.rows import Row
-from search.stages import Role, Stage
+from search.report.pairs import comparable_rows, pairs_of, scored_openings
+from search.report.results import Pair, Summary
+from search.report.rows import Row, RowKey
+from search.stages import UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained
 
@@ -53,13 +52,12 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
     searches, summaries = [search for search, _ in results], [summary for _, summary in results]
     labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
     cells = tuple(measured(campaign, summaries))
-    pairs, trends, left_out = comparisons(campaign, results)
+    pairs, left_out = _comparisons(campaign, results)
     folders = [search.plan.folder for search in searches]
     by_image_set: dict[str, list[RunFolder]] = {}
     for folder in folders:
         by_image_set.setdefault(image_set_of(folder), []).append(folder)
     rows = [row for summary in summaries for row in summary.rows]
-    tournaments = {role: standings(config, data, cells, role) for role in config.table.roles}
     return CampaignResult(
         name=campaign.name,
         study=config.study,
@@ -70,12 +68,9 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
             summary.name: {loss: entry.chosen.params or {} for loss, entry in summary.losses.items() if entry.chosen}
             for summary in summaries
         },
-        tournaments={role: found for role, found in tournaments.items() if found},
         pairs=tuple(pairs),
-        trends=tuple(trends),
         left_out=tuple(left_out),
         folds=tuple(cell for search, summary in results for cell in _folds(campaign, search, summary)),
-        anytime=tuple(campaign_curves(campaign, summaries)),
         epochs={stage.trainings: _epochs(searches, stage) for stage in (Stage.SEARCH, Stage.SELECT, Stage.TEST)},
         openings={
             digest: openings_told(sharing)
@@ -117,7 +112,7 @@ def _folds(campaign: Campaign, search: OpenedSearch, summary: Summary) -> Iterat
 
 def _unlike_told(campaign: Campaign, folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for each column of the table whose ``rows`` differ in the network or its images."""
-    columns, by_key = paired_columns(campaign), {row.key: row for row in rows}
+    columns, by_key = _paired_columns(campaign), {row.key: row for row in rows}
     folder_of = {folder.name: folder for folder in folders}
     by_column: dict[tuple[str, str], list[Row]] = {}
     for key, place in rows_of(campaign).items():
@@ -130,6 +125,72 @@ def _unlike_told(campaign: Campaign, folders: Sequence[RunFolder], rows: Sequenc
 
 def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
     return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names)
+
+
+# Pairs of rows on the test classes.
+
+
+def campaign_family(campaign: Campaign) -> Family:
+    """Return the rows, pairs and metrics of the table, which are frozen with the choices."""
+    return Family(
+        metrics=frozenset(tested_metrics(campaign.config)),
+        rows=frozenset(rows_of(campaign)),
+        pairs=frozenset(map(frozenset, _wanted_pairs(campaign))),
+        within=campaign.members[0].config.final.within,
+    )
+
+
+def _comparisons(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]) -> tuple[list[Pair], list[str]]:
+    """Return the pairs of the tested rows of each test set, and sentences on what is left out."""
+    wanted, coordinates = _wanted_pairs(campaign), _paired_rows(campaign)
+    pairs: list[Pair] = []
+    left_out: list[str] = []
+    image_sets = [image_set_of(search.plan.folder) for search, _ in results]
+    for image_set in dict.fromkeys(image_sets):
+        sharing = [result for result, its in zip(results, image_sets, strict=True) if its == image_set]
+        folders = [search.plan.folder for search, _ in sharing]
+        rows = [row for _, summary in sharing for row in summary.rows]
+        keys = (*coordinates, *(key for key in rows_of(campaign) if _is_untrained(key)))
+        tested, missing = comparable_rows(folders, rows, tested_metrics(campaign.config), keys)
+        left_out += missing
+        if tested:
+            pairs += pairs_of(tested, wanted, campaign.members[0].config.final.within)
+    return pairs, left_out
+
+
+def _is_untrained(key: RowKey) -> bool:
+    """Return True for the row of a search's untrained network."""
+    return key.role is Role.BASELINE and key.loss == UNTRAINED
+
+
+def _paired_rows(campaign: Campaign) -> Coordinates:
+    """Return the loss and the labels of the rows that are paired: the tuned ones if the table has both roles."""
+    role = Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT
+    return {
+        key: {name: label for name, label in place.items() if name != ROLE}
+        for key, place in rows_of(campaign).items()
+        if key.role is role
+    }
+
+
+def _paired_columns(campaign: Campaign) -> list[str]:
+    """Return the coordinates that name the columns within which rows are paired."""
+    rows = row_axes(campaign.config, data_axes(campaign))
+    return columns_of(campaign.config, _paired_rows(campaign).values(), rows)
+
+
+def _wanted_pairs(campaign: Campaign) -> list[tuple[RowKey, RowKey]]:
+    """Return all pairs of rows of a column, and of each row with the untrained network of its search."""
+    columns, rows = _paired_columns(campaign), _paired_rows(campaign)
+    by_column: dict[str, list[RowKey]] = {}
+    for key, place in rows.items():
+        by_column.setdefault(joined(place, columns), []).append(key)
+    pairs = [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
+    untrained = {key.search: key for key in rows_of(campaign) if _is_untrained(key)}
+    return [*pairs, *((key, untrained[key.search]) for key in rows if key.search in untrained)]
+
+
+# MLflow.
 
 
 def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:

@@ -7,8 +7,6 @@ from search.campaigns.cells import (
     ROLE,
     CampaignResult,
     Cell,
-    Tournament,
-    Trend,
     cell_text,
     columns_of,
     in_unit,
@@ -18,22 +16,16 @@ from search.campaigns.cells import (
     sweeps,
     unit,
 )
-from search.campaigns.curves import anytime_table
 from search.config.campaign import LOSS, VALIDATION, CampaignConfig
-from search.difference import LEVEL
 from search.report.formats import (
-    NO_DIFFERENCE,
-    is_against_baseline,
     p_value,
     parameters,
     verdict,
-    verdicts_on_training,
 )
 from search.report.pairs import METHOD
-from search.report.results import Pair
 from search.report.rows import RowKey
 from search.stages import Role
-from search.text_table import NOTHING, TextTable, best_of
+from search.text_table import TextTable, best_of
 
 
 def campaign_csv(result: CampaignResult) -> str:
@@ -47,19 +39,13 @@ def campaign_tables(config: CampaignConfig, result: CampaignResult, settings: Se
 
 
 def other_tables(config: CampaignConfig, result: CampaignResult) -> Iterator[TextTable]:
-    """Yield the tables of the tournaments, choices, folds, curves, differences and trends, as far as there are any."""
-    for role, found in result.tournaments.items():
-        yield tournament_table(role, found, result.data_axes)
+    """Yield the tables of the choices, folds and differences, as far as there are any."""
     if Role.TUNED in config.table.roles:
         yield _chosen(result)
     if result.folds:
         yield _folds(config, result.folds)
-    if result.anytime:
-        yield anytime_table(result.anytime)
     if result.pairs or result.left_out:
         yield _differences(config, result)
-    if result.trends:
-        yield _trends(result.trends)
 
 
 # The cells of each data set, with the rows of the campaign file.
@@ -152,8 +138,6 @@ def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[st
         )
     if settings:
         yield f"set: {', '.join(settings)}"
-    against = filter(is_against_baseline, result.pairs)
-    yield from verdicts_on_training((pair, row_name(config, result, pair.first)) for pair in against)
     spent = result.epochs
     yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
     yield from result.openings.values()
@@ -193,39 +177,6 @@ def _folds(config: CampaignConfig, folds: Sequence[Cell]) -> TextTable:
     return cell_table(places, [LOSS, *several, "fold"], [METRIC], "Folds", [note])
 
 
-def tournament_table(role: Role, found: Tournament, data: Sequence[str]) -> TextTable:
-    """Return the ranks of the losses; with axes ``data`` the settings are data sets."""
-    return TextTable(
-        title=f"Tournament{f' over {found.settings} data sets' if data else ''}, {role}",
-        header=(LOSS, "wins", "sum of ranks", "mean", "deviation"),
-        rows=tuple(
-            (
-                standing.loss,
-                str(standing.wins),
-                f"{standing.total:g}",
-                f"{standing.mean:.2f}",
-                NOTHING if standing.std is None else f"{standing.std:.2f}",
-            )
-            for standing in found.standings
-        ),
-        labels=1,
-        notes=(_worth(found),),
-    )
-
-
-def _worth(found: Tournament) -> str:
-    """Return a sentence on the significance of the ranking."""
-    if found.p is None or found.critical_difference is None:
-        count = f"{found.settings} setting{'s' * (found.settings != 1)}, {len(found.standings)} losses"
-        return f"{count}: too few to test the ranks, or all of them tie"
-    if found.p > LEVEL:
-        return f"{NO_DIFFERENCE} between the ranks of the losses (Friedman's p {found.p:.3f}): the order may be chance"
-    return (
-        f"Friedman's p {found.p:.3f}; losses differ if their mean ranks are {found.critical_difference:.2f} or more "
-        "apart (Nemenyi, 5 % for all pairs)"
-    )
-
-
 MANY = 20
 """With more pairs, only those that differ are shown."""
 
@@ -233,7 +184,6 @@ PAIRED = (
     "all pairs of rows of a column, and each row with the untrained network of its search if there is one; "
     f"{METHOD} the pairs of one test set"
 )
-ESTIMATES = ("95 % interval", "p (corrected)", "")
 
 
 def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
@@ -241,12 +191,14 @@ def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
     count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
     return TextTable(
         title="Differences on the test classes",
-        header=("pair", "difference", *ESTIMATES),
+        header=("pair", "difference", "95 % interval", "p (corrected)", ""),
         rows=tuple(
             (
                 " − ".join(row_name(config, result, key) for key in (pair.first, pair.second)),
                 in_unit(pair.metric, pair.difference, "+"),
-                *_estimate(pair, verdict(pair)),
+                interval_in_unit(pair.metric, pair.ci95),
+                p_value(pair.p_corrected),
+                verdict(pair),
             )
             for pair in pairs
             if len(pairs) <= MANY or pair.differ or pair.same
@@ -257,29 +209,3 @@ def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
             *result.left_out,
         ),
     )
-
-
-def _trends(found: Sequence[Trend]) -> TextTable:
-    same = sum(not trend.differ for trend in found)
-    return TextTable(
-        title="Trends on the test classes",
-        header=("along", "change", *ESTIMATES),
-        rows=tuple(
-            (
-                f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}",
-                in_unit(trend.metric, trend.change, "+"),
-                *_estimate(trend, "" if not trend.differ else "rises" if trend.change > 0 else "falls"),
-            )
-            for trend in found
-        ),
-        labels=1,
-        notes=(
-            "change of a straight line from the first label to the last; intervals and p are corrected for the trends "
-            "of one test set (Bonferroni)",
-            *([f"no significant change in {same} of {len(found)} trends"] if same else []),
-        ),
-    )
-
-
-def _estimate(found: Pair | Trend, word: str) -> tuple[str, str, str]:
-    return interval_in_unit(found.metric, found.ci95), p_value(found.p_corrected), word

@@ -52,7 +52,7 @@ def _result_check(folder: CampaignFolder, campaign: Campaign) -> Check:
     ready = [search for search in searches if search and all(map(search.is_done, search.config.stages))]
     if len(ready) < len(runs):
         return Check("campaign.json: some searches are not done", is_there=False)
-    return check("campaign.json: table, tournaments, pairs and curves", _problems(folder, campaign, ready))
+    return check("campaign.json: table and pairs", _problems(folder, campaign, ready))
 
 
 def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[OpenedSearch]) -> Iterator[str]:

@@ -230,7 +230,6 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
 
 
 def _lines(commands: str) -> str:
-    """Return the commands on separate lines."""
     return commands.replace(" && ", " &&\n")
 
 
@@ -278,22 +277,14 @@ def _known_kind(part: str, kind: PartKind | None) -> PartKind:
     Raises:
         InvalidInput: the part does not exist, or is of another kind.
     """
-    from spaces.contract import check_part
+    from spaces.contract.check_part import kind_of
     from trainables.models.backbones import LIBRARIES
     from trainables.parts import is_own, load_part
 
-    kinds = {
-        check_part.LOSS: PartKind.LOSS,
-        check_part.DATASET: PartKind.DATASET,
-        check_part.BACKBONE: PartKind.BACKBONE,
-        check_part.BATCH_SAMPLER: PartKind.SAMPLER,
-        check_part.METRIC: PartKind.METRIC,
-        check_part.TRAINABLE: PartKind.TRAINABLE,
-    }
     if kind is not None and is_own(part) and part.partition(":")[0] not in LIBRARIES:
         load_part(part, kind=kind.value)
         return kind
-    found = kinds[check_part.kind_of(part)]
+    found = PartKind(kind_of(part))
     if kind not in (None, found):
         raise InvalidInput(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
     return found
@@ -301,23 +292,12 @@ def _known_kind(part: str, kind: PartKind | None) -> PartKind:
 
 def _outcomes(part: str, kind: PartKind, settings: list[str], image_size: int) -> "list[CheckOutcome]":
     from search.config.yaml_file import apply_settings
-    from spaces.contract.check_data import check_batch_sampler, check_dataset
-    from spaces.contract.check_loss import check_loss
-    from spaces.contract.check_model import check_backbone, check_metric
-    from spaces.contract.check_trainable import check_trainable
+    from spaces.contract.check_part import check_part
 
     options = apply_settings({}, settings)
     if options and kind not in (PartKind.DATASET, PartKind.TRAINABLE):
         raise InvalidInput(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
-    checks = {
-        PartKind.LOSS: lambda: check_loss(part),
-        PartKind.DATASET: lambda: check_dataset(part, options),
-        PartKind.BACKBONE: lambda: check_backbone(part, image_size),
-        PartKind.SAMPLER: lambda: check_batch_sampler(part),
-        PartKind.METRIC: lambda: check_metric(part),
-        PartKind.TRAINABLE: lambda: check_trainable(part, options),
-    }
-    return list(checks[kind]())
+    return list(check_part(part, options, kind=kind.value, image_size=image_size))
 
 
 def _table(part: str, kind: PartKind, outcomes: "list[CheckOutcome]") -> "Table":

@@ -112,7 +112,6 @@ def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
 
 
 def _split(dataset: "Dataset") -> "ClassSplit":
-    """Return the default split."""
     from search.config.search_config import SplitSection
     from trainables.data.marks import check_galleries
     from trainables.data.split import check_images, split_dataset
@@ -245,8 +244,9 @@ def init(
         raise InvalidInput(
             f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out."
         )
-    facts = dataset_facts(Glyphs()) if folder is None else facts_of(folder, root)
-    if facts.features is not None and network is not None:
+    frozen = network is not None
+    facts = dataset_facts(Glyphs(), frozen=frozen) if folder is None else facts_of(folder, root, frozen=frozen)
+    if facts.features is not None and frozen:
         raise InvalidInput(f"{folder} holds embeddings, which need no network; leave out --backbone and --weights.")
     path = output or Path(f"{name_for(facts.root)}.yaml")
     refuse_existing(path)

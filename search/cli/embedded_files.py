@@ -105,11 +105,9 @@ class EmbeddedFiles:
 
     @property
     def images_per_second(self) -> float:
-        """The throughput, unreadable images included."""
         return (len(self.paths) + len(self.unreadable)) / self.seconds
 
     def record(self) -> dict[str, Any]:
-        """Return the record for ``--json``."""
         return {
             "images": len(self.paths),
             "dimensions": self.embeddings_ND.shape[1],

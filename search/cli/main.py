@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from search import __version__
-from search.cli.output import say, set_up_logging
+from search.cli.output import LEAST_WIDTH, say, set_up_logging
 from search.config.names import find_parts_here
 from trainables.errors import Failure, InvalidInput
 from trainables.storage import DiskFull, is_full
@@ -33,7 +33,6 @@ class _Command(TyperCommand):
     """A command whose flags have no type in ``--help``, as they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters."""
         return _without_type(super().get_params(ctx))
 
 
@@ -41,7 +40,6 @@ class _Group(TyperGroup):
     """The program, with flags as those of :class:`_Command`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters."""
         return _without_type(super().get_params(ctx))
 
 
@@ -116,12 +114,16 @@ def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 failure, 2 a user's mistake, 130 interrupted."""
     set_up_logging()
     find_parts_here()
+    if os.environ.get("COLUMNS", "").removeprefix("-").isdecimal() and int(os.environ["COLUMNS"]) < LEAST_WIDTH:
+        del os.environ["COLUMNS"]  # Typer's help would print nothing
+    words = sys.argv[1:]
+    del sys.argv[1:]  # a user's code may parse the command line
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`
-        signal.signal(number, _interrupt)
+        signal.signal(number, lambda *_: _interrupt(words[:1]))
     try:
         # Without standalone mode Typer raises its errors and returns the exit code; None after a command.
-        code = program(*sys.argv[1:2])(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0
-        sys.exit(code if sys.argv[1:] else MISTAKE)
+        code = program(*words[:1])(args=words or ["--help"], standalone_mode=False) or 0
+        sys.exit(code if words else MISTAKE)
     except typer.TyperException as error:
         say([_usage(error)], "red")
         sys.exit(MISTAKE)
@@ -162,9 +164,9 @@ def _usage(error: typer.TyperException) -> str:
     return f"{message}{end} `{command} --help` {'explains it' if ' ' in command else 'lists the commands'}."
 
 
-def _interrupt(*_: object) -> None:
+def _interrupt(words: list[str]) -> None:
     """Print a line and end. The line comes first, since the sender may kill the process soon (Ray: after 3 s)."""
-    resume = " The same command resumes where this one stopped." if RESUMABLE.intersection(sys.argv[1:2]) else ""
+    resume = " The same command resumes where this one stopped." if RESUMABLE.intersection(words) else ""
     say([f"Interrupted.{resume}"], "yellow")
     logging.disable()  # libraries log errors when they are interrupted
     raise KeyboardInterrupt

@@ -116,7 +116,7 @@ def index(
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model
-    from search.trust import remember_index
+    from search.trust import INDEX_MODEL, remember
     from trainables.inference.images import found_images
     from trainables.inference.index import ImageIndex
 
@@ -126,7 +126,7 @@ def index(
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
     made.save(to)
     if loaded.address is not None:
-        remember_index(given_path(to), loaded.address)
+        remember(given_path(to), {INDEX_MODEL: loaded.address})
     described = made.description
     if as_json:
         show({"folder": to, **files.record(), **described.to_json()}, as_json, str)
@@ -141,7 +141,7 @@ def index(
 def query(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="A folder that `holdout index` made.")],
     images: Images,
-    k: Annotated[int, typer.Option("-k", help="The number of neighbours of each image.")] = 10,
+    k: Annotated[int, typer.Option("--k", "-k", help="The number of neighbours of each image.")] = 10,
     model: Annotated[
         str | None,
         typer.Option("--model", metavar="MODEL", help="The model, if it was moved or the index was copied."),
@@ -162,9 +162,9 @@ def query(
     if address is None:
         raise InvalidInput(f"The index {index} does not name its model; add --model.")
     if not model:
-        from search.trust import check_model
+        from search.trust import INDEX_MODEL, check_address
 
-        check_model(given_path(index), address)
+        check_address(given_path(index), INDEX_MODEL, address)
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
 

@@ -46,7 +46,6 @@ def show_line(text: str) -> None:
 
 
 def say(sentences: Sequence[str], style: str | None = None) -> None:
-    """Print sentences on standard error."""
     for sentence in sentences:
         messages().print(_printable(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
 
@@ -95,8 +94,18 @@ _CONTROL = re.compile(r"\x1b\[[\d;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\
 """Colour codes, control characters except tab and newline, and text-direction marks."""
 
 
+OF_A_FILE, LEAST_WIDTH = 120, 20
+"""The width of output to a file, and the least width of a terminal."""
+
+
 class Terminal(Console):
     """Rich's console, which also strips control characters from user-supplied text such as names of classes."""
+
+    def __init__(self, **options: Any) -> None:
+        """Make the console; a width in which nothing can be read, as of ``COLUMNS=0``, is that of a file."""
+        super().__init__(**options)
+        if self.width < LEAST_WIDTH:
+            self.width = OF_A_FILE
 
     # Rich gives them no width either, so the layout of a table does not change.
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -107,12 +116,11 @@ class Terminal(Console):
 
 def _results() -> Terminal:
     # A file or a pipe has no width. Rich uses COLUMNS if no width is given.
-    return Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120, emoji=False)
+    return Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else OF_A_FILE, emoji=False)
 
 
 @cache
 def messages() -> Terminal:
-    """Return the console on standard error."""
     return Terminal(stderr=True, emoji=False)  # mylab:loss:x is not an emoji code
 
 

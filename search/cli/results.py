@@ -9,7 +9,7 @@ import typer
 
 from search.cli.cluster import ADDRESS, show_jobs
 from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch, known_names
-from search.cli.output import Tables, say, show, show_line
+from search.cli.output import Tables, messages, say, show, show_line
 from trainables.errors import Failure, InvalidInput, counted
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # holdout status
 
-COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best")
+COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best in search")
 
 
 def status(
@@ -83,6 +83,7 @@ def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
 
 
 def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
+    from search.stages import Stage
     from search.text_table import NOTHING, TextTable
 
     rows, notes = [], []
@@ -91,7 +92,7 @@ def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
         for baseline, value in entry["baselines"].items():
             rows.append((entry["name"], state, baseline, *[NOTHING] * 5, f"{value:.4f}"))
         for row in entry["studies"]:
-            best = NOTHING if row["best"] is None else f"{row['best']:.4f}"
+            best = NOTHING if row["best"] is None or row["stage"] != Stage.SEARCH else f"{row['best']:.4f}"
             numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]
             rows.append((entry["name"], state, row["study"], *numbers, best))
             if row["interrupted"]:
@@ -184,12 +185,16 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Recompute all results from the records, and report what differs from the stored ones."""
-    found = []
-    for check in _checks(runs, name, retrain):
-        found.append(check)
-        if not as_json and not check.problem:
-            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}{'' if check.is_there else ': not there yet'}")
+    from search.driver.progress_view import phase
+
+    with phase(messages(), f"Recomputing {name} …"):
+        found = list(_checks(runs, name, retrain))
     problem = found[-1].problem
+    if problem and not as_json:
+        show_line(f"FAILED: {problem}")
+    for check in found if not as_json else ():
+        if not check.problem:
+            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}{'' if check.is_there else ': not there yet'}")
     if as_json:
         show({"name": name, "ok": problem is None, "checks": [check._asdict() for check in found]}, as_json, str)
     if problem:

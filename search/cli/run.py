@@ -319,9 +319,8 @@ def _print_result(outcome: "Outcome", as_json: bool) -> None:
 
 
 def _what_is_there(outcome: "Outcome") -> Iterator[str]:
-    """Yield where the report and the models are, and the command of the next stage."""
+    """Yield where the report and the models are, and what the answer does not say."""
     from search.plan.search import stays_sealed
-    from search.stages import Stage
     from trainables.inference.model_files import DESCRIPTION
 
     search, folder = outcome.search, outcome.search.plan.folder
@@ -333,9 +332,7 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
     if models and search.config.trainable:
         yield f"Model: {folder.model(models[0])}"
     elif models:
-        beside = f"; beside it {', '.join(models[1:])}" if models[1:] else ""
-        yield f'Models: holdout.load("{folder.model(models[0])}"){beside}'
-    where = "" if folder.runs == RUNS else f" --runs {folder.runs}"
+        yield f'Model: holdout.load("{folder.model(models[0])}")'
     losses = outcome.summary.losses.items()
     for loss, entry in losses:
         yield from (f"{loss}: {found.sentence}." for found in entry.diagnostics if found.kind == "nothing_learned")
@@ -346,9 +343,7 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
         )
     if sealed := stays_sealed(search.plan):
         yield sealed
-    follow = {Stage.SELECT: "select", Stage.TEST: "test"}
-    command = next((command for stage, command in follow.items() if not search.is_done(stage)), None)
-    if command or not models:
-        yield f"Next: holdout {command or 'compare'} {search.name}{where}"
-    else:
-        yield f"Next: holdout export {search.name}{where} --to FOLDER, or holdout compare {search.name} OTHER{where}"
+    if not outcome.comparison.answers:
+        yield f"Next: `holdout select {search.name}` confirms the finalists and chooses"
+    if folder.runs != RUNS:
+        yield f"Commands on this search need --runs {folder.runs}"

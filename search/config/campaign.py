@@ -110,7 +110,6 @@ class CampaignConfig(ConfigSection):
 
     @property
     def search_names(self) -> list[str]:
-        """The names of all searches."""
         return [self.search_name(labels) for labels in product(*self.vary.values())]
 
     @field_validator("base")

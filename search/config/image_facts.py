@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from search.difference import CLASS_POINTS, shown_points
+from search.difference import FEW_CLASSES, confirms_on_halves, shown_points
 from trainables.data.dataset import Dataset, similar_names
 from trainables.data.feature_file import is_feature_file
 from trainables.data.marks import check_galleries
@@ -22,13 +22,11 @@ SAMPLE = 200
 FEWEST = 4 * FEWEST_CLASSES
 """Classes that a search needs: half of them are held out, and the others are split into training and validation."""
 
-CLASSES_FOR_TWO = round(CLASS_POINTS**2)
-"""Classes that show a difference of two points."""
-
 SEEDS = 200
 """Number of split seeds to try."""
 
-RATIO = 0.9
+RATIO, HALF = 0.9, 0.5
+"""The default, and the ratio of a frozen network whose validation classes the default would leave too few of."""
 VALIDATING = 4
 """With fewer than forty training classes, this many validate where at least twice as many are left to train."""
 
@@ -44,7 +42,6 @@ class Spread:
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> "Spread":
-        """Return the spread of ``numbers``."""
         return cls(least=min(numbers), middle=int(median(numbers)), most=max(numbers), count=len(numbers))
 
 
@@ -77,23 +74,31 @@ class ImageFacts:
 
     @property
     def train_classes(self) -> int:
-        """Number of training classes."""
         return self.class_sizes.count
 
+    @property
+    def on_half(self) -> bool:
+        """True if half of the training classes validate, and the final models learn from all of them."""
+        return self.ratio == HALF
+
     def sentences(self) -> list[str]:
-        """Return the facts as sentences."""
         sizes, side = self.class_sizes, self.short_side
         item = "image" if self.features is None else "embedding"
         half = self.train_classes + self.validation_classes
         numbers = "" if self.features is None else f" of {counted(self.features, 'number')}"
+        confirming = half if confirms_on_halves("auto", self.validation_classes) else self.validation_classes
         each = ranged(sizes.least, sizes.most, item)
         found = [
             f"{counted(self.images, item)}{numbers}, of {self.classes:,} classes; those that train have {each} each.",
             f"{counted(self.train_classes, 'class', 'classes')} train, {self.validation_classes:,} validate, "
             f"{self.test_classes:,} are held out for the test.",
-            f"A choice confirmed on all {half:,} shows differences of about {shown_points(half)}"
-            f"{f'; with {CLASSES_FOR_TWO} classes it would be 2' * (half < CLASSES_FOR_TWO)}.",
+            f"A choice confirmed on {confirming:,} classes shows differences of about {shown_points(confirming)}.",
         ]
+        if self.on_half:
+            found += [
+                "Half of the training classes validate, since a tenth would be too few to choose by (split.ratio);",
+                f"so the final models learn from all {half:,} (final.train_on).",
+            ]
         if side is not None:
             found.append(
                 f"The short side is {ranged(side.least, side.most, 'pixel')}, median {side.middle:,} (from "
@@ -102,31 +107,32 @@ class ImageFacts:
         return [*found, *self.notes]
 
 
-def facts_of(path: Path, root: Path | None = None) -> ImageFacts:
+def facts_of(path: Path, root: Path | None = None, *, frozen: bool = False) -> ImageFacts:
     """Return the facts about a file of embeddings, a CSV file, or a folder with one sub-folder of images per class.
 
-    ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file.
+    ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file; ``frozen`` as
+    in :func:`dataset_facts`.
 
     Raises:
         InvalidInput: it cannot be searched, with the reason.
     """
     if path.is_file() and is_manifest(path):
         paths = None if root is None else str(root.resolve())
-        return replace(dataset_facts(Manifest(file=str(path.resolve()), root=paths)), paths=paths)
+        return replace(dataset_facts(Manifest(file=str(path.resolve()), root=paths), frozen=frozen), paths=paths)
     if path.is_file() and is_feature_file(path):
         return dataset_facts(FeatureFile(file=str(path.resolve())))
-    return dataset_facts(Folder(root=str(path.resolve())))
+    return dataset_facts(Folder(root=str(path.resolve())), frozen=frozen)
 
 
-def dataset_facts(dataset: Dataset) -> ImageFacts:
-    """Return the facts about a data set.
+def dataset_facts(dataset: Dataset, *, frozen: bool = False) -> ImageFacts:
+    """Return the facts about a data set, divided for a search on the features of a ``frozen`` network or not.
 
     Raises:
         InvalidInput: it cannot be searched, with the reason.
     """
     classes = dataset.classes()
     _refuse(classes)
-    split = _split(dataset, classes)
+    split = _split(dataset, classes, frozen=frozen or dataset.features() is not None)
 
     def sizes(names: Sequence[str]) -> tuple[int, ...]:
         return tuple(len(classes[name]) for name in names)
@@ -165,11 +171,14 @@ def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
         )
 
 
-def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit:
-    """Return the default split, with the first seed that gives each part a class of two images."""
+def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]], *, frozen: bool) -> ClassSplit:
+    """Return the split with the first seed that gives each part a class of two images."""
     refusal: InvalidInput | None = None
-    half = len(split_dataset(dataset, ratio=RATIO, seed=0).divisions[0][0]) + FEWEST_CLASSES
+    ((train, validation),) = split_dataset(dataset, ratio=RATIO, seed=0).divisions
+    half = len(train) + len(validation)
     ratio = round(1 - VALIDATING / half, 2) if 3 * VALIDATING <= half < VALIDATING / (1 - RATIO) else RATIO
+    if frozen and len(validation) < FEW_CLASSES:
+        ratio = HALF
     for seed in range(SEEDS):
         split = split_dataset(dataset, ratio=ratio, seed=seed)
         try:

@@ -14,6 +14,7 @@ from trainables.data.feature_file import is_feature_file
 from trainables.data.sets.manifest import is_manifest
 from trainables.errors import InvalidInput
 from trainables.files import write_text
+from trainables.machine import allotted_cpus
 from trainables.metrics.table import KS
 from trainables.models.backbones import BACKBONES, FEATURES
 from trainables.models.config import BACKBONE, IMAGENET, ModelConfig
@@ -50,7 +51,7 @@ def this_machine() -> Machine:
     """Return the CPUs and GPUs of this machine."""
     import torch
 
-    return Machine(cpus=os.cpu_count() or 1, gpus=torch.cuda.device_count())
+    return Machine(cpus=allotted_cpus(), gpus=torch.cuda.device_count())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,10 +198,14 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
         },
         "losses": ["proxy_anchor", "mpa", "pnp"],
         "search": {"trials": 16, "sampler": "tpe", "pruner": "asha", "objective": "map_at_r"},
-        "metrics": {"validation": ["recall_at_1", "map_at_r"], "test": _test_metrics(facts)},
+        "metrics": {
+            "validation": ["recall_at_1", "map_at_r"],
+            "gallery": "training_half" if facts.on_half else "validation",
+            "test": _test_metrics(facts),
+        },
         "resources": {"cpus_per_trial": 1, "gpus_per_trial": sizes.gpus_per_trial},
         "selection": {"finalists": 3, "seeds": 2},
-        "final": {"seeds": 3, "train_on": "train"},
+        "final": {"seeds": 3, "train_on": "all" if facts.on_half else "train"},
         "stages": ["search", "select", "test"],
     }
     if facts.split_seed:
@@ -214,6 +219,8 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
         }
     if sizes.frozen:
         content["model"]["freeze"] = BACKBONE
+    if sizes.frozen or facts.features is not None:
+        content["space"] = {"training": RATES}
     content["model"]["embedding_dim"] = sizes.embedding_dim
     found = "\n".join(f"# {sentence}" for sentence in (*facts.sentences(), machine.sentence))
     keys = [
@@ -222,6 +229,9 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
     ]
     return "\n".join([f"{HEAD}{found}\n", *keys])
 
+
+RATES = {"lr": {"low": 1e-5, "high": 1e-2, "log": True}, "proxy_lr": {"low": 1e-4, "high": 1e-1, "log": True}}
+"""Ranges of the learning rates of a layer on features."""
 
 HEAD = """\
 # A search for the best settings of several losses. `holdout run FILE` starts it, or resumes it if it was stopped.

@@ -58,7 +58,6 @@ class Key:
 
     @property
     def sentence(self) -> str:
-        """The first sentence of the description."""
         return re.split(r"(?<=\.) ", self.does, maxsplit=1)[0]
 
     @property
@@ -196,7 +195,6 @@ _TYPES = {bool: "true or false", int: "whole number", float: "number", str: "tex
 
 
 def _type(annotation: Any) -> str:
-    """Return a type in words."""
     origin, of = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(of[0])

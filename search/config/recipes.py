@@ -18,12 +18,10 @@ BY_LOSS = ("space", "training_by_loss")
 
 
 def recipes() -> dict[str, Path]:
-    """Return all recipes by name."""
     return shipped("recipes")
 
 
 def campaigns() -> dict[str, Path]:
-    """Return all campaigns by name."""
     return shipped("campaigns")
 
 

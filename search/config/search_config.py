@@ -159,7 +159,6 @@ class SearchConfig(ConfigSection):
         return tuple(loss.name for loss in self.losses)
 
     def loss(self, name: str) -> LossPart:
-        """Return the loss named ``name``."""
         return next(loss for loss in self.losses if loss.name == name)
 
     def training_of(self, loss: str) -> TrainingConfig:

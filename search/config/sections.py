@@ -68,7 +68,6 @@ class DatasetSection(ConfigSection):
 
     @cached_property
     def source(self) -> Dataset:
-        """The data set itself."""
         options = dict(self.model_extra or {})
         options |= {key: path for key, path in (("root", self.root), ("file", self.file)) if path is not None}
         return build_dataset(self.name, options)
@@ -310,7 +309,7 @@ class FinalSection(ConfigSection):
     best epochs.
     """
     test: Literal["always", "if_better"] = "always"
-    """When the test is opened: `if_better` leaves it sealed if no loss is better than a network without training."""
+    """When the test is opened: `if_better` leaves it sealed if a network without training is recommended."""
     within: Annotated[float | None, Bounds(gt=0)] = None
     """The margin of equivalence, in points of the metric: two rows whose difference has an interval within it are the
     same. It is frozen with the choice; null: no rows are. Example: 1.0.

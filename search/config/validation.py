@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -43,7 +45,6 @@ class Findings:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """All mistakes, without duplicates."""
         return tuple(self._sentences)
 
     def replaced(self, key: str) -> bool:
@@ -127,7 +128,7 @@ class _Reader(Generic[Built]):
     ) -> None:
         self._adapter = TypeAdapter(target)
         self._keys, self._stand_ins = keys, stand_ins
-        self._content: Any = json.loads(_as_json(content))  # keys as pydantic reports them
+        self._content: Any = plain(content)
         self._remaining: Any = self._content
         self._sentences: dict[str, None] = {}  # an ordered set
         self._left_out: dict[KeyPath, None] = {}
@@ -219,7 +220,37 @@ class _Reader(Generic[Built]):
 
 def _as_json(content: Mapping[str, Any]) -> str:
     """Return ``content`` as JSON, in which pydantic's strict mode accepts lists as tuples but converts no types."""
-    return json.dumps(content, default=str)
+    return json.dumps(content)
+
+
+def plain(value: Any, path: KeyPath = ()) -> Any:
+    """Return a ``value`` that Python code gave as the values of YAML and JSON, with the same meaning.
+
+    Raises:
+        InvalidInput: it has none there; the sentence begins with its ``path``.
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(plain(key, path)): plain(entry, (*path, str(key))) for key, entry in value.items()}
+    if isinstance(value, Enum):
+        return plain(value.value, path)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if getattr(value, "shape", None) == ():  # a number of NumPy or PyTorch
+        number = value.item()
+        if isinstance(number, float) and str(value.dtype) != "torch.bfloat16":  # 0.1, and not 0.10000000149
+            return float(str(value.cpu().numpy() if hasattr(value, "cpu") else value))
+        return plain(number, path)
+    if isinstance(value, list | tuple | range) or hasattr(value, "tolist"):
+        return [plain(entry, (*path, place)) for place, entry in enumerate(value)]
+    for kind in (str, bool, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    raise InvalidInput(
+        f"{_dotted(path)}: must be text, a number, true, false, or a list or mapping of these; it is {_shown(value)} "
+        f"({type(value).__name__}); convert it."
+    )
 
 
 def _by_entry(errors: Sequence[Any], content: Any) -> Iterator[tuple[KeyPath, list[Any]]]:

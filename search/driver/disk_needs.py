@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,48 +20,33 @@ from trainables.files import as_path
 from trainables.secrets import without_password
 from trainables.storage import existing
 
-IMAGES, CHECKPOINTS, POSSIBLE, RESULTS = "images", "checkpoints", "checkpoints at most", "results"
-PLACES = ("dataset.cache", "checkpoints.storage_path", "checkpoints.max_gb")
-"""The settings that decide where these are written."""
-
-SURE = {IMAGES: 0.9, CHECKPOINTS: 0.5, POSSIBLE: 0.0, RESULTS: 0.0}
-"""The share of an estimate that is surely written; the tests compare estimates with whole searches."""
+IMAGES, CHECKPOINTS = "images", "checkpoints"
 
 TIGHT = 0.9
-"""Share of the free space above which a warning is given."""
+"""The share of the free space above which a warning is given, and of the images that are surely written."""
 
 STATES = 3
 """Numbers per weight in a checkpoint to resume from: the weight and two moments of Adam, without its average."""
 
-SHARED, OF_TRIAL = 12_000_000, 50_000
-"""Bytes of a report and MLflow's database with its copy, and of each trial's log, records and test results."""
-
-Needs = Mapping[tuple[str, str], int]
+Needs = Counter[tuple[str, str]]
 """Bytes that will be written for a purpose to a place, which is a path or a URL."""
 
 
 def disk_needs(plans: Sequence[Plan]) -> Needs:
-    """Estimate the remaining bytes of searches that run together.
+    """Estimate the remaining bytes of searches that run together; results and reports are small and not counted.
 
     A sample of the training half's image files is read; test images are assumed to have the same size.
     """
     needs = _images(plans)
     for plan in plans:
-        config, folder = plan.config, plan.folder
-        checkpoints, models, trials, may_end_early = _checkpoints(plan)
-        place = as_path(trials_in(plan.checkpoint_storage, config.name))
+        place = as_path(trials_in(plan.checkpoint_storage, plan.config.name))
         there = size_of(place) if isinstance(place, Path) else 0
-        what = POSSIBLE if may_end_early or there else CHECKPOINTS
-        needs[what, plan.checkpoint_storage] += max(0, checkpoints - there)
-        there = size_of(folder.path) - size_of(folder.path / "trials") - size_of(folder.report)
-        copies = 1 if config.tracking.uri else 2  # MLflow keeps the chosen models too
-        needs[RESULTS, str(folder.runs)] += max(0, OF_TRIAL * trials + copies * models - there)
-    needs[RESULTS, str(plans[0].folder.runs)] += 0 if plans[0].folder.report.exists() else SHARED
+        needs[CHECKPOINTS, plan.checkpoint_storage] += max(0, _checkpoints(plan) - there)
     return +needs  # without zeros
 
 
-def _images(plans: Sequence[Plan]) -> Counter[tuple[str, str]]:
-    needs = Counter[tuple[str, str]]()
+def _images(plans: Sequence[Plan]) -> Needs:
+    needs = Needs()
     sizes: dict[StoreSpec, int] = {}
     tests = set()
     for plan in plans:
@@ -78,29 +63,23 @@ def _images(plans: Sequence[Plan]) -> Counter[tuple[str, str]]:
     return needs
 
 
-def _checkpoints(plan: Plan) -> tuple[int, int, int, bool]:
-    """Return the bytes of a search's checkpoints and chosen models, its trials, and True if there may be fewer."""
+def _checkpoints(plan: Plan) -> int:
+    """Return the most bytes that the checkpoints of a search take."""
     config, folds = plan.config, max(1, len(plan.split.folds))
-    searched = later = largest = models = trials = 0
-    may_end_early = False
+    searched = later = largest = 0
     for loss in config.loss_names:
         size = model_bytes(plan, loss)
         largest = max(largest, size * STATES)
-        models += size * (Stage.TEST in config.stages)
         for stage, budget in planned_budgets(plan, loss).items():
-            if stage in config.stages:
-                trials += budget.most
-                may_end_early |= budget.may_end_early
-                searched += size * budget.most * folds * (stage is Stage.SEARCH)
-                # a trial of the test trains one fold
-                later += size * budget.most * (1 if stage is Stage.TEST else folds) * (stage is not Stage.SEARCH)
+            if stage is Stage.SEARCH:
+                searched += size * budget.most * folds
+            elif stage in config.stages:
+                later += size * budget.most * (1 if stage is Stage.TEST else folds)  # a test trial trains one fold
     if config.checkpoints.max_gb is not None:
         searched = min(searched, round(config.checkpoints.max_gb * 1e9))
     # A trial writes its new checkpoint before it removes the old one.
-    return searched + later + 2 * slots_here(config) * largest, models, trials, may_end_early
+    return searched + later + 2 * slots_here(config) * largest
 
-
-# Needs against free space.
 
 MAY_NOT_FIT = "may not fit: if the disk fills up, the search ends, and the same command resumes it when there is room"
 
@@ -111,28 +90,29 @@ def check_space(plans: Sequence[Plan]) -> list[str]:
     Unused decoded images count as free, since they are removed when room is needed.
 
     Raises:
-        InvalidInput: it cannot fit.
+        InvalidInput: the images cannot fit.
     """
     sentences, mistakes = [], []
     for needs in _by_file_system(disk_needs(plans)):
         free = _free(needs)
         told = ", ".join(f"{decimal(size)} for {what} in {_shown(place)}" for (what, place), size in needs.items())
         told = f"about {told} ({'free space unknown' if free is None else f'{decimal(free)} free'})"
-        if free is None or sum(needs.values()) <= TIGHT * free:
+        images = sum(size for (what, _), size in needs.items() if what == IMAGES)
+        if free is None or needs.total() <= TIGHT * free:
             sentences.append(f"Disk: {told}.")
-        elif sum(size * SURE[what] for (what, _), size in needs.items()) <= free:
+        elif TIGHT * images <= free:
             sentences.append(f"Disk: {told}; it {MAY_NOT_FIT}.")
         else:
-            mistakes.append(f"The disk is too small: {told}; make room, or set {', '.join(PLACES)} or --runs.")
+            mistakes.append(f"The disk is too small: {told}; make room, or set dataset.cache to another disk.")
     raise_if_any(mistakes)
     return sentences
 
 
 def _by_file_system(needs: Needs) -> Iterable[Needs]:
-    systems: dict[int | str, dict[tuple[str, str], int]] = {}
+    systems: dict[int | str, Needs] = {}
     for (what, place), size in needs.items():
         system = place if "://" in place else os.stat(existing(Path(place))).st_dev
-        systems.setdefault(system, {})[what, place] = size
+        systems.setdefault(system, Needs())[what, place] = size
     return systems.values()
 
 

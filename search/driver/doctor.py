@@ -35,13 +35,14 @@ from search.study import is_blind, without_model
 from trainables.data.header import inspect_headers
 from trainables.errors import InvalidInput, counted, listed
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
+from trainables.machine import allotted_cpus, allotted_memory
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
 # The expected duration of a search, from the measured cost of its trainings.
 
 START_S = 20
-"""Time from the command to the first epoch with Ray, on two cores (``make bench-overhead``)."""
+"""Time from the command to the first epoch with Ray, on two cores (``python -m benchmarks overhead``)."""
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
@@ -123,7 +124,7 @@ def expected_works(plan: Plan) -> list[Work]:
 
 def _pruned(plan: Plan, work: Work) -> Work:
     budget = replace(work.budget, trials=max(0, work.budget.trials - _copied(plan, work.loss)))
-    pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps, unit=plan.unit)
+    pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)
     epochs_each = work.epochs_each * (pruner.expected_steps(budget.most) / plan.steps)
     return replace(work, budget=budget, epochs_each=epochs_each)
 
@@ -241,7 +242,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     slots, resources = slots_here(plan.config), plan.config.resources
     of_trials = 0 if resources.gpus_per_trial or plan.config.trainable else slots * 16 * numbers_of(plan.config)
     need = slots * PROCESS_BYTES + of_trials
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    has = allotted_memory()
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     fix = "Lower search.max_concurrent, or raise resources.cpus_per_trial."
     yield (
@@ -275,7 +276,7 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         found = "not measured: the first trial of your own training shows the time of an epoch"
         yield CheckResult(check="time", state="ok", found=found)
         return
-    here = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
+    here = {"CPU": float(allotted_cpus()), "GPU": float(torch.cuda.device_count())}
     if not trials_on(here, wanted(resources)):
         found = "not measured: a trial does not fit on this machine"
         yield CheckResult(check="time", state="warning", found=found, fix="Run this on a machine that will train.")
@@ -304,7 +305,8 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         yield CheckResult(check="cluster", state="failed", found=found, fix=" ".join(error.sentences))
         return
     took = expected_seconds(plan, expected_works(plan), costs, slots)
-    found = f"about {_minutes(took)} with {counted(slots, 'trial')} at once, and then the scoring of the test"
+    trials = counted(slots, "trial")
+    found = f"about {_minutes(took)} with {trials} at once if the cores are idle, and then the scoring of the test"
     yield CheckResult(check="time", state="ok", found=found)
 
 
@@ -375,6 +377,7 @@ def examine(
     yield CheckResult(check="tracking", state="ok", found=config.tracking.uri or "a file in the runs folder")
     for notice in plan.notices:
         check_name, _, sentence = notice.partition(": ")
-        yield CheckResult(check=check_name.rpartition(".")[2], state="ok", found=sentence.rstrip("."))
+        state: Literal["ok", "warning"] = "warning" if "a warning" in sentence else "ok"
+        yield CheckResult(check=check_name.rpartition(".")[2], state=state, found=sentence.rstrip("."))
     for of_search in search_checks:
         yield from of_search(plan)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from search.config.parts import range_text
+from search.config.validation import plain
 from search.driver.stages import begin_studies
 from search.driver.start_up import hold
 from search.plan.make_plan import reopened
@@ -107,7 +108,7 @@ def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> l
             "search with another sampler, such as tpe."
         )
     wanted = []
-    for proposal in proposals:
+    for proposal in (plain(proposal, ("--params",)) for proposal in proposals):
         mistakes += _mistakes(plan.spaces[loss], loss, proposal)
         wanted.append({name: _typed(plan.spaces[loss].parameters.get(name), value) for name, value in proposal.items()})
     if mistakes:

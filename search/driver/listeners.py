@@ -32,15 +32,12 @@ class MlflowUpdates(TrialListener):
         self._tracker = tracker
 
     def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Pass the trial on."""
         self._tracker.mark(running.study.name, trial, begin=False)
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Pass the trial on."""
         self._tracker.mark(running.study.name, trial)
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Pass the trial on."""
         self._tracker.mark(running.study.name, trial)
 
 
@@ -136,7 +133,6 @@ class GpuMemoryCheck(TrialListener):
         self._most = 0
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Check the trial's peak memory."""
         memory = record.get("memory")
         if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
             return

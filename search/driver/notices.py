@@ -9,9 +9,11 @@ from search.driver.disk_needs import check_space
 from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
+from search.selection import Baselines
 from search.stages import Stage
 from search.study import without_model
 from trainables.errors import counted
+from trainables.metrics.table import is_bounded
 
 
 def say(console: Console, sentences: Iterable[str]) -> None:
@@ -30,11 +32,32 @@ def needs(plans: Sequence[Plan]) -> Iterator[str]:
     yield from (sentence for plan in plans if (sentence := slow_precision(plan.config)))
 
 
-def pruning(searches: Sequence[OpenedSearch]) -> Iterator[str]:
-    """Yield how each search prunes."""
+CEILING = 0.9
+"""From this value on, validation classes leave little by which configurations could differ."""
+
+
+def at_ceiling(searches: Sequence[OpenedSearch]) -> Iterator[str]:
+    """Yield a sentence for each search whose validation is nearly perfect before any training."""
     for search in searches:
-        pruner, steps, unit = search.config.search.pruner, search.plan.steps, search.plan.unit
-        yield f"Pruning ({pruner}, {counted(steps, unit)}): {PRUNERS[pruner](steps=steps, unit=unit).plan}."
+        found, objective = Baselines.load(search.plan.folder.baselines), search.config.objective
+        if found is None or not is_bounded(objective):
+            continue
+        values = {name: value for name, metrics in found.validation.items() if (value := metrics.get(objective))}
+        best = max(values, key=lambda name: values[name], default=None)
+        if best and values[best] >= CEILING:
+            classes = search.plan.split.validating
+            yield (
+                f"The {best} network already has {objective} {values[best]:.4f} on the {classes} validation classes, "
+                "so configurations hardly differ there; let more classes validate (split.ratio), or rank their items "
+                "among training items too (metrics.gallery: training_half)."
+            )
+
+
+def pruning(searches: Sequence[OpenedSearch]) -> Iterator[str]:
+    for search in searches:
+        pruner, steps, folds = search.config.search.pruner, search.plan.steps, len(search.plan.split.folds)
+        of_folds = f" in {folds} folds" if folds else ""
+        yield f"Pruning ({pruner}, {counted(steps, 'epoch')}{of_folds}): {PRUNERS[pruner](steps=steps).plan}."
 
 
 def first_proposals(searches: Sequence[OpenedSearch], slots: int) -> Iterator[str]:

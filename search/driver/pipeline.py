@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.console import Console
 from search.difference import Family
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
-from search.driver.notices import early_ends, first_proposals, needs, pruning, say
+from search.driver.notices import at_ceiling, early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed import (
@@ -67,25 +67,18 @@ def run_stages(
     allow_failed: bool = False,
     listeners: Sequence[TrialListener] = (),
 ) -> list[Outcome]:
-    """Run the remaining ones of ``stages`` for searches with the same resources.
+    """Run the remaining ones of ``stages``, in their order, for searches with the same resources.
 
     Args:
-        plans: the searches.
-        console: where progress is shown.
-        stages: the requested stages, in the order of :class:`Stage`.
         started: when the command began, in seconds since 1970; start-up is timed from here.
         opener: the name of the search or campaign that opens the test classes.
         reason: the reason for opening them again after an earlier opening; None to open them at most once.
         family: the table that all searches share, frozen with each choice; None for one table per search.
         on_begin: called after the last check that can refuse the run, just before the searches are opened.
-        allow_failed: continue without the losses that failed in every trial.
-        listeners: further listeners of every trial.
 
     Raises:
-        InvalidInput: the disk or the cluster is too small, images cannot be read, another process runs one of the
-            searches, or packages are missing. Nothing is created.
-        FailedLosses: a loss failed in every trial; nothing was chosen. The records are complete.
-        NothingToSelect: no configuration of any search could be confirmed.
+        InvalidInput: the searches cannot be run here and now; nothing is created.
+        FailedLosses, NothingToSelect: nothing was chosen. The records are complete.
         DiskFull: the disk filled up during the run. The same call resumes it.
     """
     check_extra("Running a search")
@@ -93,60 +86,78 @@ def run_stages(
     with ExitStack() as stack:
         stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
-        ready = None
-        if not all(plan.folder.config.exists() for plan in plans):  # a new search that cannot run leaves nothing
-            ready = _engine_ready(plans, console, phases, stack)
+        ready = cache(lambda: _engine_ready(plans, console, phases, stack))
+        if is_new := not all(plan.folder.config.exists() for plan in plans):  # if it cannot run, it leaves nothing
+            ready()
             plans = [with_training_images(plan) for plan in plans]
         killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
         searches = _opened(plans, on_begin, stack)
         left = [stage for stage in stages if _undone(searches, stage) or (stage is Stage.TEST and reason is not None)]
-        if not left:
+        if left:
+            if not allow_failed and Stage.SEARCH not in left:
+                refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
+            engine, slots = ready()
+            for search in searches:
+                if not is_new:
+                    with_training_images(search.plan)  # raises if the images changed
+                search.begin_session(started, slots)
+            phases.begin(f"Starting {slots} {'worker' if slots == 1 else 'workers'} …")
+            trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
+            outcomes = _train_and_test(
+                searches, left, trials, engine, slots, console,
+                started=started, opener=opener, reason=reason, listeners=[phases, *listeners],
+            )  # fmt: skip
+        else:
             with phase(console, "Reading the result …"):
                 outcomes = [recorded_outcome(search) for search in searches]
             write_missing(outcomes, console, opener, killed)
-        if not allow_failed and Stage.SEARCH not in left:
-            refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)  # before anything is started
-        if not left:
-            return outcomes
-        if ready is None:
-            ready = _engine_ready(plans, console, phases, stack)
-            for plan in plans:
-                with_training_images(plan)  # raises if the images changed
-        engine, slots = ready
-        for search in searches:
-            search.begin_session(started, slots)
-        phases.begin(f"Starting {slots} {'worker' if slots == 1 else 'workers'} …")
-        images = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
-        if missing := without_baselines(searches):
-            with phase(console, "Scoring the untrained network …"):
-                validate_baselines(missing, partial(engine.map, validate_untrained))
-        say(console, pruning(searches))
-        if Stage.SEARCH in left:
-            say(console, first_proposals(searches, slots))
-        projections = {search.name: make_projection(search.plan) for search in searches}
-        if engine.trains_here:
-            import_mlflow()
-        with _tracked(projections, console) as tracker:
-            trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
-            with Progress(console, searches, left, concurrent=slots, started=started) as progress:
-                heard = [progress, *_listeners(searches, tracker, engine), phases, *listeners]
-                engine.run(TrialQueue(trials, listeners=heard), slots)
-            if Stage.TEST in left and (waiting := _to_test(searches, reason)):
-                score_all = partial(_score_on_workers, engine)
-                score_test(waiting, console, opener=opener, reason=reason, score_all=score_all)
-            outcomes = [recorded_outcome(search) for search in searches]
-            if Stage.TEST in left:
-                for outcome in outcomes:
-                    write_models(outcome)
-        draw_search_report(outcomes, console, opener)  # the tracker's thread, which imports MLflow, has ended
-        if tracker.behind:
-            say(console, [behind(search.name) for search in searches])
-        else:
-            write_runs(outcomes, projections, console)
-        images.wait()
         if not allow_failed:
             refuse_failed(_undone(searches, Stage.SELECT), Stage.SEARCH)
         return outcomes
+
+
+def _train_and_test(
+    searches: Sequence[OpenedSearch],
+    left: Sequence[Stage],
+    trials: Iterator[QueuedStage],
+    engine: Engine,
+    slots: int,
+    console: Console,
+    *,
+    started: float,
+    opener: str,
+    reason: str | None,
+    listeners: Sequence[TrialListener],
+) -> list[Outcome]:
+    """Train the ``trials`` of all stages ``left``, open the test if it is one of them, and write the results."""
+    images = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
+    if missing := without_baselines(searches):
+        with phase(console, "Scoring the untrained network …"):
+            validate_baselines(missing, partial(engine.map, validate_untrained))
+    say(console, pruning(searches))
+    if Stage.SEARCH in left:
+        say(console, (*first_proposals(searches, slots), *at_ceiling(searches)))
+    projections = {search.name: make_projection(search.plan) for search in searches}
+    if engine.trains_here:
+        import_mlflow()
+    with _tracked(projections, console) as tracker:
+        with Progress(console, searches, left, concurrent=slots, started=started) as progress:
+            heard = [progress, *_listeners(searches, tracker, engine), *listeners]
+            engine.run(TrialQueue(trials, listeners=heard), slots)
+        if Stage.TEST in left and (waiting := _to_test(searches, reason)):
+            score_all = partial(_score_on_workers, engine)
+            score_test(waiting, console, opener=opener, reason=reason, score_all=score_all)
+        outcomes = [recorded_outcome(search) for search in searches]
+        if Stage.TEST in left:
+            for outcome in outcomes:
+                write_models(outcome)
+    draw_search_report(outcomes, console, opener)  # the tracker's thread, which imports MLflow, has ended
+    if tracker.behind:
+        say(console, [behind(search.name) for search in searches])
+    else:
+        write_runs(outcomes, projections, console)
+    images.wait()
+    return outcomes
 
 
 def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console, RenderableType
 from rich.live import Live
 
@@ -16,7 +16,7 @@ from search.plan.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, TrialListener
 from search.trials import Tally, epochs_of, value_in
-from trainables.errors import printable
+from trainables.errors import counted, printable
 from trainables.spec import EpochRecord
 
 TITLES = {
@@ -24,6 +24,7 @@ TITLES = {
     Stage.SELECT: "Confirming the finalists",
     Stage.TEST: "Training for the test",
 }
+VERBS = {Stage.SEARCH: "", Stage.SELECT: "confirming ", Stage.TEST: "training for the test: "}
 
 
 class Progress(TrialListener, AbstractContextManager["Progress"]):
@@ -114,51 +115,60 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._works = {**self._works, study.name: work}
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Show the epoch."""
         self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
         _, values = self._slots.get(_key(running), (running, ()))  # never fail the training over its display
         self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
 
     def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Clear the trial's slot."""
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Clear the trial's slot; without a terminal, print its outcome."""
+        """Clear the trial's slot; without a terminal, print its outcome, that of pruned trials as a number."""
         self.on_lost(running, trial)
         line = "" if self._live else printable(self._line(running, trial))
         if self._moving:
             self._moving.show(line)
-        elif not self._live:
+        elif not self._live and trial.state is not TrialState.PRUNED:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def seconds_left(self) -> float | None:
-        """Return the estimated time of all remaining stages; None before the first epoch."""
+        """Return the estimated time of all remaining stages; None before the first trial has ended."""
+        if not any(work.tally.ended for work in self._works.values()):
+            return None
         order = list(Stage)
         begun = order.index(self._stage) if self._stage else 0
         works = [work for work in self._works.values() if order.index(work.stage) >= begun]
         return seconds_left(works, self._pace.means(), self._concurrent)
 
     def _line(self, running: RunningTrial, trial: FrozenTrial) -> str:
-        work = self._works[running.study.name]
-        best = work.tally.best
-        value = "" if trial.value is None else f"{trial.value:.4f}, "
-        shown = "" if best is None else f"; best {best:.4f}"
+        work, trained = self._works[running.study.name], _trained(running)
+        value = "" if trial.value is None else f"{trial.value:.4f}"
+        if work.stage is Stage.SEARCH or not value:
+            value = ", ".join(filter(None, (value, trial.user_attrs.get("outcome", ""))))
+        elif work.stage is Stage.SELECT:
+            classes = counted(len(running.spec.validation_classes), "class", "classes")
+            value += f" ({classes}{'; lower than in the search is normal' if 'half' in running.spec.origin else ''})"
+        pruned = f", {work.tally.pruned} pruned" if work.tally.pruned else ""
+        best = f"; best {work.tally.best:.4f}" if work.stage is Stage.SEARCH and work.tally.best is not None else ""
         return (
-            f"{running.study.name} trial {running.number}: {value}{trial.user_attrs.get('outcome', '')} "
-            f"[{work.tally.ended}/{work.budget.most}{shown}; {self._left()}]"
+            f"{VERBS[work.stage]}{search_of(work.study)}/{running.loss} trial {trained}: {value} "
+            f"[{work.tally.ended}/{work.budget.most}{pruned}{best}; {self._left()}]"
         )
 
     def _left(self) -> str:
         return time_left(self.seconds_left(), tests=self._tests)
 
     def rendered(self) -> RenderableType:
-        """Return the current terminal display."""
         size = self._console.size
         works = [work for work in self._works.values() if work.stage is self._stage and work.budget.most]
         slots = sorted(self._slots.items(), key=lambda entry: entry[0])
+        title = TITLES[self._stage] if self._stage else "Starting workers"
+        if halves := [
+            len(running.spec.validation_classes) for _, (running, _) in slots if "half" in running.spec.origin
+        ]:
+            title += f" on {max(halves)} classes, where lower values than in the search are normal"
         return view(
-            TITLES[self._stage] if self._stage else "Starting workers",
+            title,
             time.time() - self._started,
             self._left(),
             [self._study_line(work) for work in works],
@@ -171,14 +181,21 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def _study_line(self, work: Work) -> StudyLine:
         tally = work.tally
         return StudyLine(
-            name=work.study if len(self._searches) > 1 else work.study.partition("/")[2],
+            name=f"{search_of(work.study)}/{work.loss}" if len(self._searches) > 1 else work.loss,
             ended=tally.ended,
             of=work.budget.most,
             running=tally.running,
             pruned=tally.pruned,
             failed=tally.failed,
-            best=tally.best,
+            best=tally.best if work.stage is Stage.SEARCH else None,
         )
+
+
+def _trained(running: RunningTrial) -> str:
+    """Return the number of the trial whose configuration is trained, and what of it, such as its half."""
+    origin = running.spec.origin
+    parts = [f"{name} {origin[name]}" for name in ("half", "fold") if name in origin]
+    return ", ".join([str(origin.get("source_trial", running.number)), *parts])
 
 
 def _key(running: RunningTrial) -> tuple[str, int]:
@@ -187,18 +204,18 @@ def _key(running: RunningTrial) -> tuple[str, int]:
 
 def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
     """Return a function from an epoch to its objective, or to minus its training loss without validation."""
-    objective = running.study.trial_value.objective
+    objective = running.study.objective
     return lambda record: value_in(record, objective)
 
 
 def _slot_line(running: RunningTrial, values: Sequence[float]) -> SlotLine:
     spec, reached = running.spec, running.study.trial(running.number).intermediate_values
     rung, bar = (running.study.next_rung(running.number) if running.queued.prune else None) or (None, None)
-    if rung is not None and rung >= (len(spec.folds) or spec.training.epochs):
+    if rung is not None and rung >= spec.epochs:
         rung, bar = None, None  # a trial is complete after its last step
     return SlotLine(
-        name=running.study.name.partition("/")[2],
-        trial=running.number,
+        name=running.loss,
+        trial=_trained(running),
         epoch=len(values),
         epochs=spec.epochs,
         value=reached[max(reached)] if reached else None,

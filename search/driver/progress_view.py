@@ -65,7 +65,6 @@ class MovingLine:
         self._width = 0
 
     def show(self, text: str) -> None:
-        """Replace the line by ``text``."""
         self._width = max(self._width, len(text))
         self._file.write(f"\r{text.ljust(self._width)}")
         self._file.flush()
@@ -97,7 +96,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
 NOTHING = "–"
 GAP, CURVE = 2, 16
 """Spaces between columns; number of epochs in a slot's curve."""
-STUDIES = ("loss", "done", "running", "pruned", "failed", "best")
+BEST = "best"
+STUDIES = ("loss", "done", "running", "pruned", "failed", BEST)
 RUNG, CURVES = "next rung", "values by epoch"
 SLOTS = ("trial", "epoch", "value", RUNG, CURVES)
 
@@ -106,7 +106,7 @@ SLOTS = ("trial", "epoch", "value", RUNG, CURVES)
 class StudyLine:
     """A study's row: ``ended`` trials ``of`` those planned, by state.
 
-    ``best`` is the highest value of a complete trial.
+    ``best`` is the highest value of a complete trial of the search; None in later stages, whose classes are others.
     """
 
     name: str
@@ -120,14 +120,15 @@ class StudyLine:
 
 @dataclass(frozen=True, kw_only=True)
 class SlotLine:
-    """The row of a running trial: ``epoch`` of ``epochs``, its current ``value``, its ``values`` after each epoch.
+    """The row of a running ``trial``, its number and half or fold.
 
+    It has trained ``epoch`` of ``epochs``, has the current ``value`` and had ``values`` after each epoch.
     ``rung`` is the step of its next comparison (None if there is none), ``bar`` the lowest value that currently passes
     it (None before other trials have reached it).
     """
 
     name: str
-    trial: int
+    trial: str
     epoch: int
     epochs: int
     value: float | None
@@ -147,12 +148,12 @@ def duration(seconds: float) -> str:
 
 
 def time_left(seconds: float | None, *, tests: bool = False) -> str:
-    """Return the text on the time left for all trainings; ``seconds`` is None before the first epoch.
+    """Return the text on the time left for all trainings; ``seconds`` is None before the first trial has ended.
 
     With ``tests`` the test is scored afterwards.
     """
     if seconds is None:
-        return "time left known after the first epochs"
+        return "time left known after the first trial"
     if round(seconds):
         return f"about {duration(seconds)} left in all"
     return "the scoring of the test is left" if tests else "nothing left"
@@ -219,9 +220,10 @@ def _slot_cells(slot: SlotLine) -> tuple[str, ...]:
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int, count: int) -> list[RenderableType]:
     """Return the table with the leading columns that fit, so that no number is cut, and the count of hidden rows.
 
-    The column of rungs is left out if no row has one.
+    The columns of rungs and of best values are left out if no row has one.
     """
-    unused = [place for place, name in enumerate(header) if name == RUNG and {row[place] for row in rows} == {NOTHING}]
+    optional = [place for place, name in enumerate(header) if name in (RUNG, BEST)]
+    unused = [place for place in optional if {row[place] for row in rows} == {NOTHING}]
     used = [place for place in range(len(header)) if place not in unused]
     header, *rows = (tuple(cells[place] for place in used) for cells in (header, *rows))
     widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, strict=True)]

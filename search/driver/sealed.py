@@ -63,7 +63,6 @@ class _Candidate:
 
     @property
     def configurations(self) -> int:
-        """Number of configurations to score."""
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
 
 
@@ -343,8 +342,8 @@ def with_training_images(plan: Plan) -> Plan:
     if plan.split.images not in (None, digest):
         name = plan.predecessor or plan.config.name
         raise InvalidInput(
-            f"The training images differ from those that {name} started with, although their names are the same; "
-            "restore them, or give the search a new name."
+            f"The training images differ from those that {name} started with: some were added, removed or "
+            "changed; restore them, or give the search a new name."
         )
     return replace(plan, split=replace(plan.split, images=digest))
 

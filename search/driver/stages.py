@@ -336,7 +336,6 @@ class Outcome:
 
     @cached_property  # shared by the command line, the report and MLflow
     def comparison(self) -> Comparison:
-        """The comparison of the search's losses."""
         return compare([self.search.plan.folder], [self.summary])
 
 

@@ -48,7 +48,6 @@ class Phases(TrialListener):
         self._waits = True
 
     def begin(self, text: str) -> None:
-        """Print that a phase begins."""
         self._begun = time.time()
         self._say(text)
 
@@ -57,7 +56,6 @@ class Phases(TrialListener):
         self._say(f"{text} after {time.time() - self._begun:.1f} s.")
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Print when the first epoch ended."""
         if self._waits:
             self._waits = False
             now = time.time()

@@ -1,11 +1,11 @@
 """Submission to a cluster: a search or campaign file, and the code that carries it out."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from search.config.search_config import SearchConfig, validate_config
 from search.packages import PACKAGES, TOP
 from search.plan.checks.parts import check_parts, check_spaces
 from search.secrets import sqlite_file
+from search.trust import own_code
 from trainables.data import DATASETS
 from trainables.errors import InvalidInput
 from trainables.models.config import IMAGENET
@@ -79,6 +80,7 @@ def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
     config = found.built
     assert config is not None, "a search file of which nothing can be built"
     found.add(_paths_of_this_machine(content, config))
+    found.add(_not_shipped(content, config))
     check_spaces(found, config)
     check_parts(found, config)
     found.raise_if_any()
@@ -115,6 +117,22 @@ def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Ite
         yield f"tracking.uri needs an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."
 
 
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def _not_shipped(content: dict[str, Any], config: SearchConfig) -> Iterator[str]:
+    """Yield a mistake for each user-defined module of this machine that neither is installed nor travels."""
+    packages = dict.fromkeys(path.partition(":")[0].partition(".")[0] for path in own_code(content))
+    for package in packages:
+        spec = find_spec(package) if package not in (*config.ship, *PACKAGES) else None
+        file = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
+        if file and not INSTALLED.intersection(Path(file).parts):
+            yield (
+                f"ship: the search names code of {package}, which is in {Path(file).parent} on this machine and not on "
+                f"the cluster; add `ship: [{package}]` to the file."
+            )
+
+
 # The code that is sent to a cluster: our packages, the user's shipped ones, and the submitted file.
 
 MOST_SHIPPED = 100_000_000
@@ -127,10 +145,10 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
     """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`.
 
     Raises:
-        InvalidInput: a shipped package has more than code: a link out of it, a pipe, a socket, or too many bytes.
+        InvalidInput: a shipped package has too many bytes to be code alone.
     """
     for path in shipped.values():
-        _refuse_more_than_code(path)
+        _refuse_much(path)
     with tempfile.TemporaryDirectory(prefix="holdout-code-") as folder:
         directory = Path(folder)
         for package in PACKAGES:
@@ -144,22 +162,9 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
         yield directory
 
 
-def _refuse_more_than_code(package: Path) -> None:
-    """Raise if a shipped package holds files that must not or cannot travel; their copies would follow links."""
-    size, root = 0, package.resolve()
-    walked = os.walk(package) if package.is_dir() else iter([(str(package.parent), list[str](), [package.name])])
-    for folder, folders, names in walked:
-        left = LEFT_HERE(folder, [*folders, *names])
-        folders[:] = [name for name in folders if name not in left]
-        for path in (Path(folder, name) for name in (*folders, *names) if name not in left):
-            if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(root)):
-                raise InvalidInput(
-                    f"ship: {path} is a link to {os.readlink(path)}, and a shipped package may only hold links to its "
-                    "own files; replace it with the files that the search needs."
-                )
-            if not path.is_dir() and not path.is_file():
-                raise InvalidInput(f"ship: {path} is not a regular file, so it cannot be sent; remove it.")
-            size += path.stat().st_size
+def _refuse_much(package: Path) -> None:
+    files = package.rglob("*") if package.is_dir() else [package]
+    size = sum(path.stat().st_size for path in files if path.is_file() and "/." not in str(path.relative_to(package)))
     if size > MOST_SHIPPED:
         raise InvalidInput(
             f"ship: {package} has {size / 1e6:,.0f} MB, and a shipped package may have {MOST_SHIPPED / 1e6:,.0f} MB; "

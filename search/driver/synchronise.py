@@ -14,21 +14,28 @@ from search.config.search_config import settled_entries
 from search.driver.stages import Outcome
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, mlflow_page
-from search.report.comparison_tables import as_csv, baselines_told, text_tables
+from search.report.comparison_tables import (
+    GAINS,
+    as_csv,
+    baselines_told,
+    gains_of,
+    headline_losses,
+    text_tables,
+)
 from search.report.formats import (
     NO_DIFFERENCE,
+    difference_with_interval,
     interval,
     p_value,
     parameters,
-    training_sentences,
     verdict,
 )
 from search.report.results import Comparison, LossSummary
-from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Output, Row, SeedStatistics, mean_of
 from search.secrets import expand, health_page
 from search.selection import Selection
 from search.stages import Role, Stage
-from search.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
+from search.text_table import as_markdown, rows_as_markdown
 from search.tracking import (
     LOCAL_SERVER,
     LOSS,
@@ -70,6 +77,7 @@ def described(plan: Plan) -> DescribedSearch:
     campaign = campaign_of(plan.folder.runs, config.name)
     return DescribedSearch(
         name=config.name,
+        id=plan.folder.own_id(),
         description=_description(plan),
         objective=config.objective,
         settings=settled_entries(config),
@@ -82,6 +90,7 @@ def described(plan: Plan) -> DescribedSearch:
             classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
         ),
         campaign=campaign.name if campaign else None,
+        campaign_id=RunFolder(campaign.runs, campaign.name).own_id() if campaign else "",
     )
 
 
@@ -119,7 +128,8 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
         everything += of_loss
     for name in outcome.summary.baselines if everything else ():
         with _noted(refused, f"the run of {name}"):
-            projection.sum_up_baseline(name, baseline_run(comparison, name), *_span(everything))
+            start, end = _span(everything)
+            projection.sum_up_baseline(name, baseline_run(comparison, name), start, end and start)
     if everything:
         with _noted(refused, "the run of the search"):
             run = search_run(comparison, search.plan.folder, _description(search.plan))
@@ -166,7 +176,8 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
         )
     with mlflow_errors():
         models = _log_models(outcome, projection)
-        if (recommended := outcome.summary.recommended) is None:
+        recommended, answers = outcome.summary.recommended, outcome.comparison.answers
+        if recommended is None:
             raise InvalidInput(
                 f"Nothing is chosen in {outcome.search.name} yet; resume it by `holdout run` with its file."
             )
@@ -179,7 +190,7 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
             )
         description = (
             f"The chosen models of the search {outcome.search.name}, one version per loss. The recommended one, chosen "
-            f"on the training classes, has the alias `champion`. {recommended.sentence}."
+            f"on the training classes, has the alias `champion`. {answers[0].recommended}"
         )
         return projection.register(Registration(name=name, description=description, best=recommended.loss), models)
 
@@ -262,7 +273,8 @@ def where_to_look(plans: Sequence[Plan]) -> str:
     if uri is None and not _answers(LOCAL_SERVER):
         return f"MLflow: `mlflow/serve.sh {shlex.quote(str(folder.runs))}` starts its server."
     page = mlflow_page([plan.folder for plan in plans])
-    return f"MLflow: {page or f'the experiment {plans[0].config.tracking.experiment or plans[0].config.name}'}"
+    experiment = plans[0].config.tracking.experiment or plans[0].config.name
+    return f"MLflow: {page or f'the experiment {experiment} at {without_password(uri or LOCAL_SERVER)}'}"
 
 
 def _answers(server: str) -> bool:
@@ -282,7 +294,13 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
     (summary,) = comparison.searches
     entries = summary.losses.values()
     return SummaryRun(
-        description=f"{rows_as_markdown(_losses(comparison))}\n\n{description}",
+        description="\n\n".join(
+            (
+                *(line for answer in comparison.answers for line in answer.lines),
+                rows_as_markdown(headline_losses(comparison)),
+                description,
+            )
+        ),
         tags={"holdout.openings": comparison.openings},
         metrics={
             "trials/complete": sum(entry.trials.complete for entry in entries),
@@ -294,57 +312,21 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
     )
 
 
-def _losses(comparison: Comparison) -> TextTable:
-    """Return the objective of the baselines, of each loss, and of its default in the last column.
-
-    It is narrow enough for a description.
-    """
-    (summary,) = comparison.searches
-    objective = comparison.objective
-    shown = [
-        column
-        for column in SHOWN
-        if not column.optional or any(column.entry(row, objective) for row in comparison.rows)
-    ]
-    headers = [column.header.format(gallery=comparison.split.gallery) for column in shown]
-
-    def mean(column: Column, row: Row) -> str:
-        return column.text(mean_of(column.entry(row, objective)))
-
-    return TextTable(
-        title="",
-        header=(objective, *headers, f"{headers[-1]} of default"),
-        rows=(
-            *(
-                (row.loss, *(mean(column, row) for column in shown), NOTHING)
-                for row in comparison.rows
-                if row.role is Role.BASELINE
-            ),
-            *(
-                (loss, *(mean(column, entry.tuned) for column in shown), mean(shown[-1], entry.default))
-                for loss, entry in summary.losses.items()
-            ),
-        ),
-        labels=1,
-    )
-
-
 def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
     """Return the run of ``loss``, from the ``comparison`` of its search alone."""
     (summary,) = comparison.searches
     entry = summary.losses[loss]
     pairs = {
         ".".join(("holdout", "pair", pair.first.loss, pair.first.role, pair.second.loss, pair.second.role)): (
-            f"{pair.difference:+.4f} {interval(pair.ci95)}, p {p_value(pair.p_corrected)} (corrected): "
+            f"{difference_with_interval(pair)}, p {p_value(pair.p_corrected)} (corrected): "
             f"{verdict(pair) or NO_DIFFERENCE}"
         )
         for pair in comparison.pairs
         if loss in (pair.first.loss, pair.second.loss)
     }
-    training = [f"{text}." for text in training_sentences(comparison, loss)]
     return SummaryRun(
-        description="\n\n".join((*_sentences(entry), *training)),
-        tags={"holdout.openings": comparison.openings, **pairs},
+        description="\n\n".join(_sentences(entry)),
+        tags={"holdout.openings": comparison.openings, **pairs, **_shown(comparison, entry.tuned)},
         metrics=_metrics(comparison, entry),
         params=_chosen_params(entry),
     )
@@ -355,14 +337,30 @@ def baseline_run(comparison: Comparison, name: str) -> SummaryRun:
     (row,) = [row for row in comparison.rows if row.role is Role.BASELINE and row.loss == name]
     return SummaryRun(
         description="\n\n".join(f"{sentence}." for sentence in baselines_told(comparison)),
-        tags={"holdout.openings": comparison.openings},
+        tags={"holdout.openings": comparison.openings, **_shown(comparison, row)},
         metrics=_row_metrics(comparison, row),
     )
 
 
+def _shown(comparison: Comparison, row: Row) -> dict[str, str]:
+    """Return the tags that the results view shows: the recommendation, the test value, and differences in points."""
+    (summary,) = comparison.searches
+    tested = (row.test or {}).get(comparison.objective)
+    marked = {"recommended": "yes"} if summary.recommended and summary.recommended.loss == row.loss else {}
+    confirmed = {"confirmed": f"{row.confirmed.mean:.3f}"} if row.confirmed else {}
+    test = {"test": _score(tested)} if tested else {}
+    return {
+        **marked,
+        **confirmed,
+        **test,
+        **{name: of_row[row.key] for name, role in GAINS.items() if row.key in (of_row := gains_of(comparison, role))},
+    }
+
+
 def _sentences(entry: LossSummary) -> Iterator[str]:
     if entry.tuned.params is not None:
-        yield f"Trial {entry.tuned.number}: {parameters(entry.tuned.params)}."
+        name = f"Trial {entry.tuned.number}" if entry.tuned.number else "The default"
+        yield f"{name}: {parameters(entry.tuned.params)}."
     for finding in entry.diagnostics:
         yield f"{finding.sentence}."
 
@@ -419,7 +417,8 @@ def described_model(outcome: Outcome, loss: str) -> DescribedModel:
 
 
 def _score(score: SeedStatistics) -> str:
-    return f"{score.mean:.4f} {interval(score.ci95)}" if score.ci95 else f"{score.mean:.4f}"
+    """Return a value on the test as MLflow shows metrics, with three decimals, and its interval."""
+    return f"{score.mean:.3f} {interval(score.ci95, digits=3)}" if score.ci95 else f"{score.mean:.3f}"
 
 
 def _without_head(card: str) -> str:

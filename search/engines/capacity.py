@@ -20,7 +20,6 @@ CONTEXT_BYTES = 600_000_000
 
 
 def wanted(resources: ResourcesSection) -> Node:
-    """Return the resources of one trial."""
     return {"CPU": resources.cpus_per_trial, "GPU": resources.gpus_per_trial}
 
 

@@ -1,5 +1,6 @@
 """An engine without Ray: worker processes of this machine, reused from trial to trial."""
 
+import json
 import logging
 import os
 import pickle
@@ -21,6 +22,7 @@ from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
 from trainables.errors import Failure
+from trainables.machine import allotted_cpus
 from trainables.secrets import without_password
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ POLL_S = 0.2
 END_S = 5.0
 """Time for a worker that closed its pipe to exit."""
 
-PROGRAM = f"from {Begin.__module__} import main; main()"
+PROGRAM = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from {Begin.__module__} import main; main()"
 """Imported and not run as ``-m``, so that the orders have the same classes on both sides."""
 
 CALLS = 3
@@ -65,7 +67,7 @@ class Local(Engine):
 
     def slots(self) -> int:
         """Return the number of trials that fit on this machine."""
-        node: Node = {"CPU": os.cpu_count() or 1, "GPU": len(visible_gpus()) if self.resources.gpus_per_trial else 0}
+        node: Node = {"CPU": allotted_cpus(), "GPU": len(visible_gpus()) if self.resources.gpus_per_trial else 0}
         return at_once(self.resources, self.max_concurrent, [node])
 
     def run(self, queue: Queue, concurrent: int) -> None:
@@ -212,7 +214,7 @@ class _Process:
         self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno()), json.dumps(_folders())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
@@ -267,12 +269,16 @@ class _Process:
         return self._reason
 
 
+def _folders() -> list[str]:
+    """Return the folders of modules, which may hold the separator of ``PYTHONPATH`` in their names."""
+    return [entry or os.getcwd() for entry in sys.path]
+
+
 def _environment(number: int, resources: ResourcesSection) -> dict[str, str]:
-    """Return the environment of worker ``number``: the driver's modules, a trial's threads, and its GPU."""
+    """Return the environment of worker ``number``: a trial's threads, and its GPU."""
     environment = {
         "OMP_NUM_THREADS": str(max(1, int(resources.cpus_per_trial))),
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
     }
     if asked := resources.gpus_per_trial:
         environment["CUDA_VISIBLE_DEVICES"] = visible_gpus()[number // trials_on({"GPU": 1}, {"GPU": asked})]

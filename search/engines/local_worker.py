@@ -133,7 +133,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the driver, which ends the workers
     with suppress(OSError):  # if memory runs out, Linux ends a worker, whose trial is retried, and not the driver
         Path("/proc/self/oom_score_adj").write_text("500")
-    connection = Connection(int(sys.argv[1]))
+    connection = Connection(int(sys.argv.pop()))  # a user's code may parse the command line
     os.set_inheritable(connection.fileno(), False)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, orders), daemon=True).start()

@@ -68,14 +68,12 @@ class RayEngine(Engine):
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Connect to Ray."""
         for mistake in ray_mistakes():
             raise NoRay(mistake)
         with ray_session():
             yield
 
     def load(self) -> None:
-        """Import Ray Tune."""
         import_ray()
         from search.engines import ray_tune  # noqa: F401
 

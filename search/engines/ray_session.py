@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from search.engines import NoEngine
+from trainables.machine import allotted_cpus
 from trainables.secrets import REFERRED
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ def ray_session() -> Iterator[ModuleType]:
 
 def _connect(ray: ModuleType, address: str | None) -> None:
     """Connect to the cluster at ``address``; without one, start a cluster, with retries on a busy machine."""
-    options: dict[str, Any] = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
+    options: dict[str, Any] = {} if address else {"num_cpus": allotted_cpus(), "include_dashboard": False}
     if address and (names := os.environ.get(REFERRED)):  # a local cluster inherits them
         options["runtime_env"] = {"env_vars": {REFERRED: names}}
     for left in reversed(range(1 if address else ATTEMPTS)):

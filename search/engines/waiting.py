@@ -178,7 +178,6 @@ class Silences:
         self._slowest[worker.study] = max(self._slowest.get(worker.study, 0.0), worker.slowest)
 
     def forget(self, name: str) -> None:
-        """Stop watching ``name``."""
         self._workers.pop(name, None)
 
     @property
@@ -218,7 +217,6 @@ class Patience:
         self.answered()
 
     def answered(self) -> None:
-        """Note that a call returned."""
         self._since, self._say_after = time.monotonic(), CALLS_SAY_S
 
     def poll(self, left: int) -> None:

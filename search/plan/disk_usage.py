@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from search.plan.runs import RunFolder, find_runs, stored_config, trials_in
 from search.trust import CHECKPOINTS, check_addresses
 from trainables.data.store.cache import is_used, limit_of, stores_in
 from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, as_path, read_whole, write_json, write_text
+from trainables.files import DAMAGED, as_path, read_whole, reading, write_json
 from trainables.secrets import without_password
 from trainables.storage import AnyPath, ask, existing, within
 
@@ -88,7 +87,6 @@ def measure_disk(runs: Path) -> list[Usage]:
 
 
 def cache_usage(cache: Path) -> Usage:
-    """Measure a cache of decoded images."""
     stores = stores_in(cache)
     size = sum(store.size for store in stores)
     in_use = sum(store.size for store in stores if is_used(store.path.with_suffix("")))
@@ -147,13 +145,22 @@ def mark_checkpoints(folder: RunFolder) -> None:
 
     Raises:
         StorageFailure: the storage fails.
+        InvalidInput: the folder is marked as another search's, which has the same name in another runs folder.
     """
     trials = checkpoints_elsewhere(folder)
-    if trials is None or ask(trials, lambda: trials.parent.exists() and any(trials.parent.iterdir())):
+    if trials is None:
         return
-    if not folder.identity.exists():
-        write_text(folder.identity, f"{uuid.uuid4().hex}\n")
-    write_json(trials.parent / MARKER, _owner(folder))
+    owner = {"search": str(folder.path.resolve()), "id": folder.own_id()}
+    if content := read_whole(trials.parent / MARKER):
+        with reading(trials.parent / MARKER):
+            other = json.loads(content)
+            if other["id"] != owner["id"]:
+                raise InvalidInput(
+                    f"{CHECKPOINTS}: {trials.parent} holds the checkpoints of another search, {other['search']}; give "
+                    "another address, or this search another name."
+                )
+    elif not ask(trials, lambda: trials.parent.exists() and any(trials.parent.iterdir())):
+        write_json(trials.parent / MARKER, owner)
 
 
 def owns_checkpoints(folder: RunFolder, trials: AnyPath) -> bool:

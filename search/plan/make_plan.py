@@ -25,7 +25,8 @@ from search.plan.checks.services import check_addresses, check_machine, check_ru
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
-from search.trust import CHECKPOINTS, check_code, own_code, remember
+from search.stages import Stage
+from search.trust import CHECKPOINTS, addresses_in, check_code, own_code, remember
 from spaces.search_space import SearchSpace
 from trainables.data.dataset import similar_names
 from trainables.data.split import ClassSplit
@@ -181,7 +182,19 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
         notice = (
             f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
         )
-    return replace(plan, notices=(notice, *plan.notices))
+    cost = (
+        "Only the search's trials are taken over: confirming the finalists and the trainings for the test, also of the "
+        f"losses that were there, take up to {_later_trainings(plan)} trainings."
+    )
+    return replace(plan, notices=(notice, cost, *plan.notices))
+
+
+def _later_trainings(plan: Plan) -> int:
+    """Return the most trainings of the stages after the search."""
+    from search.plan.work import planned_budgets  # imports Optuna
+
+    budgets = (planned_budgets(plan, loss) for loss in plan.config.loss_names)
+    return sum(budget.most for of_loss in budgets for stage, budget in of_loss.items() if stage is not Stage.SEARCH)
 
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:
@@ -227,7 +240,8 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
 
 
 def _remember(plan: Plan) -> None:
-    remember(plan.folder.path, plan.config.model_dump(mode="json"))
+    content = plan.config.model_dump(mode="json")
+    remember(plan.folder.path, addresses_in(content), own_code(content))
 
 
 def _is_finished(plan: Plan) -> bool:

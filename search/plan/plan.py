@@ -8,13 +8,14 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
+from search.config.sections import SplitSection
 from search.config.tables import SAMPLERS
 from search.difference import FEW_CLASSES, Basis, confirms_on_halves, shown_points
 from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder, trials_in
 from search.stages import Stage, short_study_name
 from search.study import Budget
-from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of
+from search.trials import epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
 from trainables.data.batch_samplers import fitting_batch
@@ -23,6 +24,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.metrics.table import is_bounded, metric_name
+from trainables.models.backbones import on_features
 from trainables.spec import COSTS, TrialSpec
 from trainables.storage import ask
 from trainables.training.config import TrainingConfig
@@ -55,7 +57,6 @@ class Plan:
 
     @property
     def cache(self) -> str:
-        """The folder for decoded images."""
         return self.config.dataset.cache or default_cache()
 
     @property
@@ -79,13 +80,8 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """The number of epochs of a whole search trial, or of its folds."""
-        return len(self.split.folds) or self.config.training.epochs
-
-    @property
-    def unit(self) -> str:
-        """The unit of :attr:`steps`."""
-        return self.trial_value(Stage.SEARCH).unit
+        """The number of epochs of a whole search trial, those of all folds."""
+        return self.config.training.epochs * (len(self.split.folds) or 1)
 
     @property
     def on_halves(self) -> bool:
@@ -99,15 +95,14 @@ class Plan:
 
     @property
     def basis(self) -> Basis:
-        """The basis of the choice."""
         split, folds = self.split, len(self.split.folds)
         validating = f"{split.validating} {'training' if folds else 'validation'} classes"
         searched = f"on the {validating} in {folds} folds" if folds else f"on the {validating}"
-        half = f"when each half of the {sum(map(len, split.halves))} training classes is validated by a model of "
+        halves = f"on halves of the {sum(map(len, split.halves))} training classes"
         return Basis(
             objective=self.config.objective,
             validation=searched,
-            confirmation=f"{half}the other half" if self.on_halves else f"{searched} with fresh seeds",
+            confirmation=halves if self.on_halves else f"{searched} with fresh seeds",
             better_by=self.config.selection.better_by,
         )
 
@@ -123,6 +118,11 @@ class Plan:
         if self.on_halves:
             points = shown_points(training)
             text += f"; the choice is confirmed on halves of all {training} training classes ({points})"
+        model, ratio = self.config.model, self.config.split.ratio
+        is_frozen = model.is_frozen or on_features(model.backbone)
+        if is_frozen and validating < FEW_CLASSES and not split.folds and ratio == SplitSection().ratio:
+            text += ". On frozen features a search chooses better if half of the training classes validate: set "
+            text += "split.ratio to 0.5, and final.train_on to all"
         return f"{text}."
 
     @property
@@ -135,16 +135,7 @@ class Plan:
             "mostly luck, and a test set is opened once."
         )
 
-    def trial_value(self, stage: Stage) -> TrialValue:
-        """Return the rule that computes a trial's value from its records, for trials of ``stage``."""
-        objective = self.config.objective
-        in_folds = stage is not Stage.TEST and not (stage is Stage.SELECT and self.on_halves)
-        if self.split.folds and in_folds:
-            return ByFold(objective=objective, epochs=self.config.training.epochs)
-        return ByEpoch(objective=objective)
-
     def budget(self, loss: str) -> Budget:
-        """Return the search budget of ``loss``."""
         return search_budget(self.config, loss, self.spaces[loss])
 
 

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import stat
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import yaml
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.secrets import sqlite_address
-from search.trust import ADDRESSES, check_addresses, check_code, own_code, remember_campaign, started
+from search.trust import ADDRESSES, CAMPAIGN_RECIPE, check_addresses, check_code, own_code, remember, started
 from trainables.errors import InvalidInput, suggestion
 from trainables.files import DAMAGED, read_json, reading, remove_dead_drafts, write_json, write_text
 
@@ -50,7 +51,7 @@ class RunFolder:
     campaign = File("campaign.yaml")
     """The campaign file, if the name is that of a campaign."""
     identity = File(".id")
-    """The identity of the search, which the folders that it makes elsewhere repeat; missing if there are none."""
+    """The identity of the search, which its folders elsewhere and its runs in MLflow repeat; missing without these."""
     split = File("split.json")
     """The class split with its digest."""
     selection = File("selection.json")
@@ -77,8 +78,13 @@ class RunFolder:
 
     @property
     def path(self) -> Path:
-        """The search's own folder."""
         return self.runs / self.name
+
+    def own_id(self) -> str:
+        """Return the identity of the search or campaign, and write it the first time."""
+        if not self.identity.exists():
+            write_text(self.identity, f"{uuid.uuid4().hex}\n")
+        return self.identity.read_text().strip()
 
     @property
     def is_campaign(self) -> bool:
@@ -87,7 +93,6 @@ class RunFolder:
 
     @property
     def tracking(self) -> str:
-        """The default address of MLflow's database."""
         return sqlite_address(self.runs.resolve() / "mlflow.db")
 
     @property
@@ -266,19 +271,9 @@ def stored_config(folder: RunFolder) -> dict[str, Any]:
     """Return the stored search file, with all defaults.
 
     Raises:
-        InvalidInput: it cannot be read, or is a link.
+        InvalidInput: it cannot be read.
     """
-    return _own_yaml(folder.config)
-
-
-def _own_yaml(path: Path) -> dict[str, Any]:
-    """Return the content of a YAML file that this program wrote.
-
-    It writes no links. One in a folder of somebody else may point to any file, whose content a message might show.
-    """
-    if path.is_symlink():
-        raise InvalidInput(f"{path} is a link, which is not followed; put the file itself there.")
-    return read_yaml(path)
+    return read_yaml(folder.config)
 
 
 def refuse_renamed(folder: RunFolder, name: object) -> None:
@@ -330,7 +325,7 @@ class CampaignFolder:
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_text(self.config, text)
         if config.recipe is not None:
-            remember_campaign(self.config.parent, config.recipe)
+            remember(self.config.parent, {CAMPAIGN_RECIPE: config.recipe})
 
     def end(self, result: Mapping[str, Any]) -> bool:
         """Write the result as JSON; return True if it changed."""
@@ -342,9 +337,9 @@ class CampaignFolder:
         """Return the campaign file.
 
         Raises:
-            InvalidInput: it cannot be read, or is a link.
+            InvalidInput: it cannot be read.
         """
-        return _own_yaml(self.config)
+        return read_yaml(self.config)
 
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""

@@ -65,9 +65,9 @@ class OpenedSearch:
             self.storage,
             study_name(self.name, loss, stage),
             space=plan.spaces[loss],
-            trial_value=plan.trial_value(stage),
+            objective=self.config.objective,
             # Other stages train enqueued trials to their end.
-            pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps, unit=plan.unit),
+            pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps),
             sampler=budget.sampler if searching else None,
             goal=self.config.goal if searching else None,
             attributes={

@@ -78,9 +78,9 @@ class StoredSearch:
                 counts.apply(log)
         return counts
 
-    def pruner(self, steps: int, unit: str) -> "Pruner":
-        """Return the pruner of its search trials, which train ``steps`` of ``unit``."""
-        return PRUNERS[self.config["search"]["pruner"]](steps=steps, unit=unit)
+    def pruner(self, steps: int) -> "Pruner":
+        """Return the pruner of its search trials, which train ``steps`` epochs."""
+        return PRUNERS[self.config["search"]["pruner"]](steps=steps)
 
     def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> "list[FrozenTrial]":
         """Return the trials of a loss's study in a stage; none if it has not begun."""

@@ -1,7 +1,6 @@
 """The planned trials: their epochs and seconds of training, how many run at once, and the size of their models."""
 
 import math
-import os
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from search.stages import Stage, search_of, study_name
 from search.study import Budget
 from search.trials import Tally, epochs_of
 from trainables.losses import loss_row
+from trainables.machine import allotted_cpus
 from trainables.models.backbones import backbone
 
 RECENT = 50
@@ -124,7 +124,7 @@ def numbers_of(config: SearchConfig) -> int:
 
 def slots_here(config: SearchConfig) -> int:
     """Return the number of trials that run at once on this machine; counts one GPU, since counting them needs torch."""
-    cpus = (os.cpu_count() or 1) / config.resources.cpus_per_trial
+    cpus = allotted_cpus() / config.resources.cpus_per_trial
     slots = 1 if config.resources.gpus_per_trial else max(1, int(cpus))
     return min(slots, config.search.max_concurrent or slots)
 

@@ -3,17 +3,20 @@
 import itertools
 import json
 import math
+import statistics
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from search.difference import Family
 from search.plan.runs import RunFolder, stored_config, stored_split
+from search.report.answer import answers
 from search.report.pairs import comparable_rows, pairs_of, scored_openings, tested_pairs
 from search.report.results import Comparison, Summary, stored_summary
 from search.report.rows import Row, RowKey, shown_metrics
 from search.selection import Ledger, Opening, Selection
 from spaces.space import MODEL, TRAINING
-from trainables.errors import InvalidInput, listed
+from trainables.errors import InvalidInput, counted, listed
 from trainables.files import reading
 
 
@@ -37,11 +40,12 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
     wanted = list(tested_pairs(rows))
     within = within or _frozen_margin(folders)
     tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
-    return Comparison(
+    comparison = Comparison(
         objective=objective,
         split=summaries[0].split,
         openings=openings_told(folders),
         warnings=(
+            *changed_told(folders, summaries),
             *training_told(folders),
             *unlike_told(folders, rows),
             *chosen_after_opening(folders, family_of(rows, metrics, within), [row.key for row in rows if row.test]),
@@ -52,6 +56,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         left_out=tuple(left_out),
         searches=tuple(summaries),
     )
+    return comparison.model_copy(update={"answers": tuple(answers(comparison, folders))})
 
 
 def _frozen_margin(folders: Sequence[RunFolder]) -> float | None:
@@ -120,6 +125,26 @@ def _refuse_different(values: Mapping[str, str], why: str, what: str) -> None:
     if len(set(values.values())) > 1:
         found = "; ".join(f"{name}: {value}" for name, value in values.items())
         raise InvalidInput(f"These searches {why} and cannot be compared ({found}); compare searches of one {what}.")
+
+
+def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Iterator[str]:
+    """Yield a sentence for each split or test value of a summary that is not that of its search's records."""
+    for folder, summary in zip(folders, summaries, strict=True):
+        found = [("split.json", "split", summary.split.digest[:12], stored_split(folder).digest[:12])]
+        models = [model for opening in scored_openings(folder.test)[:1] for model in opening.scores]
+        for row in summary.rows:
+            of_row = [model.metrics for model in models if (model.loss, model.source_trial) == (row.loss, row.number)]
+            for metric, shown in (row.test or {}).items():
+                values = [value for metrics in of_row if (value := metrics.get(metric)) is not None]
+                if values and shown:
+                    what = f"{metric} of {row.loss}, {row.name},"
+                    found.append(("test.json", what, f"{shown.mean:.4f}", f"{statistics.fmean(values):.4f}"))
+        for file, what, here, there in found:
+            if here != there:
+                yield (
+                    f"{summary.name}: the {what} is {here} in summary.json and {there} in {file}; one was changed "
+                    f"(`holdout verify {summary.name}`)"
+                )
 
 
 # The network and its images.
@@ -205,6 +230,10 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
         for model in openings[0].failed if openings else ():
             seed = "" if model.seed is None else f" with seed {model.seed}"
             yield f"{folder.name}: {model.loss}{seed} could not be scored on the test ({model.reason})"
+        scored = (*openings[0].scores, *openings[0].baselines) if openings else ()
+        reasons = Counter(reason for model in scored for reason in model.undefined.values())
+        for reason, models in reasons.items():
+            yield f"{folder.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
         if told := folder.trained_on_opened_told():
             yield f"{folder.name}: {told}"
 

@@ -6,23 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search.report.formats import (
-    interval,
-    is_against_baseline,
+    difference_interval,
+    difference_text,
     loss_label,
     not_different,
     p_value,
     pair_name,
     parameters,
+    row_loss_label,
     shown_rows,
-    training_sentences,
     verdict,
 )
 from search.report.pairs import METHOD
-from search.report.results import Comparison, Pair, SplitSummary, Summary
-from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
+from search.report.results import Comparison, Pair, SplitSummary
+from search.report.rows import COLUMNS, Column, Entry, Output, Row, RowKey, SeedStatistics, mean_of
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable, best_of
-from trainables.errors import listed
+from trainables.errors import counted, listed
+from trainables.metrics.table import is_bounded
 
 # The columns of the result table that an output shows.
 
@@ -118,40 +119,18 @@ def _pair_record(pair: Pair) -> Record:
 
 
 def text_tables(comparison: Comparison) -> list[TextTable]:
-    """Return the recommendation, the table of the losses, and that of the pairs if there are any."""
+    """Return the answers, the table of the losses, and that of the pairs if there are any."""
     losses = replace(losses_table(comparison), notes=tuple(_notes(comparison)))
-    tables = [_recommended(comparison), losses, _front(comparison), pairs_table(comparison)]
+    tables = [_answers(comparison), losses, _front(comparison), pairs_table(comparison)]
     return [table for table in tables if table.rows or table.notes]
 
 
-def recommendations(comparison: Comparison) -> Iterator[str]:
-    """Yield the recommendation of each search that has chosen, with the verdict of its test beside it."""
-    for summary in comparison.searches:
-        if summary.recommended:
-            label = "" if len(comparison.searches) == 1 else f"{summary.name}: "
-            verdict = _of_recommended(comparison, summary)
-            yield f"{label}{summary.recommended.sentence}{'; ' * bool(verdict)}{verdict}"
-
-
-def _of_recommended(comparison: Comparison, summary: Summary) -> str:
-    """Return what the test says of the recommended model of a search; empty before the test, or without a pair."""
-    recommended, pairs = summary.recommended, [pair for pair in comparison.pairs if pair.first.search == summary.name]
-    assert recommended is not None
-    tested = f"on the {summary.split.test_classes} test classes"
-    if recommended.number is None:
-        above = [pair.first.loss for pair in pairs if is_against_baseline(pair) and pair.differ and pair.difference > 0]
-        return f"{tested} {listed(above) if above else 'no loss'} is significantly better" if pairs else ""
-    own = [pair for pair in pairs if pair.first == (summary.name, recommended.loss, Role.TUNED)]
-    for role, name in ((Role.BASELINE, "untrained network"), (Role.DEFAULT, "default")):
-        for pair in own:
-            if pair.second.role is role:
-                difference = f"{pair.difference:+.4f} {interval(pair.ci95)}"
-                return f"{tested} its {pair.metric} minus that of the {name} is {difference}"
-    return ""
-
-
-def _recommended(comparison: Comparison) -> TextTable:
-    return _text([f"{sentence}." for sentence in recommendations(comparison)])
+def _answers(comparison: Comparison) -> TextTable:
+    """Return the answer of each search, below its name if there are several."""
+    several = len(comparison.searches) > 1
+    return _text(
+        [line for answer in comparison.answers for line in (*([f"{answer.search}:"] if several else []), *answer.lines)]
+    )
 
 
 def _text(notes: Sequence[str]) -> TextTable:
@@ -185,7 +164,7 @@ def _losses_table(
         header=("loss", "trial", *(f"{entry.metric}\n{_header(comparison, entry)}".strip() for entry in columns)),
         rows=tuple(
             (
-                loss_label(comparison, row.search, row.loss),
+                row_loss_label(comparison, row),
                 row.name,
                 *(entry.column.text(entry.entries[position], long=long) for entry in columns),
             )
@@ -212,26 +191,23 @@ def _notes(comparison: Comparison) -> Iterator[str]:
                 losses_with.setdefault(sentence, []).append(name)
     for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
-    yield from training_sentences(comparison)
     yield from baselines_told(comparison)
-    split = comparison.split
-    yield split_sentence(comparison)
-    if split.luck:
-        yield split.luck
-    yield from comparison.warnings
+    yield from data_sentences(comparison)
     yield columns_sentence(comparison)
 
 
-def _small_gallery(comparison: Comparison) -> str:
-    """Return what the test on small galleries is, if a row has it."""
-    count = comparison.split.gallery
-    told = f"; test, {count} classes: ranked among {count} classes, as validation is, which gives higher values"
-    return told if any(row.test_small for row in comparison.rows) else ""
+def data_sentences(comparison: Comparison) -> Iterator[str]:
+    """Yield the split, the openings and the warnings, without a full stop."""
+    yield split_sentence(comparison)
+    yield from filter(None, [comparison.split.luck])
+    yield from comparison.warnings
 
 
 def columns_sentence(comparison: Comparison) -> str:
     """Return what the columns of the table of the losses are, without a full stop."""
     split = comparison.split
+    count = split.gallery
+    small = f"; test, {count} classes: ranked among {count} classes, as validation is, which gives higher values"
     return (
         f"search: the value of that trial; confirmed ({confirmed_on(split)}) and final (validation of the trainings "
         f"for the test): mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed is "
@@ -239,8 +215,16 @@ def columns_sentence(comparison: Comparison) -> str:
         "test: with the 95 % "
         f"interval of the row's mean (Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}"
         ", on the logit scale for metrics between 0 and 1), while rows are compared by the intervals of differences"
-        f"{_small_gallery(comparison)}"
+        f"{small if any(row.test_small for row in comparison.rows) else ''}"
     )
+
+
+HALVES = "each half of the training classes is validated by a model of the other half"
+
+
+def confirmed_on(split: SplitSummary) -> str:
+    """Return the classes on which configurations are confirmed, in words."""
+    return f"on halves: {HALVES}" if split.halves else "on the validation classes"
 
 
 def baselines_told(comparison: Comparison) -> Iterator[str]:
@@ -275,33 +259,34 @@ def protocol_sentences(split: SplitSummary) -> list[str]:
     return [_MARKS[mark] for mark in split.marks if mark in _MARKS]
 
 
-def pairs_table(comparison: Comparison, *, short: bool = False) -> TextTable:
-    """Return the difference of each pair, and the method of the test.
-
-    A ``short`` table has neither the method nor the pairs that neither differ nor are the same within the margin.
-    """
+def pairs_table(comparison: Comparison) -> TextTable:
+    """Return the difference of each pair, and the method of the test."""
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
-    if pairs and not short:
-        notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)} (Bonferroni)")
+    if pairs:
+        notes.append(f"{METHOD} {counted(len(pairs), 'pair')} (Bonferroni)")
+    unit = ", in points" if pairs and is_bounded(pairs[0].metric) else ""
     return TextTable(
-        title=f"Differences{f' of {pairs[0].metric}' if pairs else ''} on the test classes",
-        header=("pair", "difference", "95 % interval", *([] if short else ["p alone"]), "p (corrected)", ""),
+        title=f"Differences{f' of {pairs[0].metric}' if pairs else ''} on the test classes{unit}",
+        header=("pair", "difference", f"95 % interval\n{_corrected(pairs)}", "p alone", "p (corrected)", ""),
         rows=tuple(
             (
                 pair_name(comparison, pair),
-                f"{pair.difference:+.4f}",
-                interval(pair.ci95),
-                *([] if short else [p_value(pair.p)]),
+                difference_text(pair.metric, pair.difference),
+                difference_interval(pair),
+                p_value(pair.p),
                 p_value(pair.p_corrected),
                 verdict(pair),
             )
             for pair in pairs
-            if pair.differ or pair.same or not short
         ),
         labels=1,
         notes=tuple(notes),
     )
+
+
+def _corrected(pairs: Sequence[Pair]) -> str:
+    return f"corrected for {counted(len(pairs), 'pair')}"
 
 
 def _front(comparison: Comparison) -> TextTable:
@@ -332,82 +317,79 @@ def _number(measured: Mapping[str, float] | None, metric: str) -> str:
     return NOTHING if measured is None or metric not in measured else f"{measured[metric]:.4g}"
 
 
-# The comparison on one screen, printed at the end of a search.
+# The comparison on one screen, printed at the end of a search and at the top of its report.
 
 
 def headline_tables(comparison: Comparison) -> list[TextTable]:
-    """Return the losses with confirmed and test values, the pairs that differ, and the most important notes."""
+    """Return the answers, the losses with test values and gains, and the most important notes."""
     notes = [*headline_sentences(comparison), _further(comparison)]
-    tables = [
-        _recommended(comparison), headline_losses(comparison), _front(comparison), pairs_table(comparison, short=True),
-        _text(notes),
-    ]  # fmt: skip
+    tables = [_answers(comparison), headline_losses(comparison), _front(comparison), _text(notes)]
     return [table for table in tables if table.rows or table.notes]
 
 
 def headline_losses(comparison: Comparison) -> TextTable:
-    """Return the table of the losses on one screen."""
+    """Return the values of the last stage, with the differences from the default and the untrained network."""
     rows = shown_rows(comparison)
-    filled = filled_columns(comparison, rows, Output.HEADLINE)
-    available = {entry.column.key for entry in filled if not entry.is_empty}
-    columns = [
-        entry for entry in filled if (entry.column.until not in available if entry.column.until else not entry.is_empty)
-    ]
+    filled = [entry for entry in filled_columns(comparison, rows, Output.TABLE) if not entry.is_empty]
+    last = next(
+        (key for key in ("test", "confirmed", "search") if any(entry.column.key == key for entry in filled)), ""
+    )
+    columns = [entry for entry in filled if entry.column.key == last]
+    table = _losses_table(comparison, rows, columns)
+    gains = {name: of_role for name, role in GAINS.items() if (of_role := gains_of(comparison, role))}
+    points = "\npoints" if comparison.pairs and is_bounded(comparison.pairs[0].metric) else ""
     return replace(
-        _losses_table(comparison, rows, columns),
+        table,
+        title=table.title if len(comparison.searches) > 1 else "",
+        header=(*table.header, *(f"{name}{points}" for name in gains)),
+        rows=tuple(
+            (*cells, *(of_role.get(row.key, NOTHING) for of_role in gains.values()))
+            for cells, row in zip(table.rows, rows, strict=True)
+        ),
         spare=tuple(
             position
             for position, entry in enumerate(columns, 2)
             if entry.column.metrics == "test" and entry.metric in comparison.test_metrics[1:]
         ),
-        notes=tuple(
-            f"{loss_label(comparison, row.search, row.loss)}: {parameters(row.params)}"
-            for row in rows
-            if row.role is Role.TUNED and row.number and row.params
-        ),
     )
 
 
-def confirmed_on(split: SplitSummary) -> str:
-    """Return the classes on which configurations are confirmed, in words."""
-    if not split.halves:
-        return "on the validation classes"
-    return "on all training classes, each half by a model of the other half"
+GAINS = {"minus default": Role.DEFAULT, "minus untrained": Role.BASELINE}
 
 
-MOST_CHOICES = 5
-"""Losses of a search up to which the headline has the reason of each choice."""
+def gains_of(comparison: Comparison, role: Role) -> dict[RowKey, str]:
+    """Return the difference of each row from that of ``role``, with its interval."""
+    return {
+        pair.first: f"{difference_text(pair.metric, pair.difference)} {difference_interval(pair)}"
+        for pair in comparison.pairs
+        if pair.second.role is role
+    }
 
 
 def headline_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield the most important notes, without a full stop."""
-    split = comparison.split
-    yield (
-        f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; confirmed: {confirmed_on(split)}, "
-        f"with fresh seeds{_small_gallery(comparison)}"
-    )
-    yield from training_sentences(comparison)
-    yield from baselines_told(comparison)
-    yield split_sentence(comparison)
-    yield from filter(None, [split.luck])
-    yield from comparison.warnings
+    split, pairs = comparison.split, comparison.pairs
+    spread = f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}"
+    yield f"{spread}; differences with 95 % intervals {_corrected(pairs)}" if pairs else spread
+    if split.halves:
+        yield f"halves: {HALVES}"
+    yield from comparison.left_out
+    yield from data_sentences(comparison)
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            choice = entry.choice if len(summary.losses) <= MOST_CHOICES else None
-            for text in (*filter(None, [choice]), *entry.incomplete_seeds):
+            for text in entry.incomplete_seeds:
                 yield f"{loss_label(comparison, summary.name, loss)}: {text}"
 
 
 def _further(comparison: Comparison) -> str:
     """Return what `holdout compare` shows beyond the headline."""
+    pairs = comparison.pairs
     remarks = sum(
         bool(entry.choice) + len(entry.remarks) for summary in comparison.searches for entry in summary.losses.values()
     )
     more = [
-        "the values of the search and of the final trainings",
-        *(["all metrics", "the intervals"] if comparison.test_metrics else []),
-        *(["all pairs"] if comparison.pairs else []),
-        *([f"{remarks} note{'s' * (remarks > 1)} on the losses"] if remarks else []),
+        "the hyperparameters",
+        *([f"{counted(len(pairs), 'pair')} ({sum(pair.differ for pair in pairs)} differ)"] if pairs else []),
+        *([counted(remarks, "note")] if remarks else []),
     ]
-    names = " ".join(summary.name for summary in comparison.searches)
-    return f"`holdout compare {names}` shows {listed(more)}."
+    return f"`holdout compare {' '.join(summary.name for summary in comparison.searches)}` shows {listed(more)}"

@@ -25,7 +25,7 @@ from trainables.training.config import TrainingConfig
 # by TPE with halving, with little and with much noise, the finding appears in 0 and 1 % if the parameter has no effect,
 # in 1 % if its optimum is inside at 85 % of the range, in 38 and 1 % if it is at the very end, and in 93 and 32 % if it
 # is beyond. "The best is within 5 % of the end" appears in 4 and 5, 10 and 20, 51 and 30, and 85 and 58 %
-# (``make bench-statistics``).
+# (``python -m benchmarks statistics``).
 #
 # Shapes: N trials, P columns of the fit, K indicators.
 

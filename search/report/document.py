@@ -130,8 +130,8 @@ def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
         title=", ".join(search.name for search in searches),
         subtitle=f"{', '.join(losses)}: tuned by {comparison.objective} on validation classes, tested on others",
         sections=(
-            answer(comparison, folders, anytime_curves(summaries)),
-            outcome(comparison),
+            answer(comparison, folders),
+            outcome(comparison, folders),
             *_of_each(searches, summaries, comparison),
             effort(summaries),
             again(searches),

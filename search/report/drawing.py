@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from search.report.formats import loss_label
+from search.report.formats import loss_label, row_loss_label
 from search.report.results import Comparison
 from search.report.rows import Row
 from search.stages import Role
@@ -180,6 +180,8 @@ def rounded(value: float) -> float:
 
 
 def row_label(comparison: Comparison, row: Row) -> str:
-    """Return the row's loss and role, such as "mpa, tuned", or the name of a baseline."""
-    label = loss_label(comparison, row.search, row.loss)
-    return label if row.role is Role.BASELINE else f"{label}, {row.role}"
+    """Return the row's loss, and "tuned" or, also for a chosen default, "default"; or the name of a baseline."""
+    label = row_loss_label(comparison, row)
+    if row.role is Role.BASELINE:
+        return label
+    return f"{label}, {Role.DEFAULT if row.number == 0 else row.role}"

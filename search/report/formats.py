@@ -1,6 +1,6 @@
 """Numbers, verdicts, and names of rows and pairs as text."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from search.difference import LEVEL
 from search.report.results import Comparison, Pair
@@ -8,6 +8,7 @@ from search.report.rows import Row
 from search.stages import Role
 from spaces.space import Value, value_text
 from trainables.errors import counted
+from trainables.metrics.table import is_bounded
 
 # Numbers and hyperparameters.
 
@@ -18,7 +19,36 @@ def interval(ends: tuple[float, float], *, scale: float = 1.0, digits: int = 4) 
 
 
 def _end(value: float, digits: int) -> str:
-    return f"{value:.1e}" if value and round(value, digits) == 0 else f"{value:.{digits}f}"
+    while value and round(value, digits) == 0 and digits < MOST_DIGITS:
+        digits += 1
+    return f"{value:.{digits}f}" if round(value, digits) or not value else f"{value:.0e}"
+
+
+MOST_DIGITS = 6
+
+
+def in_points(metric: str, difference: float) -> str:
+    """Return a difference in points, or in its own unit if the metric is not between 0 and 1."""
+    return f"{difference_text(metric, difference)}{' points' if is_bounded(metric) else ''}"
+
+
+def difference_text(metric: str, difference: float) -> str:
+    """Return the number of :func:`in_points`.
+
+    >>> difference_text("map_at_r", 0.0514)
+    '+5.1'
+    """
+    return f"{100 * difference:+.1f}" if is_bounded(metric) else f"{difference:+.4g}"
+
+
+def difference_interval(pair: Pair) -> str:
+    """Return the interval of a pair, in the unit of :func:`in_points`."""
+    return interval(pair.ci95, scale=100.0, digits=1) if is_bounded(pair.metric) else interval(pair.ci95)
+
+
+def difference_with_interval(pair: Pair) -> str:
+    """Return the difference of a pair with its interval: ``+5.1 points [1.8, 8.5]``."""
+    return f"{in_points(pair.metric, pair.difference)} {difference_interval(pair)}"
 
 
 def parameters(params: Mapping[str, Value]) -> str:
@@ -37,15 +67,29 @@ def sentence(text: str) -> str:
 NO_DIFFERENCE = "no significant difference"
 
 
+def row_loss_label(comparison: Comparison, row: Row) -> str:
+    """Return the loss of a row, with its searches unless all of them have this row."""
+    searches = [other.search for other in comparison.rows if _content(other) == _content(row)]
+    return row.loss if len(searches) == len(comparison.searches) else f"{', '.join(searches)}/{row.loss}"
+
+
+def _content(row: Row) -> str:
+    return row.model_dump_json(exclude={"search"})
+
+
 def loss_label(comparison: Comparison, search: str | None, loss: str) -> str:
     """Return a loss's name, with its search if there are several; None is the mean of all searches."""
     return loss if len(comparison.searches) == 1 else f"{search or 'mean'}/{loss}"
 
 
 def shown_rows(comparison: Comparison) -> list[Row]:
-    """Return the baselines, and the default and the tuned row of each loss; only the latter if both are the same."""
+    """Return the baselines, and the default and the tuned row of each loss; only the latter if both are the same.
+
+    Of rows that are equal in several searches, such as networks without training, there is one.
+    """
     same = {(row.search, row.loss) for row in comparison.rows if row.role is Role.TUNED and row.number == 0}
-    return [row for row in comparison.rows if row.role is Role.TUNED or (row.search, row.loss) not in same]
+    rows = [row for row in comparison.rows if row.role is Role.TUNED or (row.search, row.loss) not in same]
+    return list({_content(row): row for row in reversed(rows)}.values())[::-1]
 
 
 def pair_name(comparison: Comparison, pair: Pair) -> str:
@@ -53,36 +97,6 @@ def pair_name(comparison: Comparison, pair: Pair) -> str:
     first, second = pair.first, pair.second
     other = "its default" if second.role is Role.DEFAULT else loss_label(comparison, second.search, second.loss)
     return f"{loss_label(comparison, first.search, first.loss)} − {other}"
-
-
-def is_against_baseline(pair: Pair) -> bool:
-    """Return True if the second row of a pair is a network without training."""
-    return pair.second.role is Role.BASELINE
-
-
-def training_sentences(comparison: Comparison, loss: str | None = None) -> Iterator[str]:
-    """Yield whether training helped the tuned losses, or ``loss``; nothing without an untrained network's test."""
-    yield from verdicts_on_training(
-        (pair, loss_label(comparison, pair.first.search, pair.first.loss))
-        for pair in filter(is_against_baseline, comparison.pairs)
-        if loss in (None, pair.first.loss)
-    )
-
-
-def verdicts_on_training(pairs: Iterable[tuple[Pair, str]]) -> Iterator[str]:
-    """Yield a phrase for each verdict on training, with the labels of its rows, from their pairs with the network."""
-    rows: dict[str, list[str]] = {}
-    for pair, label in pairs:
-        p = ""
-        if pair.differ:
-            p = f" (p < {SMALLEST_P})" if pair.p_corrected < SMALLEST_P else f" (p = {p_value(pair.p_corrected)})"
-            verb = "helped" if pair.difference > 0 else "hurt"
-            found = f"training {verb} ({pair.metric} minus that of the untrained network)"
-        else:
-            word = f"{the_same(pair)} as" if pair.same else f"{NO_DIFFERENCE} from"
-            found = f"{word} the untrained network ({pair.metric})"
-        rows.setdefault(found, []).append(f"{label} {pair.difference:+.4f}{p}")
-    yield from (f"{found}: {'; '.join(of_verdict)}" for found, of_verdict in rows.items())
 
 
 SMALLEST_P = 0.0001

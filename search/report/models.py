@@ -14,7 +14,7 @@ from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
 from search.report.comparison_tables import baselines_told, confirmed_on
-from search.report.formats import interval, parameters, sentence, training_sentences
+from search.report.formats import interval, parameters, sentence
 from search.report.loss_results import LossSummary
 from search.report.pairs import ScoredModel, scored_openings
 from search.report.results import Comparison, stored_summary
@@ -84,7 +84,7 @@ def model_card(
         weights=_weights(spec) if isinstance(spec, EmbedderSpec) else "",
         trials=_trials(entry),
         confirmed=_confirmed(comparison, entry),
-        training=[f"{text}." for text in (*training_sentences(comparison, loss), *baselines_told(comparison))],
+        training=[f"{text}." for text in baselines_told(comparison)],
         scores=rows_as_markdown(_scores(comparison, entry, scored)) if scored and entry.test else "",
     )
 
@@ -179,7 +179,7 @@ def _baseline_card(comparison: Comparison, selection: Selection, name: str, prog
     parts = (
         f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
         f"# {summary.name}: {name}",
-        f"{selection.recommended.sentence}.",
+        *comparison.answers[0].lines[:3],
         *map(sentence, baselines_told(comparison)),
         '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
         programs,

@@ -27,7 +27,22 @@ class _Stored(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
-class ScoredModel(_Stored):
+class _Scored(_Stored):
+    """The scores of a network on the test classes; see :class:`ScoredModel`."""
+
+    metrics: Mapping[str, float | None]
+    in_small_galleries: float | None
+    per_image: str
+    undefined: Mapping[str, str] = {}
+
+
+class ScoredBaseline(_Scored):
+    """A network without training on the test classes; the attributes are those of a :class:`ScoredModel`."""
+
+    name: str
+
+
+class ScoredModel(_Scored):
     """One trained model on the test classes.
 
     Attributes:
@@ -38,24 +53,13 @@ class ScoredModel(_Stored):
         metrics: value of each metric; None if it is undefined.
         in_small_galleries: objective on test galleries with as many classes as a validation gallery.
         per_image: name of the file with the per-image results.
+        undefined: why metrics of the user's are undefined, by name.
     """
 
     loss: str
     source_trial: int
     seed: int
     fold: int | None
-    metrics: Mapping[str, float | None]
-    in_small_galleries: float | None
-    per_image: str
-
-
-class ScoredBaseline(_Stored):
-    """A network without training on the test classes; the attributes are those of a :class:`ScoredModel`."""
-
-    name: str
-    metrics: Mapping[str, float | None]
-    in_small_galleries: float | None
-    per_image: str
 
 
 class FailedScoring(_Stored):

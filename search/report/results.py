@@ -249,10 +249,39 @@ class Pair(Result):
     same: bool = False
 
 
+class Answer(Result):
+    """The answer of a search that has chosen, in four lines that are the same in every output.
+
+    Attributes:
+        search: name of the search.
+        recommended: the recommended model with its hyperparameters, and what the recommendation rests on.
+        better_than_default: whether its test value is above that of its loss's default, with the interval.
+        better_than_untrained: the same for the untrained network.
+        next: what to do next.
+    """
+
+    search: str
+    recommended: str
+    better_than_default: str
+    better_than_untrained: str
+    next: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The four lines."""
+        return self.recommended, self.better_than_default, self.better_than_untrained, self.next
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    __repr__ = __str__
+
+
 class Comparison(Shown):
     """The comparison of the losses of several searches.
 
     Attributes:
+        answers: the answer of each search that has chosen.
         objective: the objective of all searches.
         split: the class split of all searches.
         openings: a sentence on the openings of the test classes.
@@ -265,6 +294,7 @@ class Comparison(Shown):
         searches: the summaries of the searches.
     """
 
+    answers: tuple[Answer, ...] = ()
     objective: str
     split: SplitSummary
     openings: str

@@ -232,7 +232,10 @@ class Row(Result):
 
 
 def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":
-    """Return one line per row: its name, and its objective at each stage, the means of seeds; metrics on the test."""
+    """Return one line per row: its name, and its objective at each stage, the means of seeds; metrics on the test.
+
+    A default that was chosen is one line.
+    """
     import pandas
 
     return pandas.DataFrame(
@@ -248,6 +251,7 @@ def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":
                 **{f"test_{metric}": found and found.mean for metric, found in (row.test or {}).items()},
             }
             for row in rows
+            if row.role is not Role.TUNED or row.number != 0
         ]
     ).astype({"trial": "Int64"})
 
@@ -260,8 +264,6 @@ class Output(StrEnum):
 
     TABLE = "table"
     """The whole table: ``holdout compare``, Markdown and LaTeX."""
-    HEADLINE = "headline"
-    """The short table that a search prints at its end."""
     CSV = "csv"
     MLFLOW = "mlflow"
     """Metrics and descriptions of a search's runs."""
@@ -283,7 +285,6 @@ class Column:
         outputs: the outputs that show the column.
         number: returns a number as text.
         optional: the table leaves the column out if it has no entry.
-        until: the headline shows this column only until the column with this key has an entry.
     """
 
     key: str
@@ -293,7 +294,6 @@ class Column:
     outputs: frozenset[Output] = field(default_factory=lambda: frozenset(Output))
     number: Callable[[float], str] = "{:.4f}".format
     optional: bool = False
-    until: str | None = None
 
     def metric_names(self, objective: str, test_metrics: Sequence[str]) -> Sequence[str]:
         """Return the metrics that have such a column; one empty name if it is not about a metric."""
@@ -313,7 +313,7 @@ class Column:
 
 
 COLUMNS = (
-    Column(key="search", header="search", entry=lambda row, _: row.search_value, until="confirmed"),
+    Column(key="search", header="search", entry=lambda row, _: row.search_value),
     Column(key="confirmed", header="confirmed", entry=lambda row, _: row.confirmed),
     Column(
         key="final",
@@ -334,7 +334,7 @@ COLUMNS = (
         key="test_small",
         header="test, {gallery} classes",
         entry=lambda row, _: row.test_small,
-        outputs=frozenset({Output.TABLE, Output.HEADLINE, Output.CSV}),
+        outputs=frozenset({Output.TABLE, Output.CSV}),
         optional=True,
     ),
     Column(key="test", header="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),

@@ -23,8 +23,8 @@ from search.report.rows import SeedStatistics
 # anything. So the rows' variances are shrunk towards the mean over all rows as in Smyth 2004 ("Linear models and
 # empirical Bayes methods"), but never below a row's own.
 #
-# ``make bench-statistics`` prints error rates and power. In every null of 2 to 10 rows, 2 to 5 seeds and 5 to 100
-# classes (equal and unequal in size, skewed, with one row of twice the noise of the others), some pair of a table is
+# ``python -m benchmarks statistics`` prints error rates and power. In every null of 2 to 10 rows, 2 to 5 seeds and 5 to
+# 100 classes (equal and unequal in size, skewed, one row with twice the noise of the others), some pair of a table is
 # wrongly called different in at most 6 % of tables; with one row of three times the noise in 7 %, and 8 % with two
 # seeds. A trained row and an equal one without training are wrongly called different in at most 6 % (two seeds: 8 %)
 # with three trained rows or one, whose degrees of freedom are then the mean weighted by variances.
@@ -193,7 +193,7 @@ def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:
 #
 # The interval of a metric between 0 and 1 is Student's t on the logit scale. For 60,000 samples each, drawn from three
 # distributions on [0, 1] with deviation .15 √(μ(1 − μ)), the table has the share of intervals that cover the true mean
-# μ, and their mean width (``make bench-statistics``, ``intervals``; .9 is as .1):
+# μ, and their mean width (``python -m benchmarks statistics``, ``intervals``; .9 is as .1):
 #
 # ====  =====  ==================  ==================  ==================
 # μ     seeds  t, cut off          arcsine             logit

@@ -22,7 +22,7 @@ from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds
 from search.selection import Baselines, Confirmation, Ledger, Selection, confirmations
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
-from search.trials import by_params, epochs_of
+from search.trials import by_params, epochs_of, running_value
 from spaces.space import Value
 from trainables.errors import InvalidInput, listed
 from trainables.files import write_text
@@ -345,8 +345,9 @@ def incumbents(
 
 def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:
     """Return a trial's value so far; with a cross-validation only after all folds: the first ones may be easier."""
-    reached = plan.trial_value(Stage.SEARCH)(records)
-    return None if reached is None or (plan.split.folds and reached[0] < plan.steps) else reached[1]
+    if plan.split.folds and len(records) < plan.steps:
+        return None
+    return running_value(records, plan.config.objective)
 
 
 def _confirmed_means(

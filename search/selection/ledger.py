@@ -34,7 +34,7 @@ SIMILAR = 0.2
 """The share of a test set's images that look like those of another, from which on the two are called similar.
 
 In omniglot, photographs of groceries and glyphs, no image of one half of the classes looks like one of the other half;
-when one pixel of every image changes, 98 %, 100 % and 52 % keep their look (``make bench-ledger``)."""
+when one pixel of every image changes, 98 %, 100 % and 52 % keep their look (``python -m benchmarks ledger``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

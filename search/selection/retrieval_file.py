@@ -6,11 +6,9 @@ Shapes: N test images, Q queries, K ranks, S sampled images, D embedding.
 """
 
 import io
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,9 +90,6 @@ RANKS = 8
 MOST_NEIGHBOURS = 100_000
 """The maximum number of queries with stored neighbours: 3.2 MB per model before compression."""
 
-MOST_DIMENSIONS = 65_536
-"""The maximum dimension of the embeddings that are read."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RetrievalFile:
@@ -126,24 +121,7 @@ class RetrievalFile:
 
         Raises:
             FileNotFoundError: it does not exist.
-            InvalidInput: it is damaged, or has more than a scoring stores.
+            InvalidInput: it is damaged.
         """
         with reading(path):
-            found = cls(**read_arrays(path, *(field.name for field in fields(cls))))
-            found._check_shapes()
-            return found
-
-    def _check_shapes(self) -> None:
-        """Raise ValueError if an array has another shape or type than those of a scoring."""
-        most = {
-            "queries_Q": (MOST_NEIGHBOURS,),
-            "neighbours_QK": (len(self.queries_Q), RANKS),
-            "sample_S": (CLASSES * IMAGES,),
-            "embeddings_SD": (len(self.sample_S), MOST_DIMENSIONS),
-        }
-        for name, shape in most.items():
-            array: NDArray[Any] = getattr(self, name)
-            numbers = "f" if name == "embeddings_SD" else "i"
-            fits = len(array.shape) == len(shape) and all(map(operator.le, array.shape, shape))
-            if array.dtype.kind != numbers or not fits or (name[-1] in "KD" and array.shape[:1] != shape[:1]):
-                raise ValueError(f"{name} has the shape {array.shape} and the type {array.dtype}")
+            return cls(**read_arrays(path, *(field.name for field in fields(cls))))

@@ -87,6 +87,7 @@ def in_small_galleries(
     classes: int,
     superclasses_N: torch.Tensor | None = None,
     protocol: RetrievalProtocol | None = None,
+    undefined: dict[str, str] | None = None,
 ) -> float:
     """Return the mean of ``metric`` over random draws of ``classes`` test classes, the same draws for every model.
 
@@ -95,7 +96,9 @@ def in_small_galleries(
     of_images_N = labels_N.cpu().numpy()
     known = np.unique(of_images_N if protocol is None else of_images_N[protocol.queries_N.numpy()])
     if classes >= len(known):
-        found = evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N, protocol=protocol)
+        found = evaluate(
+            embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N, protocol=protocol, undefined=undefined
+        )
         return found[metric_name(metric)]
     generator = np.random.default_rng(0)
     values = []
@@ -107,6 +110,7 @@ def in_small_galleries(
             [metric],
             superclasses_N=None if superclasses_N is None else superclasses_N[chosen],
             protocol=None if protocol is None else protocol[chosen],
+            undefined=undefined,
         )
         values.append(drawn[metric_name(metric)])
     return float(np.mean(values))
@@ -244,13 +248,14 @@ def test_metrics(
     names: Sequence[str],
     superclasses_N: torch.Tensor | None,
     protocol: RetrievalProtocol | None,
-) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Return the parts of the metrics ``names`` for storage, and their values, both by name.
+) -> tuple[dict[str, torch.Tensor], dict[str, float], dict[str, str]]:
+    """Return the parts of the metrics ``names`` for storage, their values, and why values are undefined, all by name.
 
     ``labels_N`` are positions in ``class_names``, of which ``dataset`` has subsets.
     """
     parts: dict[str, torch.Tensor] = {}
     metrics: dict[str, float] = {}
+    undefined: dict[str, str] = {}
     test_subsets = dataset.test_subsets()
     for subset, of_subset in by_subset(names).items():
         of_N = images_of(subset, labels_N, class_names, test_subsets)
@@ -258,10 +263,12 @@ def test_metrics(
         its_protocol = None if protocol is None else protocol[of_N]
         found = metric_parts(embeddings_ND[of_N], labels_N[of_N], of_subset, its_superclasses, its_protocol)
         values = from_parts(found, labels_N[of_N], of_subset)
-        values |= evaluate(embeddings_ND[of_N], labels_N[of_N], [name for name in of_subset if name not in values])
+        others, reasons = [name for name in of_subset if name not in values], dict[str, str]()
+        values |= evaluate(embeddings_ND[of_N], labels_N[of_N], others, undefined=reasons)
+        undefined |= {subset_name(name, subset): reason for name, reason in reasons.items()}
         parts |= spread_parts(found, subset, of_N)
         metrics |= {subset_name(name, subset): value for name, value in values.items()}
-    return parts, metrics
+    return parts, metrics, undefined
 
 
 def kept_metrics(
@@ -291,17 +298,21 @@ def _scored(
     superclasses_N = superclasses_for((*names, objective), scoring.images.dataset, view)
     protocol = protocol_for(scoring.images.dataset, view.image_keys)
     dataset = scoring.images.dataset
-    parts, metrics = test_metrics(embeddings_ND, labels_N, view.class_names, dataset, names, superclasses_N, protocol)
+    of_classes = labels_N, view.class_names, dataset, names, superclasses_N, protocol
+    parts, metrics, undefined = test_metrics(embeddings_ND, *of_classes)
     content = io.BytesIO()
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names, protocol)
     files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
     small = torch.nan
     if scoring.gallery:
-        small = in_small_galleries(embeddings_ND, labels_N, objective, scoring.gallery, superclasses_N, protocol)
+        small = in_small_galleries(
+            embeddings_ND, labels_N, objective, scoring.gallery, superclasses_N, protocol, undefined
+        )
     scores = {
         **entry,
         "metrics": defined({name: metrics[name] for name in map(metric_name, names)}),
         **defined({"in_small_galleries": small}),
+        **({"undefined": undefined} if undefined else {}),
     }
     return scores, files

@@ -70,14 +70,12 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the whole selection."""
         return json_digest(self._content())
 
     def _content(self) -> dict[str, Any]:
         return {**asdict(self), "family": self.family.to_json()}
 
     def save(self, path: Path) -> None:
-        """Write the selection to ``path``."""
         write_json(path, self.to_json())
 
     def to_json(self) -> dict[str, Any]:

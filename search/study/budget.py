@@ -64,11 +64,6 @@ class Budget:
         return max(0.0, min(left, default=math.inf))
 
     @property
-    def may_end_early(self) -> bool:
-        """True if there may be fewer trials than planned."""
-        return self.epochs is not None or self.hours is not None
-
-    @property
     def most(self) -> int:
         """The maximum number of trials."""
         size = self.sampler.size if self.sampler else None

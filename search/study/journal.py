@@ -9,6 +9,7 @@ these keys and are skipped. Optuna is not imported.
 import json
 import os
 import re
+import weakref
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ Log = dict[str, Any]
 # The codes of the operations that are counted here, and states of trials: Optuna's file format.
 
 CREATE_STUDY, SET_STUDY_USER_ATTR, CREATE_TRIAL, SET_STATE, SET_VALUE, SET_USER_ATTR = 0, 2, 4, 6, 7, 8
+OPERATIONS = frozenset(range(10))
 STATES = ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
 
 _ADDED = re.compile(rb',"left":(\d+),"crc":(\d+)}$')
@@ -72,6 +74,8 @@ class JournalReader:
                 self.end, self.crc, self._line = end, crc, number
         with reading(self.path):
             logs: list[Log] = json.loads(b"[%s]" % b",".join(complete))
+            if unknown := {log["op_code"] for log in logs} - OPERATIONS:
+                raise ValueError(f"operation {unknown}")
         return logs
 
     def _damaged(self, number: int) -> InvalidInput:
@@ -95,7 +99,7 @@ def _is_operation(line: bytes) -> bool:
 
 
 class JournalWriter(JournalReader):
-    """Writer of the journal at ``path``, created if needed; no other process may write it.
+    """Writer of the journal at ``path``, created if needed, until ``close`` is called; no other process may write it.
 
     Raises:
         DiskFull: there is no space for it, now or during a later append.
@@ -107,9 +111,10 @@ class JournalWriter(JournalReader):
         super().__init__(path)
         self.logs = self.read()
         with storage_errors(path):
-            self._file = path.open("ab", buffering=0)
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self.close = weakref.finalize(self, os.close, self._file)
             if self._size() > self.end:  # a killed driver did not complete its last transaction
-                self._file.truncate(self.end)
+                os.truncate(self._file, self.end)
 
     def append(self, logs: Sequence[Log]) -> None:
         """Write one transaction and wait until it is on the disk.
@@ -122,8 +127,8 @@ class JournalWriter(JournalReader):
                 raise Failure(f"Another process writes {self.path}; end it, then run the same command again.")
             left = memoryview(self._encoded(logs))
             while left:
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
+                left = left[os.write(self._file, left) :]
+            os.fsync(self._file)
 
     def _encoded(self, logs: Sequence[Log]) -> bytes:
         lines = b""
@@ -136,11 +141,7 @@ class JournalWriter(JournalReader):
         return lines
 
     def _size(self) -> int:
-        return os.fstat(self._file.fileno()).st_size
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        return os.fstat(self._file).st_size
 
 
 @dataclass

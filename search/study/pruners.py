@@ -27,20 +27,20 @@ COMPLETE_FOR_MEDIAN = 4
 
 
 class Pruner:
-    """Comparisons of the trials of ``study``, which train ``steps`` epochs or folds (``unit``).
+    """Comparisons of the trials of ``study``, which train ``steps`` epochs, those of all folds.
 
     Values are kept sorted, so that a comparison costs a few look-ups.
     """
 
     summary: ClassVar[str]
 
-    def __init__(self, *, steps: int, unit: str = "epoch", study: str = "") -> None:
-        self.steps, self.unit, self._study = steps, unit, study
+    def __init__(self, *, steps: int, study: str = "") -> None:
+        self.steps, self._study = steps, study
         self._values: dict[tuple[int, int], list[float]] = defaultdict(list)  # by bracket and step
 
     def rule(self, study: str) -> Self:
         """Return the pruner of a new study with this name."""
-        return type(self)(steps=self.steps, unit=self.unit, study=study)
+        return type(self)(steps=self.steps, study=study)
 
     # What is compared, before there are trials.
 
@@ -48,7 +48,7 @@ class Pruner:
     def first(self) -> int:
         """The step of the first comparison: an eighth of the steps, but at least the second.
 
-        After one epoch a value mostly depends on the learning rate, and after one fold on its classes.
+        After one epoch a value mostly depends on the learning rate.
         """
         return max(2, -(-self.steps // REDUCTION_FACTOR**3))
 
@@ -72,7 +72,7 @@ class Pruner:
         """The comparisons in words."""
         if self.first < self.steps:
             return self._plan()
-        return f"no trial is pruned, as a training has only {counted(self.steps, self.unit)}"
+        return f"no trial is pruned, as a training has only {counted(self.steps, 'epoch')}"
 
     def _plan(self) -> str:
         return "no trial is pruned"
@@ -131,7 +131,7 @@ class SuccessiveHalving(Pruner):
     A trial continues if it is among the best max(⌊n / 2⌋, 1) of the n at its rung so far. Rounding up instead of down
     would train the best of 16 trials to its end more often (.95 instead of .91 of the time, .87 instead of .77 if
     values are noisy) and take 17 % more epochs. The chosen trial would be .01 to .06 standard deviations better; three
-    more trials, rounded down, take as many epochs and gain .07 to .09 (``make bench-statistics``).
+    more trials, rounded down, take as many epochs and gain .07 to .09 (``python -m benchmarks statistics``).
     """
 
     summary = "asynchronous successive halving: at each rung the top half of the trials so far continues"
@@ -144,7 +144,7 @@ class SuccessiveHalving(Pruner):
         return f"{self._after(self.rungs)} the top half continues"
 
     def _after(self, rungs: Sequence[int]) -> str:
-        return f"after {self.unit}{'s' if len(rungs) > 1 else ''} {', '.join(map(str, rungs))}"
+        return f"after epoch{'s' if len(rungs) > 1 else ''} {', '.join(map(str, rungs))}"
 
     def bracket_of(self, number: int) -> int:
         """Return the bracket of trial ``number``; the rungs of bracket n begin with the (n + 1)th."""
@@ -227,8 +227,8 @@ class Median(Pruner):
 
     def _plan(self) -> str:
         return (
-            f"after each {self.unit} from {self.first} on, once {COMPLETE_FOR_MEDIAN} trials are complete, trials "
-            f"below their median at that {self.unit} are pruned"
+            f"after each epoch from {self.first} on, once {COMPLETE_FOR_MEDIAN} trials are complete, trials "
+            "below their median at that epoch are pruned"
         )
 
     def end(self, trial: FrozenTrial) -> None:
@@ -243,7 +243,7 @@ class Median(Pruner):
         if median is None or value >= median:
             return None
         count = len(self._values[0, step])
-        return f"was below {median:.4f}, the median of the {count} complete trials after this {self.unit}"
+        return f"was below {median:.4f}, the median of the {count} complete trials after this epoch"
 
     def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
         following = max(self.first, step + 1)

@@ -20,7 +20,8 @@ class Tpe(Sampler):
 
     It begins with points of the Sobol sequence in place of random ones, which cover the space more evenly. Replayed
     from tables of trainings, with pruning, searches of 8, 16 and 32 Sobol points gain 0.69, 0.82 and 0.89 points over
-    the default, random ones 0.55, 0.72 and 0.89, and this sampler 0.62, 0.74 and 0.78 (``make bench-choice``).
+    the default, random ones 0.55, 0.72 and 0.89, and this sampler 0.62, 0.74 and 0.78
+    (``python -m benchmarks choice``).
     """
 
     summary = "tree-structured Parzen estimator over all hyperparameters together, after points of a Sobol sequence"

@@ -76,7 +76,7 @@ class Journal(BaseJournalBackend):
 class StudyStorage(JournalStorage):
     """The studies in ``journal``; :meth:`close` closes its file."""
 
-    def __init__(self, journal: Journal, close: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, journal: Journal, close: Callable[[], object] = lambda: None) -> None:
         super().__init__(journal)
         self._journal, self.close = journal, close
 

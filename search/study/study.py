@@ -24,7 +24,7 @@ from search.goal import Goal
 from search.study.pruners import Pruner
 from search.study.sampler import Sampler, failed_by_params
 from search.study.storage import StudyStorage
-from search.trials import Tally, TrialValue, changed, params_of, record_key, record_keys
+from search.trials import Tally, changed, params_of, record_key, record_keys, running_value
 from spaces.search_space import SearchSpace
 from spaces.space import Params, Value
 from trainables.spec import EpochRecord
@@ -38,9 +38,9 @@ class TrialReport:
     prune: str | None = None
 
 
-def pruning_sentence(trial_value: TrialValue, step: int, value: float, reason: str) -> str:
+def pruning_sentence(objective: str, step: int, value: float, reason: str) -> str:
     """Return the outcome of a trial that is pruned after ``step`` with ``value``."""
-    return f"pruned after {trial_value.unit} {step}: its {trial_value.objective} {value:.4f} {reason}"
+    return f"pruned after epoch {step}: its {objective} {value:.4f} {reason}"
 
 
 class LossStudy:
@@ -56,14 +56,14 @@ class LossStudy:
         name: str,
         *,
         space: SearchSpace,
-        trial_value: TrialValue,
+        objective: str,
         pruner: Pruner,
         sampler: Sampler | None,
         attributes: Mapping[str, Any],
         goal: Goal | None = None,
     ) -> None:
         self.name = name
-        self.trial_value = trial_value
+        self.objective = objective
         self.tally = Tally()
         self._space = space
         self._sampler = sampler
@@ -168,20 +168,16 @@ class LossStudy:
                 self._storage.set_trial_user_attr(trial_id, key, again)
             return TrialReport(is_new=False)
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
-        reached = self.trial_value([*earlier, record])
+        step, value = len(earlier) + 1, running_value([*earlier, record], self.objective)
         with self._storage.transaction():
             self._storage.set_trial_user_attr(trial_id, key, record)
-            if reached:
-                self._storage.set_trial_intermediate_value(trial_id, *reached)
+            self._storage.set_trial_intermediate_value(trial_id, step, value)
         self.tally.replace(before, self.trial(number))
-        if reached is None:
-            return TrialReport(is_new=True)
-        step, value = reached
         # Trial 0 takes part in the comparisons, but is never pruned.
         reason = self._rule.reason(number, step, value)
         if not (reason and number):
             return TrialReport(is_new=True)
-        return TrialReport(is_new=True, prune=pruning_sentence(self.trial_value, step, value, reason))
+        return TrialReport(is_new=True, prune=pruning_sentence(self.objective, step, value, reason))
 
     def next_rung(self, number: int) -> tuple[int, float | None] | None:
         """Return the step of a running trial's next comparison and the lowest value that would pass it now.
@@ -229,7 +225,7 @@ class SeenStudy(Study):
     Measured in a three-dimensional space of which a third diverges, 16 sequential trials, FAIL against this class: TPE
     loses .80 and .30 of the trials that it models, and its best value is .847 and .911; the Gaussian process .91 and
     .20, .862 and .967 (PRUNED has no effect there); CMA-ES, which draws again, .17 and .16, .932 and .933
-    (``make bench-statistics``).
+    (``python -m benchmarks statistics``).
     """
 
     def __init__(self, name: str, storage: BaseStorage, *, goal: Goal | None, as_worst: bool) -> None:

@@ -27,10 +27,12 @@ class DescribedSearch:
 
     ``settings`` are the entries of its file that cannot change, by key such as ``training.lr`` (MLflow's parameters are
     immutable), and ``settings_of`` the same for each loss. ``searched`` names the hyperparameters of each loss,
-    ``campaign`` the campaign of the search.
+    ``campaign`` the campaign of the search. A server may hold others of the same names, from other runs folders, so
+    runs are found by ``id`` and ``campaign_id``.
     """
 
     name: str
+    id: str
     description: str
     objective: str
     settings: Mapping[str, Value]
@@ -38,6 +40,7 @@ class DescribedSearch:
     searched: Mapping[str, Sequence[str]]
     data: DescribedData
     campaign: str | None = None
+    campaign_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

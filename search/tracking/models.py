@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from search.packages import HOLDOUT, IN_REPOSITORY, TOP, TRAINABLES
-from search.tracking.described import DescribedModel, Registered, Registration
+from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration
 from search.tracking.summary_runs import (
+    ID,
     KIND,
     LOGGED_MODEL,
     MODEL,
@@ -115,7 +116,6 @@ def _features_of(folder: Path) -> int | None:
 
 
 def _drawn_image() -> bytes:
-    """Return a grey gradient as PNG."""
     from PIL import Image
 
     content = io.BytesIO()
@@ -197,13 +197,16 @@ CHAMPION = "champion"
 
 
 def keep_versions(
-    client: "MlflowClient", search: str, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]
+    client: "MlflowClient",
+    search: DescribedSearch,
+    wanted: Registration,
+    models: Mapping[str, tuple[str, DescribedModel]],
 ) -> Registered:
     """Register the ``models`` of ``search`` and set the alias.
 
     Args:
         client: the client of the server.
-        search: the name of the search.
+        search: the search.
         wanted: the registered model.
         models: for each loss, the id of the logged model and its description.
 
@@ -225,16 +228,16 @@ def keep_versions(
     return Registered(name=wanted.name, versions=versions, best=wanted.best)
 
 
-def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "RegisteredModel":
+def _registered(client: "MlflowClient", search: DescribedSearch, wanted: Registration) -> "RegisteredModel":
     found = client.search_registered_models(f"name = '{wanted.name}'")
     if not found:
-        tags = {KIND: "search", SEARCH: search}
+        tags = {KIND: "search", SEARCH: search.name, ID: search.id}
         return client.create_registered_model(wanted.name, tags=tags, description=wanted.description)
     registered = found[0]
-    if registered.tags.get(SEARCH) != search:
+    if registered.tags.get(ID) != search.id:
         raise InvalidInput(
-            f"MLflow already has a registered model {wanted.name}, which does not belong to the search {search}; "
-            f"register under another name: `holdout sync {search} --register --as NAME`."
+            f"MLflow already has a registered model {wanted.name}, which does not belong to the search {search.name}; "
+            f"register under another name: `holdout sync {search.name} --register --as NAME`."
         )
     return registered
 

@@ -7,10 +7,9 @@ follows a running search, catches up after an outage and implements ``holdout sy
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial, TrialState
@@ -21,6 +20,7 @@ from search.tracking.described import DescribedModel, DescribedSearch, Registere
 from search.tracking.models import keep_model, keep_versions
 from search.tracking.summary_runs import (
     CAMPAIGN,
+    ID,
     KIND,
     LOSS,
     NAME,
@@ -39,10 +39,9 @@ from search.tracking.summary_runs import (
     params_of,
     tags_of,
 )
-from search.trials import best_value, epochs_of
+from search.trials import epochs_of
 from spaces.space import Value
 from trainables.errors import Failure
-from trainables.spec import EpochRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -50,14 +49,14 @@ if TYPE_CHECKING:
 
 # The metrics, parameters and tags of a trial.
 
-EPOCH_METRIC, STEP_METRIC = "train/seconds", "objective/value"
-"""The metrics of every epoch and of every step of the objective; MLflow groups charts by the part before the slash."""
+EPOCH_METRIC = "train/seconds"
+"""A metric of every epoch; MLflow groups charts by the part before the slash."""
 
 
-def epoch_metrics(records: Sequence[EpochRecord], known: int) -> "list[Metric]":
-    """Return the metrics of each epoch after the first ``known`` ones, numbered across folds."""
+def epoch_metrics(trial: FrozenTrial, known: int) -> "list[Metric]":
+    """Return the metrics of each epoch after the first ``known`` ones, numbered across folds, and the value so far."""
     rows = []
-    for step, record in list(enumerate(records, start=1))[known:]:
+    for step, record in list(enumerate(epochs_of(trial), start=1))[known:]:
         values: dict[str, float | None] = {EPOCH_METRIC: record["end"] - record["start"]}
         values |= {"train/loss": record["loss"]} if "loss" in record else {}
         values |= {f"train/{name}": value for name, value in record.get("reported", {}).items()}
@@ -65,20 +64,8 @@ def epoch_metrics(records: Sequence[EpochRecord], known: int) -> "list[Metric]":
         if "distinct_proxies" in record:
             values["train/distinct_proxies"] = record["distinct_proxies"]
         values |= {f"validation/{name}": value for name, value in record["metrics"].items()}
+        values["objective/value"] = trial.intermediate_values.get(step)
         rows += metrics_of(values, int(record["end"] * 1000), step)
-    return rows
-
-
-def step_metrics(trial: FrozenTrial, objective: str, known: int) -> "list[Metric]":
-    """Return the trial's value after each epoch after the ``known`` ones, or each fold with the fold's own value."""
-    rows = []
-    for step, records in groupby(epochs_of(trial), key=lambda record: record.get("fold", record["epoch"])):
-        if step > known and step in trial.intermediate_values:
-            ended = list(records)
-            values = {STEP_METRIC: trial.intermediate_values[step]}
-            if "fold" in ended[-1]:
-                values["objective/fold_value"] = best_value(ended, objective)
-            rows += metrics_of(values, int(ended[-1]["end"] * 1000), step)
     return rows
 
 
@@ -113,7 +100,6 @@ class Projected:
 
     run_id: str
     epochs: int
-    steps: int
     closed: bool
 
 
@@ -180,7 +166,7 @@ class Projection:
         """Return the search's runs, read once and after each error, which may have hidden the creation of a run."""
         if self._stored is None:
             client, token, stored = self._connect(), None, _Stored()
-            of_search = f"tags.`{SEARCH}` = '{self._search.name}'"
+            of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
             while token is None or token:
                 page = client.search_runs([self._experiment_id], of_search, max_results=PAGE, page_token=token)
                 stored.take(page)
@@ -190,11 +176,13 @@ class Projection:
 
     def _campaign_run(self, campaign: str, start: int | None) -> str:
         client = self._connect()
-        of_campaign = f"tags.`{CAMPAIGN}` = '{campaign}' AND tags.`{KIND}` = 'campaign'"
+        of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
         if found := client.search_runs([self._experiment_id], of_campaign, max_results=1):
             run_id: str = found[0].info.run_id
             return run_id
-        return self._create({KIND: "campaign", CAMPAIGN: campaign, NAME: campaign}, start, None)
+        return self._create(
+            {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}, start, None
+        )
 
     def _search_run(self, start: int | None) -> str:
         search, runs = self._search, self._runs().summaries
@@ -228,8 +216,12 @@ class Projection:
 
     def _tags(self, kind: str) -> dict[str, str]:
         search = self._search
-        campaign = {CAMPAIGN: search.campaign} if search.campaign else {}
-        return {KIND: kind, SEARCH: search.name, "holdout.split": search.data.digest, **campaign}
+        split = {"holdout.split": search.data.digest}
+        return {KIND: kind, SEARCH: search.name, ID: search.id, **split, **self._of_campaign()}
+
+    def _of_campaign(self) -> dict[str, str]:
+        search = self._search
+        return {CAMPAIGN: search.campaign, "holdout.campaign_id": search.campaign_id} if search.campaign else {}
 
     def _short(self, name: str) -> str:
         """Remove the name of the experiment from the name of a run."""
@@ -271,7 +263,7 @@ class Projection:
         Raises:
             InvalidInput: a registered model with this name belongs to something else.
         """
-        return keep_versions(self._connect(), self._search.name, wanted, models)
+        return keep_versions(self._connect(), self._search, wanted, models)
 
     def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
         """Update the run of the search; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
@@ -283,7 +275,7 @@ class Projection:
         """Update the run of a campaign, which ends with the last of its searches."""
         client = self._connect()
         run_id = self._campaign_run(name, None)
-        of_searches = f"tags.`{CAMPAIGN}` = '{name}' AND tags.`{KIND}` = 'search'"
+        of_searches = f"tags.`holdout.campaign_id` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'search'"
         searches = client.search_runs([self._experiment_id], of_searches, max_results=PAGE)
         self._sum_up(run_id, wanted, max((run.info.end_time or 0 for run in searches), default=None))
 
@@ -311,26 +303,20 @@ class Projection:
             self._known[study, trial.number] = known
             return
         records = epochs_of(trial)
-        metrics = [
-            *epoch_metrics(records, known.epochs),
-            *step_metrics(trial, self._search.objective, known.steps),
-        ]
         if is_new:
             log_data(self._connect(), known.run_id, self._search.data)
         closed = trial.state.is_finished()
         log_values(
             self._connect(),
             known.run_id,
-            metrics=metrics,
+            metrics=epoch_metrics(trial, known.epochs),
             params=params_of({**self._settings_of(study), **trial.params}) if is_new else [],
             tags=outcome_tags(trial) if closed else [],
         )
         if closed:  # last, so that an ended run is complete
             end = int(records[-1]["end"] * 1000) if records else None
             self._connect().set_terminated(known.run_id, RUN_STATUS[trial.state], end)
-        self._known[study, trial.number] = Projected(
-            run_id=known.run_id, epochs=len(records), steps=max(trial.intermediate_values, default=0), closed=closed
-        )
+        self._known[study, trial.number] = Projected(run_id=known.run_id, epochs=len(records), closed=closed)
 
     def _settings_of(self, study: str) -> dict[str, Value]:
         loss = loss_of(study)
@@ -352,19 +338,14 @@ class Projection:
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
         run_id = self._create(tags, start, self._loss_run(loss, start))
-        return Projected(run_id=run_id, epochs=0, steps=0, closed=False)
+        return Projected(run_id=run_id, epochs=0, closed=False)
 
     def _found(self, run: "_StoredRun", trial: FrozenTrial) -> Projected:
         """Return the state of an existing run; its writer may have died at any point."""
         if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
-            return Projected(run_id=run.run_id, epochs=0, steps=0, closed=True)
-        epochs, steps = (self._logged(run.run_id, name) for name in (EPOCH_METRIC, STEP_METRIC))
-        return Projected(run_id=run.run_id, epochs=epochs, steps=steps, closed=False)
-
-    def _logged(self, run_id: str, name: str) -> int:
-        """Return the last step of a metric of a run."""
-        history = self._connect().get_metric_history(run_id, name)
-        return max((metric.step for metric in history), default=0)
+            return Projected(run_id=run.run_id, epochs=0, closed=True)
+        history = self._connect().get_metric_history(run.run_id, EPOCH_METRIC)
+        return Projected(run_id=run.run_id, epochs=max((metric.step for metric in history), default=0), closed=False)
 
 
 def milliseconds(moment: datetime | None) -> int | None:

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 # The tags that identify runs, and the tags that MLflow reads.
 
-KIND, CAMPAIGN, SEARCH, LOSS, STAGE, TRIAL = (
-    f"holdout.{name}" for name in ("kind", "campaign", "search", "loss", "stage", "trial")
+KIND, CAMPAIGN, SEARCH, ID, LOSS, STAGE, TRIAL = (
+    f"holdout.{name}" for name in ("kind", "campaign", "search", "id", "loss", "stage", "trial")
 )
 FILES = "holdout.files"
 """SHA-256 of the artifacts of a summary run."""
@@ -192,8 +192,10 @@ PREFIX = "mlflow.sharedViewState."
 FIRST_COLUMNS = ("0", "attributes.`Run Name`")
 """The columns of every view before those of its values: the check box and the name."""
 LAST_COLUMNS = ("runDateAndNestInfo", "duration")
-WIDTHS, WIDTH = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}, 112
-"""In pixels; ``WIDTH`` is that of a metric. Four of them fit a page of 1,400 pixels beside MLflow's own panels."""
+SHOWN_TAGS = {"recommended": 110, "confirmed": 95, "test": 165, "minus default": 135, "minus untrained": 145}
+"""Tags of the runs of losses that the results view shows, with the widths of their columns in pixels."""
+WIDTHS, WIDTH = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}, 180
+"""In pixels; ``WIDTH`` is that of a metric, whose name is not cut."""
 LOCAL_SERVER = "http://127.0.0.1:5000"
 """The address of ``mlflow/serve.sh``."""
 KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
@@ -229,8 +231,6 @@ def _views(search: DescribedSearch) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the name and state of each view by its key."""
     objective = search.objective
     # The value of the search is the best of many trials, so nothing is sorted by it.
-    stages = [f"confirmed/{objective}", f"test/{objective}"]
-    stages += [f"default/{stage}_{objective}" for stage in ("confirmed", "test")]
     hyperparameters = list(dict.fromkeys(name for names in search.searched.values() for name in names))
     value = ["objective/value"]
     of_search = f"{_is('trial')} AND tags.`{STAGE}` = 'search'"
@@ -242,7 +242,7 @@ def _views(search: DescribedSearch) -> dict[str, tuple[str, dict[str, Any]]]:
     }
     by_trial = ["loss", "stage", *hyperparameters]
     return {
-        RESULTS: ("Results", _state(_is("loss"), stages, hyperparameters)),
+        RESULTS: ("Results", _state(_is("loss"), [f"confirmed/{objective}"], hyperparameters, SHOWN_TAGS)),
         "holdout-trials": ("Trials of the search", _state(of_search, value, by_trial)),
         "holdout-stages": ("All trials by loss and stage", {**_state(_is("trial"), value, by_trial), **grouped}),
     }
@@ -252,12 +252,16 @@ def _is(kind: str) -> str:
     return f"tags.`{KIND}` = '{kind}'"
 
 
-def _state(filtered: str, metrics: Sequence[str], params: Sequence[str]) -> dict[str, Any]:
-    """Return a view of the runs that match ``filtered``, sorted by the first of ``metrics``, highest first."""
-    columns = [*(_column("metrics", name) for name in metrics), *(_column("params", name) for name in params)]
+def _state(filtered: str, metrics: Sequence[str], params: Sequence[str], tags: Iterable[str] = ()) -> dict[str, Any]:
+    """Return a view of the runs that match ``filtered``, sorted by the first of ``metrics``, highest first.
+
+    Tags stand for the metrics, which MLflow shows with all their digits.
+    """
+    shown = {"tags": tags, "metrics": [] if tags else metrics, "params": params}
+    columns = [_column(kind, name) for kind, names in shown.items() for name in names]
     return {
         "searchFilter": filtered,
-        "orderByKey": columns[0],
+        "orderByKey": _column("metrics", metrics[0]),
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
@@ -271,8 +275,8 @@ def _column(kind: str, name: str) -> str:
     return f"{kind}.`{key_of(name)}`"
 
 
-STAGES = tuple(f"metrics.`{stage}" for stage in ("confirmed/", "test/", "default/confirmed_", "default/test_", ""))
-"""How the names of metrics begin, in the order of their columns; those of older versions are last."""
+STAGES = (*(_column("tags", name) for name in SHOWN_TAGS), "metrics.`confirmed/", "metrics.`")
+"""How the names of tags and metrics begin, in the order of their columns; those of older versions are last."""
 
 
 def _rank(column: str) -> int:
@@ -288,11 +292,13 @@ def _merged(name: str, view: Mapping[str, Any], before: str | None) -> str:
         created = int(stored["createdAt"])
     columns = list(dict.fromkeys((*there, *view["selectedColumns"])))
     columns.sort(key=_rank)
-    values = [name for name in columns if name.startswith("metrics.")]
+    values = [name for name in columns if _rank(name) < len(STAGES)]
     state = {
         **view,
         "selectedColumns": columns,
         "columnOrder": [*FIRST_COLUMNS, *values, *LAST_COLUMNS, *(name for name in columns if name not in values)],
-        "columnWidths": WIDTHS | dict.fromkeys(values, WIDTH),
+        "columnWidths": WIDTHS
+        | dict.fromkeys(values, WIDTH)
+        | {_column("tags", name): width for name, width in SHOWN_TAGS.items()},
     }
     return json.dumps({"name": name, "createdAt": created, "updatedAt": created, "state": json.dumps(state)})

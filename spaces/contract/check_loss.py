@@ -214,7 +214,17 @@ class _LossContract:
             fast_mode=True,
             raise_exception=False,
         )
-        return "" if agree else "Its gradient is not that of its value: check for detached or rounded tensors."
+        if agree:
+            return ""
+        value = _value(loss, embeddings_BD, labels_B)
+        (gradient_BD,) = torch.autograd.grad(value, embeddings_BD)
+        along_BD, step = torch.randn(gradient_BD.shape, generator=torch.Generator().manual_seed(1)).double(), 1e-6
+        above, below = (_value(loss, embeddings_BD.detach() + sign * step * along_BD, labels_B) for sign in (1, -1))
+        return (
+            f"For the labels {labels_B.tolist()} its value is {value.item():.6g}. Along a random direction of the "
+            f"embeddings it rises by {((above - below) / (2 * step)).item():.6g}, and by its gradient, "
+            f"{(gradient_BD * along_BD).sum().item():.6g}: check for detached or rounded tensors."
+        )
 
     def _accepted(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return the ``values`` that this loss accepts as params."""
@@ -258,16 +268,25 @@ def finite_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tens
     if value.shape != ():
         return f"The loss has the shape {list(value.shape)}: return a scalar."
     if not value.isfinite():
-        return f"The loss is {value.item()}."
+        return f"The loss is {value.item()} for {_labels(labels_B)}."
     if value.requires_grad:
         value.backward()
     if embeddings_BD.grad is None:
         return "The loss is not attached to the graph: compute its value from the embeddings for any batch."
     if not embeddings_BD.grad.isfinite().all():
-        return "The gradient of the embeddings is not finite."
+        return (
+            f"The value is {value.item():.6g} for {_labels(labels_B)}, and the gradient of the embeddings not finite."
+        )
     if not all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in loss.parameters()):
         return "The gradient of a parameter is not finite."
     return ""
+
+
+def _labels(labels_B: torch.Tensor) -> str:
+    shown = labels_B.tolist()
+    return (
+        f"the labels {shown}" if len(shown) <= 2 * CLASSES else f"{len(shown)} embeddings of {len(set(shown))} classes"
+    )
 
 
 def order_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, order_B: torch.Tensor) -> str:
@@ -275,7 +294,7 @@ def order_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tenso
     first, second = embeddings_BD.clone().requires_grad_(), embeddings_BD[order_B].requires_grad_()
     value, permuted = loss(first, labels_B), loss(second, labels_B[order_B])
     if not torch.allclose(value, permuted, rtol=1e-9, atol=1e-9):
-        return f"The loss is {value.item()}, and {permuted.item()} with the batch in another order."
+        return f"The loss of {_labels(labels_B)} is {value.item()}, and {permuted.item()} in another order."
     value.backward()
     permuted.backward()
     assert first.grad is not None

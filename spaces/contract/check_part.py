@@ -1,13 +1,16 @@
 """Contract of any part: find its kind and run its checks."""
 
 from collections.abc import Iterator, Mapping
+from inspect import signature
 from typing import Any
+
+from torch.nn import Module
 
 from spaces.contract.check_data import check_batch_sampler, check_dataset
 from spaces.contract.check_loss import check_loss
 from spaces.contract.check_model import check_backbone, check_metric
 from spaces.contract.check_trainable import check_trainable
-from spaces.contract.outcome import CheckOutcome, outcome_of
+from spaces.contract.outcome import CheckOutcome
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.samplers import BatchSampler
@@ -19,32 +22,31 @@ from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone
 from trainables.parts import is_own, load_part
 from trainables.training.trainable import Trainable
 
-LOSS, DATASET, BACKBONE, BATCH_SAMPLER, METRIC = "loss", "data set", "backbone", "batch sampler", "metric"
-TRAINABLE = "trainable"
+TABLES: Mapping[str, Mapping[str, Any]] = {
+    "loss": LOSSES,
+    "dataset": DATASETS,
+    "backbone": BACKBONES,
+    "sampler": BATCH_SAMPLERS,
+}
+OWN = {"trainable": Trainable, "loss": Loss, "dataset": Dataset, "sampler": BatchSampler}
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a part, given by name or import path.
+    """Return the kind of a part, given by name or import path: loss, dataset, backbone, sampler, metric or trainable.
 
     Raises:
         InvalidInput: there is no such part, or it is of no known kind.
     """
     if name.partition(":")[0] in LIBRARIES:
-        return BACKBONE
+        return "backbone"
     if is_own(name):
         return _kind_of_own(name)
-    tables: dict[str, Mapping[str, Any]] = {
-        LOSS: LOSSES,
-        DATASET: DATASETS,
-        BACKBONE: BACKBONES,
-        BATCH_SAMPLER: BATCH_SAMPLERS,
-    }
-    for kind, table in tables.items():
+    for kind, table in TABLES.items():
         if name in table:
             return kind
     if not unknown_metrics([name]):
-        return METRIC
-    known = [*(row for table in tables.values() for row in table), *METRICS]
+        return "metric"
+    known = [*(row for table in TABLES.values() for row in table), *METRICS]
     raise InvalidInput(
         f"There is no part {name!r}{suggestion(name, known)}: name a built-in part, or give the import path of your "
         "own, such as mylab.losses:CircleLoss."
@@ -53,13 +55,15 @@ def kind_of(name: str) -> str:
 
 def _kind_of_own(path: str) -> str:
     part: Any = load_part(path)
-    for kind, base in ((TRAINABLE, Trainable), (LOSS, Loss), (DATASET, Dataset), (BATCH_SAMPLER, BatchSampler)):
+    for kind, base in OWN.items():
         if isinstance(part, type) and issubclass(part, base):
             return kind
+    if isinstance(part, type) and issubclass(part, Module) and len(signature(part.forward).parameters) == 3:
+        return "loss"  # self, embeddings and labels: its check says what is missing
     if isinstance(part, Backbone) or hasattr(part, "features"):
-        return BACKBONE
+        return "backbone"
     if callable(part) and not isinstance(part, type):
-        return METRIC
+        return "metric"
     raise InvalidInput(
         f"The part {path!r} is neither a loss, a data set, a batch sampler nor a training (a class that derives from "
         "Loss, Dataset, BatchSampler or holdout.Trainable), nor a backbone (with an attribute features), nor a metric "
@@ -68,34 +72,28 @@ def _kind_of_own(path: str) -> str:
 
 
 def check_part(
-    name: str, options: Mapping[str, Any] | None = None, *, image_size: int | None = None
+    name: str, options: Mapping[str, Any] | None = None, *, kind: str | None = None, image_size: int = 224
 ) -> Iterator[CheckOutcome]:
     """Check that a part keeps the contract of its kind.
 
     Args:
         name: name of a built-in part, or an import path.
         options: a data set's options, as in a search file; for a training, those of its data set with its ``name``.
-        image_size: size of a backbone's images in pixels, 224 by default.
+        kind: one of those of :func:`kind_of`, which finds it by default.
+        image_size: size of a backbone's images in pixels.
     """
-    kind = ""
-
-    def can_be_found() -> str:
-        nonlocal kind
-        kind = kind_of(name)
-        return ""
-
-    found = outcome_of("It can be loaded.", can_be_found)
-    if not found.ok:
-        yield found
-    elif kind == LOSS:
-        yield from check_loss(name)
-    elif kind == DATASET:
-        yield from check_dataset(name, options)
-    elif kind == TRAINABLE:
-        yield from check_trainable(name, options)
-    elif kind == BACKBONE:
-        yield from check_backbone(name, *([] if image_size is None else [image_size]))
-    elif kind == BATCH_SAMPLER:
-        yield from check_batch_sampler(name)
-    else:
-        yield from check_metric(name)
+    if kind is None:
+        try:
+            kind = kind_of(name)
+        except InvalidInput as error:
+            yield CheckOutcome(what="It can be loaded.", ok=False, sentence=str(error))
+            return
+    checks = {
+        "loss": lambda: check_loss(name),
+        "dataset": lambda: check_dataset(name, options),
+        "backbone": lambda: check_backbone(name, image_size),
+        "sampler": lambda: check_batch_sampler(name),
+        "metric": lambda: check_metric(name),
+        "trainable": lambda: check_trainable(name, options),
+    }
+    yield from checks[kind]()

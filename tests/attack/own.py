@@ -113,8 +113,8 @@ def folders(world: World, draw: random.Random) -> Attack:
 PATHS = (
     "../images/class-00/00.png", "/etc/passwd", "images\\class-00\\00.png", '"images/a, b.png"', "", " ", "%20",
     "https://h/x.png", "./images/class-00/00.png", "images/../images/class-00/01.png", "images/class-00/00.png\r",
-    "C:\\x.png", "a\tb", '"', "/dev/zero", "x" * 5000, "\ufeffimages/class-00/00.png", "=cmd()", "\x1b[31m",
-    "images", *NAMES,
+    "C:\\x.png", "IMAGES/class-00/00.PNG", "images/a\u2028b.png", "images/a\x0bb.png", "a\tb", '"',
+    "/dev/zero", "x" * 5000, "\ufeffimages/class-00/00.png", "=cmd()", "\x1b[31m", "images", *NAMES,
 )  # fmt: skip
 
 
@@ -215,8 +215,12 @@ def code(world: World, draw: random.Random) -> Attack:
         labels = np.array([f"c{row // 5:02d}" for row in range(60)])
         np.savez(folder / place / "f.npz", embeddings=vectors.astype("f4"), labels=labels)
 
+    launched = draw.choice(({}, {}, {"SLURM_NTASKS": "4", "SLURM_PROCID": "1"}, {"WORLD_SIZE": "2", "RANK": "1"}))
+    columns = draw.choice((None, None, "0", "-1", "5"))
+
     def run_and_read() -> int:
         os.chdir(place)
+        os.environ |= launched | ({} if columns is None else {"COLUMNS": columns})
         words = [{"small": "lab", LOSSES[1]: "train"}.get(word, word) for word in read.split()]
         return max(_code(command("run", "lab.yaml", "--runs", "runs")), _code(command(*words, "--runs", "runs")))
 
@@ -231,4 +235,61 @@ def _code(action: Action) -> int:
         return ending.code if isinstance(ending.code, int) else HARM
 
 
-KINDS = (scores, arrays, folders, lists, places, code, code)
+GIVEN: dict[str, Callable[[int], object]] = {
+    **{kind: lambda number, kind=kind: getattr(np, kind)(number) for kind in ("int8", "uint32", "int64", "str_")},
+    "array": np.array, "list": lambda number: [np.int64(number)], "float32": np.float32, "path": lambda n: Path(str(n)),
+    "date": lambda number: np.datetime64("2026-01-01") + number, "bytes": lambda number: bytes([number]),
+    "set": lambda number: {number}, "complex": np.complex64, "none": lambda number: None,
+}  # fmt: skip
+"""What Python code may give for a whole number."""
+
+
+def values(world: World, draw: random.Random) -> Attack:
+    """Values of libraries in a search file given from Python: their number, or a sentence."""
+    (name, form), key = draw.choice([*GIVEN.items()]), draw.choice(("search.trials", "split.seed", "training.epochs"))
+    number = draw.randint(1, 9)
+
+    def differs() -> bool:
+        from search.config.search_config import parse_config
+
+        section, _, entry = key.partition(".")
+        content = {"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"], section: {entry: form(number)}}
+        return bool(getattr(getattr(parse_config(content), section), entry) != number)
+
+    return Attack(kind="values", name=f"{key}: {name}", prepare=lambda folder: None, action=refusing(differs))
+
+
+RETURNED: dict[str, Callable[[np.ndarray], object]] = {
+    "as due": lambda image: image, "a view": lambda image: image[::-1, ::-1], "in Fortran's order": np.asfortranarray,
+    "grey": lambda image: image[..., 0], "four channels": lambda image: np.dstack([image, image[..., 0]]),
+    "floats": lambda image: image / 255, "whole numbers": lambda image: image.astype("i8"), "a list": np.ndarray.tolist,
+    "channels first": lambda image: image.transpose(2, 0, 1), "nothing": lambda image: None, "empty": lambda i: i[:0],
+    "a pair": lambda image: (image, 1), "text": str, "objects": lambda image: image.astype(object),
+}  # fmt: skip
+"""What the ``read`` of a data set may return."""
+
+
+def reads(world: World, draw: random.Random) -> Attack:
+    """A data set whose ``read`` returns anything: the pixels as given, or one sentence that names ``read``."""
+    name, seed = draw.choice([*RETURNED]), draw.randrange(2**32)
+
+    def differ() -> bool:
+        from trainables.data.sets.glyphs import Glyphs
+        from trainables.data.store.build import build_store
+        from trainables.data.store.view import Store
+
+        image = np.random.default_rng(seed).integers(0, 256, (9, 7, 3), dtype=np.uint8)
+        given = RETURNED[name](image)
+
+        class Mine(Glyphs):
+            def read(self, key: str) -> np.ndarray:
+                return given  # type: ignore[return-value]
+
+        store = build_store(Mine(), list(Mine().classes())[:2], short_side=64, cache=Path("cache"), workers=1)
+        view = Store.open(store)
+        return not isinstance(given, np.ndarray) or not len(view.image_keys)
+
+    return Attack(kind="a data set", name=name, prepare=lambda folder: None, action=refusing(differ))
+
+
+KINDS = (scores, arrays, folders, lists, places, code, code, values, reads)

@@ -12,11 +12,10 @@ from support.cost import AFFORDABLE, images_seen
 from support.made_search import frozen_selection
 from support.refusals import sentences_of
 from support.small_search import draw_folder
-from support.summaries import blank_summaries, improvements, made_loss, made_row, made_summary, plain_statistics
+from support.summaries import blank_summaries, made_loss, made_row, made_summary, plain_statistics
 from support.trees import Trees, on_tree, shipped_campaign, shipped_file
 
 from search.campaigns.cells import data_axes, measured
-from search.campaigns.comparisons import campaign_curves, search_axes
 from search.campaigns.prepare import read_campaign_plans
 from search.campaigns.tables import campaign_table
 from search.config.campaign import VALIDATION, Campaign, parse_campaign, read_config, recipes_of
@@ -300,43 +299,3 @@ def test_what_follows_from_the_row_makes_no_column() -> None:
     found = table_of(campaign, blank_summaries(campaign))
     assert found.header == ("method", *("\n".join(column) for column in product(("8", "16"), ("default", "tuned"))))
     assert [row[0] for row in found.rows] == ["a", "b"]
-
-
-def test_only_studies_of_the_search_itself_have_curves(trees: Trees) -> None:
-    ways = {name: search_axes(shipped_campaign(name, trees)) for name in campaigns()}
-    assert {name: axes for name, axes in ways.items() if axes} == {
-        "fixed-validation": ("sampler",),
-        "fixed-validation-cub200": ("sampler",),
-        "hyperparameter-search": ("sampler",),
-        "hyperparameter-search-cub200": ("sampler",),
-    }
-
-
-def test_curves_are_means_over_the_other_axis_and_cost_what_they_cost() -> None:
-    """Three samplers and two seeds: random's mean is at 0.4 after 2 epochs, TPE's after 1, the grid's never."""
-    vary = {
-        "seed": {"0": {"search.seed": 0}, "1": {"search.seed": 1}},
-        "sampler": {name: {"search.sampler": name} for name in ("random", "tpe", "qmc")},
-    }
-    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["sampler"]}))
-    steps = {
-        ("0", "random"): [(1, 0.1, None), (2, 0.2, 0.15)], ("1", "random"): [(2, 0.6, 0.5)],
-        ("0", "tpe"): [(1, 0.5, 0.3)], ("1", "tpe"): [(1, 0.3, None), (3, 0.6, 0.6)],
-        ("0", "qmc"): [(1, 0.1, None)], ("1", "qmc"): [],
-    }  # fmt: skip
-    summaries = [
-        made_summary({"mpa": made_loss(epochs=4, anytime=improvements(*steps[first, second]))})
-        for first, second in (member.labels for member in campaign.members)
-    ]
-    found = {curve.way: curve for curve in campaign_curves(campaign, summaries)}
-    assert {curve.loss for curve in found.values()} == {"mpa"}
-    values = {way: [point.value for point in curve.points] for way, curve in found.items()}
-    assert values["random"] == [None, *[pytest.approx(0.4)] * 3]
-    assert values["tpe"] == pytest.approx([0.4, 0.4, 0.55, 0.55])
-    assert values["qmc"] == [0.1] * 4, "the mean of those that have a value"
-    confirmed = {way: [point.confirmed for point in curve.points] for way, curve in found.items()}
-    assert confirmed["random"] == [None, *[pytest.approx(0.325)] * 3]
-    assert confirmed["tpe"] == [None, None, *[pytest.approx(0.45)] * 2]
-    assert {way: (curve.against, curve.cost_ratio) for way, curve in found.items()} == {
-        "random": (None, None), "tpe": ("random", None), "qmc": ("random", None),
-    }  # fmt: skip

@@ -1,7 +1,6 @@
-"""Campaigns over several data sets: a table each, and a tournament over them."""
+"""Campaigns over several data sets, with a table for each."""
 
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +8,16 @@ import pytest
 from scipy.stats import chi2, rankdata
 from support.finished_search import campaign_here
 from support.refusals import sentences_of
-from support.summaries import made_loss, made_row, made_summary
 from support.trees import make_tree
 
-from search.campaigns.cells import CampaignResult, measured
-from search.campaigns.comparisons import standings
+from examples.papers.tournament import main, tournaments
+from search.campaigns.cells import CampaignResult
 from search.campaigns.report import study
 from search.campaigns.tables import campaign_tables
 from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import read_file, read_search
 from search.config.search_config import parse_config
-from search.report.statistics import over_seeds
-from search.stages import Role
+from search.plan.runs import CampaignFolder
 
 LOSSES = ["pnp", "proxy_anchor", "contrastive"]
 GLYPHS = {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20}
@@ -62,28 +59,29 @@ def test_each_data_set_has_a_table(ran: tuple[Campaign, CampaignResult]) -> None
     assert [len(table.notes) > 1 for table in tables] == [False, False, True], "what holds for all is said once"
 
 
-def test_the_tournament_is_over_the_data_sets(ran: tuple[Campaign, CampaignResult]) -> None:
+def test_the_tournament_is_over_the_data_sets(
+    ran: tuple[Campaign, CampaignResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Ranks and Friedman's statistic by their definitions; ties enter its denominator."""
     campaign, result = ran
     assert result.data_axes == ("data",)
-    found = result.tournaments[Role.DEFAULT]
+    folder = CampaignFolder(tmp_path, campaign.name)
+    folder.begin(campaign.config)
+    folder.end(result.model_dump(mode="json"))
+    (found,) = tournaments(folder).values()
     rows = [
         [-(cell.mean or 0) for cell in result.cells if cell.coordinates["data"] == name] for name in DATA
     ]  # in the order of LOSSES
     ranks = [rankdata(row).tolist() for row in rows]
-    assert {entry.loss: entry.ranks for entry in found.standings} == {
-        loss: tuple(row[place] for row in ranks) for place, loss in enumerate(LOSSES)
-    }
-    assert {entry.loss: entry.wins for entry in found.standings} == {
-        loss: sum(sum(other <= row[place] for other in row) == 1 for row in rows) for place, loss in enumerate(LOSSES)
-    }
+    assert {name: found.ranks[name][LOSSES].tolist() for name in DATA} == dict(zip(DATA, ranks, strict=True))
+    wins = [sum(sum(other <= row[place] for other in row) == 1 for row in rows) for place in range(3)]
+    assert found.summary()["wins"][LOSSES].tolist() == wins
     means = [sum(column) / 3 for column in zip(*ranks, strict=True)]
     ties = sum(row.count(rank) ** 3 - row.count(rank) for row in ranks for rank in set(row))
     statistic = (12 * 3 / (3 * 4) * (sum(mean**2 for mean in means) - 3 * 4**2 / 4)) / (1 - ties / (3 * (3**3 - 3)))
     assert found.p == pytest.approx(chi2.sf(statistic, 2))
-    (table,) = [table for table in campaign_tables(campaign.config, result) if table.title.startswith("Tournament")]
-    assert table.title == "Tournament over 3 data sets, default"
-    assert table.header == ("loss", "wins", "sum of ranks", "mean", "deviation")
+    main([campaign.name, "--runs", str(tmp_path)])
+    assert capsys.readouterr().out.startswith("default, 3 settings\n")
 
 
 def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> None:
@@ -102,39 +100,6 @@ def test_the_report_has_a_table_for_each_data_set(ran: tuple[Campaign, CampaignR
     section = study(campaign.config, result)
     assert len(section.results) == len(DATA)
     assert all(len(table.rows) == len(LOSSES) for table in section.results)
-    assert section.tables[0].title == "Tournament over 3 data sets, default"
-
-
-def test_a_score_is_the_mean_over_the_other_axes() -> None:
-    """By exact fractions; a search without a number leaves no tournament."""
-    vary = {"data": DATA, "size": {"8": {"model.embedding_dim": 8}, "16": {"model.embedding_dim": 16}}}
-    campaign = parse_campaign({**WRITTEN, "vary": vary})
-    numbers = iter([0.5, 0.4, 0.3, 0.1, 0.3, 0.2, 0.6, 0.6, 0.1, 0.2, 0.4, 0.2, 0.3, 0.5, 0.1, 0.7, 0.3, 0.2])
-    table = [{loss: next(numbers) for loss in LOSSES} for _ in campaign.members]
-    summaries = [
-        made_summary(
-            {
-                loss: made_loss(default=made_row(Role.DEFAULT, test={"recall_at_1": over_seeds([mean])}))
-                for loss, mean in row.items()
-            },
-            member.config.name,
-        )
-        for row, member in zip(table, campaign.members, strict=True)
-    ]
-    cells = [*measured(campaign, summaries)]
-    found = standings(campaign.config, ["data"], cells, Role.DEFAULT)
-    assert found is not None
-    expected: dict[str, list[float]] = {loss: [] for loss in LOSSES}
-    for first, second in zip(table[::2], table[1::2], strict=True):
-        sums = {loss: Fraction(str(first[loss])) + Fraction(str(second[loss])) for loss in LOSSES}
-        for loss in LOSSES:
-            above = sum(other > sums[loss] for other in sums.values())
-            ties = sum(other == sums[loss] for other in sums.values())
-            expected[loss].append(above + (ties + 1) / 2)
-    assert {entry.loss: list(entry.ranks) for entry in found.standings} == expected
-    assert found.settings == 3
-    blank = cells[-1].model_copy(update={"mean": None})
-    assert standings(campaign.config, ["data"], [*cells[:-1], blank], Role.DEFAULT) is None
 
 
 # Recipes of labels.

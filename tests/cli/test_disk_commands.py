@@ -106,6 +106,6 @@ def test_trim_removes_nothing_that_a_stranger_s_search_names(runs: Path, tmp_pat
     trim = ("disk", "--trim", "--to", "0", "--runs", runs)
     assert "victim" not in holdout_here(*trim).stderr
     assert (layer / "precious").exists()
-    remember(runs / "birds", content)  # once the user starts the search with this cache, it is one
+    remember(runs / "birds", {})  # once the user starts the search with this cache, it is one
     assert "victim" in holdout_here(*trim).stderr
     assert "add --trim" in plain(holdout_here("disk", "--to", "0", "--runs", runs, code=2).stderr)

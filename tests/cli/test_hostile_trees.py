@@ -529,7 +529,7 @@ def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(tmp_pat
     file = write_search(tmp_path / "small.yaml", small_search(root, dataset=dataset, resources=MADE_UP))
     told = refused("run", file, "--runs", tmp_path / "runs")
     assert told.splitlines()[-1] == (
-        "6 of 46 images cannot be read: class-00/a.jpg (a pipe, not a file); class-00/b.jpg (a device, not a file); "
+        "6 of 46 images cannot be read: class-00/a.jpg (not a file); class-00/b.jpg (not a file); "
         "class-00/c.jpg (No such file or directory); class-00/d.jpg (image file is truncated); class-00/e.jpg (the "
         "file is empty); class-00/f\\n\\x1b[2J.jpg (not an image of a known format). Replace or remove them."
     )
@@ -543,8 +543,6 @@ def test_a_very_large_image_is_no_mistake_and_pillow_does_not_talk_into_it(tmp_p
     size = (10_000).to_bytes(4, "big")
     content = (root / "class-00" / "00.png").read_bytes()
     header = b"IHDR" + size + size + content[24:29]
-    text = b"tEXtComment\0" + b"x" * 20_000  # a smaller file with as many pixels is refused
-    chunk = (len(text) - 4).to_bytes(4, "big") + text + zlib.crc32(text).to_bytes(4, "big")
-    large = content[:12] + header + zlib.crc32(header).to_bytes(4, "big") + chunk + content[33:]
+    large = content[:12] + header + zlib.crc32(header).to_bytes(4, "big") + content[33:]
     (root / "class-00" / "00.png").write_bytes(large)
     assert holdout_here("datasets", "folder", "--root", root).stderr == ""

@@ -63,6 +63,14 @@ def test_numbers_are_whole_at_every_width(
         check(tables(comparison), width)
 
 
+@pytest.mark.parametrize("columns", ["0", "-1", "1", "5", "", "abc", "999999"])
+def test_a_result_is_printed_whatever_the_terminal_says(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", columns)
+    for words in (("losses",), ("backbones",), ("--help",), ("run", "--help")):
+        assert len(holdout_here(*words).stdout) > 200, words
+
+
 def test_the_whole_comparison_has_every_number_of_the_data(tmp_path: Path) -> None:
     """Compared with the JSON output instead of the tables' cells."""
     comparison = compared(tmp_path, ten_losses(tmp_path))
@@ -83,13 +91,13 @@ def test_a_result_of_three_losses_is_a_screen(tmp_path: Path) -> None:
     made_search(tmp_path, "three", {"proxy_anchor": (0.3, 0.6), "mpa": (0.5, 0.5), "pnp": (0.4, 0.5)})
     comparison = compared(tmp_path, ["three"])
     for width in (80, 120, 200):
-        assert len(printed(headline_tables(comparison), width).splitlines()) <= 40 + 4, "with the recommendation"
+        assert len(printed(headline_tables(comparison), width).splitlines()) <= 40
+        assert len(printed(headline_tables(comparison), width).split()) <= 200
     assert "recall_at_1" in printed(headline_tables(comparison), 120)
     shown = printed(headline_tables(comparison), 80)
-    assert "recall_at_1" not in shown
     assert "recall_at_1" in printed(text_tables(comparison), 80)
     assert "`holdout compare three`" in shown
-    assert "3 notes on the losses" in " ".join(shown.split())
+    assert "3 notes" in " ".join(shown.split())
     assert "only 2 classes validate" in shown
 
 

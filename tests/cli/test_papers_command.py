@@ -1,7 +1,6 @@
 """``holdout papers``: no item of a paper is missing, and its commands can be run."""
 
 import json
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
 from support.trees import Trees
 
+from benchmarks.__main__ import BENCHMARKS
 from examples.papers.figures import FIGURES, SUFFIXES
 from search.campaigns.prepare import read_campaign_plans
 from search.cli.main import program
@@ -26,7 +26,6 @@ from trainables.data import DATASETS
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 # Figures and tables, counted in the papers.
 COUNTED = {"mpa": (3, 8), "sampling": (6, 1), "pnp": (8, 7), "thesis": (32, 21)}
@@ -60,12 +59,12 @@ FULL = sorted({entry.full for _, entry in ITEMS if entry.full})
 
 
 def parsed(line: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each command of a line with its arguments as parsed by the program; those of make have none."""
+    """Yield each command of a line with its arguments as parsed by the program; those of a benchmark are its name."""
     for words in map(shlex.split, line.split(" && ")):
         program, command, *arguments = words
-        if program == "make":
-            assert not arguments
-            yield f"make {command}", {}
+        if program == "python" and arguments[0] == "benchmarks":
+            (name,) = arguments[1:]
+            yield "benchmarks", {"name": name}
         elif program == "python":
             module, figure, option, file = arguments
             assert (command, option) == ("-m", "--to")
@@ -122,8 +121,8 @@ def configs_of(line: str, trees: Trees) -> dict[str, SearchConfig]:
             assert params["picture"]
             assert (str(params["root"]) == "DIR") == (params["name"] != "glyphs")
             assert params["name"] in DATASETS
-        elif command.startswith("make "):
-            assert command.removeprefix("make ") in TARGETS
+        elif command == "benchmarks":
+            assert params["name"] in BENCHMARKS
         else:
             assert command == "losses"
     for config in made.values():

@@ -213,6 +213,7 @@ def test_a_pretrained_network_is_frozen(tmp_path: Path) -> None:
     assert f"resnet18: {sentence}" in said
     config = parse_config(parse_yaml(file.read_text(), "the file"))
     assert (config.model.weights, config.model.is_frozen) == (str(weights), True)
+    assert (config.split.ratio, config.final.train_on, config.metrics.gallery) == (0.5, "all", "training_half")
     plan = make_plan(config, tmp_path / "runs")
     assert plan.config.training.epochs == 20
     assert plan.notices == (f"model.weights: {sentence}",)
@@ -229,3 +230,57 @@ def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, [*init, "--backbone", "resnet19"], "model.backbone must be one of")
     (tmp_path / "resnet18.pth").write_text("name,class\na.jpg,a\n")
     refused(tmp_path, [*init, "--backbone", "resnet18"], "it is neither a .safetensors file nor one that torch.save")
+
+
+# Few classes of a frozen network.
+
+
+def _embedded(folder: Path, classes: int) -> Path:
+    """Return a file of random embeddings, four of each of so many classes."""
+    file = folder / f"texts-{classes}.npz"
+    labels = np.repeat([f"class {number:03d}" for number in range(classes)], 4)
+    np.savez(file, embeddings=np.random.default_rng(0).normal(size=(len(labels), 8)).astype(np.float32), labels=labels)
+    return file
+
+
+@pytest.mark.parametrize(("classes", "on_half"), [(20, True), (388, True), (392, False)])
+def test_half_of_few_embedded_classes_validates(classes: int, on_half: bool, tmp_path: Path) -> None:
+    facts = facts_of(_embedded(tmp_path, classes))
+    plan, text = _plan(facts, tmp_path / "runs"), initial_text(facts, CPU)
+    half = classes // 2
+    assert len(plan.split.validation) == (half // 2 if on_half else 20)
+    assert (plan.config.final.train_on, plan.config.metrics.gallery) == (
+        ("all", "training_half") if on_half else ("train", "validation")
+    )
+    assert ("# Half of the training classes validate, since a tenth would be too few" in text) == on_half
+    assert plan.config.space["training"].keys() == {"lr", "proxy_lr"}
+    assert plan.resolution is not None
+    assert "split.ratio" not in plan.resolution
+    validating = half if len(plan.split.validation) < 20 else len(plan.split.validation)
+    assert f"A choice confirmed on {validating} classes shows" in text
+
+
+def test_only_a_frozen_network_validates_on_half(tmp_path: Path) -> None:
+    """A network that learns as a whole needs the classes to learn from, and ranks on the fixed split as well."""
+    root = _draw(tmp_path / "birds", [4] * 80)
+    assert (facts_of(root).ratio, facts_of(root, frozen=True).ratio) == (0.9, 0.5)
+
+
+def test_a_search_is_told_that_half_of_its_few_classes_should_validate(tmp_path: Path) -> None:
+    content = {
+        "name": "texts",
+        "dataset": {"name": "features", "file": str(_embedded(tmp_path, 40))},
+        "losses": ["mpa"],
+    }
+    training = {"batch_size": 16, "images_per_class": 4}
+
+    def said(**changes: object) -> str:
+        plan = make_plan(parse_config({**content, "training": training, **changes}), tmp_path / "runs")
+        assert plan.resolution is not None
+        return plan.resolution
+
+    words = "set split.ratio to 0.5, and final.train_on to all."
+    assert said().startswith("2 classes validate: ")
+    assert said().endswith(words)
+    for other in ({"ratio": 0.5}, {"ratio": 0.8}, {"folds": 2}):
+        assert words not in said(split=other)

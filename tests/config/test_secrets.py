@@ -28,7 +28,7 @@ from search.plan.checks.services import check_tracking
 from search.plan.runs import RunFolder
 from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file
 from search.tracking.client import open_client
-from search.trust import place_of, remember
+from search.trust import addresses_in, place_of, remember
 from trainables.errors import Failure, InvalidInput
 from trainables.files import given_path
 from trainables.secrets import LEAST, traced, without_password
@@ -198,7 +198,7 @@ def test_no_secret_is_told(image_folder: Path, tmp_path: Path, port: int, monkey
     def track(uri: str) -> None:
         content = {**yaml.safe_load(file.read_text()), "tracking": {"uri": uri}}
         write_search(file, content)
-        remember(file.parent, content)  # as if it had been started with this file
+        remember(file.parent, addresses_in(content))  # as if it had been started with this file
 
     track(f"http://u:${{WORD}}@127.0.0.1:{port}")
     assert "MLflow lacks" in say("sync", "small", "--register", code=1)  # it is none after all

@@ -23,7 +23,7 @@ from search.study.queued import QueuedStage, RunningTrial
 from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., OpenedSearch]
-KNOWN_LATER = "time left known after the first epochs"
+KNOWN_LATER = "time left known after the first trial"
 
 
 def terminal(width: int = 100, height: int = 40) -> Console:
@@ -71,8 +71,8 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
             assert report(queue, job, epoch, value)
     lines = shown(progress)
     assert re.fullmatch(r"Searching, 00:00:\d\d so far", lines[0])
-    assert lines[1].startswith("about 00:00:")
-    assert lines[3].split() == ["pnp", "0/3", "3", "0", "0", NOTHING]
+    assert lines[1] == KNOWN_LATER
+    assert lines[3].split() == ["pnp", "0/3", "3", "0", "0"]
     # Rungs after 2 and 4 epochs. Of three trials at the first rung one passes, so it takes the better of 0.2 and 0.25.
     assert [line.split() for line in lines[5:8]] == [
         ["pnp", "0", "3/8", "0.3000", NOTHING, "▁▄█"],
@@ -80,6 +80,7 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
         ["pnp", "2", "1/8", "0.1000", "0.2500", "at", "2", "▁"],
     ]
     assert not report(queue, jobs[2], 2, 0.24)
+    assert shown(progress)[1] != KNOWN_LATER
     assert [line.split()[1] for line in shown(progress)[5:]] == ["0", "1"]
 
 
@@ -124,15 +125,15 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
     assert progress.seconds_left() is None
     job = begun(queue)
-    assert report(queue, job, 1, 0.1)
-    assert progress.seconds_left() == 2 + 9 + 12 + 12
+    train(queue, job, by_number)
+    assert progress.seconds_left() == 9 + 12 + 12
     two = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=2)
-    assert two.seconds_left() == (2 + 9 + 12 + 12) / 2, "stored epochs give an estimate before the first new one"
+    assert two.seconds_left() == (9 + 12 + 12) / 2, "stored epochs give an estimate before the first new one"
     many = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=99)
     assert many.seconds_left() == 3 + 1.5 + 3, "no stage is faster than a training"
 
 
-def test_a_confirmation_shows_its_highest_value(opened: Opened) -> None:
+def test_a_confirmation_shows_its_half_and_no_best_value(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 5, "pruner": "none"}, selection={"finalists": 3, "seeds": 3})
     progress = progress_of(search, [Stage.SEARCH, Stage.SELECT])
     queue = TrialQueue(stages_of(search), listeners=[progress])
@@ -143,10 +144,10 @@ def test_a_confirmation_shows_its_highest_value(opened: Opened) -> None:
         last = shown(progress)
         if job.stage is Stage.SELECT:
             assert last[0].startswith("Confirming the finalists")
+            assert "best" not in last[2]
             of = last[3].split()[1]
             assert int(of.split("/")[0]) == ended
     confirmed = search.trials("pnp", Stage.SELECT)
-    assert last[3].split()[-1] == f"{max(trial.value or 0.0 for trial in confirmed):.4f}", "as `holdout status`"
     assert last[3].split()[1] == f"{len(confirmed)}/{len(confirmed)}"
     assert progress.seconds_left() == 0
 
@@ -205,8 +206,8 @@ def made(studies: int, slots: int, width: int, height: int) -> list[str]:
     values = [0.1, 0.2, 0.15]
     rows = [StudyLine(name=f"mylab.losses:Loss{n}", ended=3, of=1000, running=9, pruned=1, failed=0, best=0.1234)
             for n in range(studies)]  # fmt: skip
-    lines = [SlotLine(name=f"mylab.losses:Loss{n % 9}", trial=n, epoch=3, epochs=80, value=0.2345, rung=4, bar=0.3456,
-                      values=values) for n in range(slots)]  # fmt: skip
+    lines = [SlotLine(name=f"mylab.losses:Loss{n % 9}", trial=str(n), epoch=3, epochs=80, value=0.2345, rung=4,
+                      bar=0.3456, values=values) for n in range(slots)]  # fmt: skip
     rendered = view("Searching", 59, time_left(93784), rows, lines[:height], slots=slots, width=width, height=height)
     return lines_of(rendered, width, height)
 
@@ -234,3 +235,42 @@ def test_it_fits_the_terminal_and_counts_what_is_not_shown(studies: int, slots: 
 )
 def test_a_sparkline_goes_from_the_least_to_the_greatest(values: list[float], width: int, expected: str) -> None:
     assert sparkline(values, width) == expected
+
+
+def test_a_confirmed_trial_is_named_with_its_half_and_classes(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 3, "pruner": "none"}, selection={"finalists": 1, "seeds": 1})
+    out = io.StringIO()
+    progress = progress_of(search, [Stage.SEARCH, Stage.SELECT], Console(file=out, width=200))
+    queue = TrialQueue(stages_of(search), listeners=[progress])
+    slots = []
+    while job := queue.next_trial():
+        slots.append([line.split()[:4] for line in shown(progress)[-1:]])
+        train(queue, job, by_number)
+    confirmed, split = search.trials("pnp", Stage.SELECT), search.plan.split
+    lines = [line for line in out.getvalue().splitlines() if line.startswith("confirming ")]
+    assert len(lines) == len(confirmed) > 0
+    for line, trial, ((loss, number, half, side),) in zip(lines, confirmed, slots[-len(confirmed) :], strict=True):
+        source, of = trial.user_attrs["source_trial"], trial.user_attrs["half"]
+        classes = len(split.half(of)[1])
+        assert line.startswith(
+            f"confirming small/pnp trial {source}, half {of}: {trial.value:.4f} ({classes} classes; lower than in the "
+            "search is normal) ["
+        )
+        assert "best" not in line
+        assert (loss, number, half, side) == ("pnp", f"{source},", "half", f"{of}")
+
+
+def test_pruned_trials_are_a_number_in_the_next_line(opened: Opened) -> None:
+    training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+    search = opened(losses=["pnp"], search={"trials": 8}, training=training)
+    out = io.StringIO()
+    queue = TrialQueue(
+        iter([search_stage(search)]), listeners=[progress_of(search, [Stage.SEARCH], Console(file=out, width=200))]
+    )
+    while job := queue.next_trial():
+        train(queue, job, lambda job, epoch: 0.5 - job.number / 100)
+    states = [trial.state.name for trial in search.trials("pnp", Stage.SEARCH)]
+    assert states.count("PRUNED") > 0
+    lines = out.getvalue().splitlines()[1:]
+    assert len(lines) == states.count("COMPLETE")
+    assert not any("pruned after" in line for line in lines)

@@ -20,7 +20,7 @@ from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import open_search
 from search.stages import Stage, study_name
-from search.trust import remember
+from search.trust import addresses_in, remember
 from trainables.errors import Failure, InvalidInput
 
 Make = Callable[..., Path]
@@ -73,7 +73,7 @@ def make(image_folder: Path, runs: Path) -> Make:
 
 def _start(folder: RunFolder) -> None:
     """Record the search as one that this user starts, and mark its checkpoints elsewhere, as `holdout run` does."""
-    remember(folder.path, stored_config(folder))
+    remember(folder.path, addresses_in(stored_config(folder)))
     mark_checkpoints(folder)
 
 

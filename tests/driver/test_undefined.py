@@ -66,6 +66,13 @@ def odd(embeddings: Any, labels: Any) -> float:
     return float("inf") if bool((embeddings == embeddings[0]).all()) else 0.5
 
 
+def few(embeddings: Any, labels: Any) -> float:
+    """Return a metric that raises on the test."""
+    if len(embeddings) >= TESTED:
+        raise ValueError(f"{len(embeddings)} are too many")
+    return 0.5
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undefined")
@@ -110,6 +117,17 @@ def test_an_undefined_metric_costs_no_other(runs: Path) -> None:
     assert sum("validation/odd" in metrics for metrics in logged) == sum(
         metrics.get("validation/odd") == 0.5 for metrics in logged
     )
+
+
+def test_a_metric_that_raises_on_the_test_costs_its_own_values(runs: Path) -> None:
+    metrics = {"validation": ["recall_at_1", f"{__name__}:few"], "test": ["recall_at_1", f"{__name__}:few"]}
+    finish(runs, search(runs, Collapses, name="few", metrics=metrics))
+    row = json.loads((runs / "few/summary.json").read_text())["losses"]["collapses"]
+    assert (row["test"]["few"], row["default"]["test"]["few"]) == (None, None)
+    assert row["test"]["recall_at_1"]["mean"] > 0
+    said = holdout_here("compare", "few", "--runs", runs).stdout
+    assert "is undefined (The metric support" in " ".join(said.split()) or "80 are too many" in " ".join(said.split())
+    holdout_here("verify", "few", "--runs", runs, "--trust-code")
 
 
 def test_a_training_without_its_objective_fails_with_the_reason(runs: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,18 @@ def test_calls_are_tried_again_when_their_worker_dies(tmp_path: Path) -> None:
         with pytest.raises(Failure, match="It could not be done"):
             engine.map(fails, [0])
         assert engine.map(abs, [-1]) == [1]
+
+
+def test_modules_are_found_in_folders_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, name in enumerate(("a:b", "a;b", "a b", "it's", 'a"b', "a\nb", "a\\b", "%41")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"in_folder_{number}.py").write_text("def double(x):\n    return 2 * x\n")
+        monkeypatch.syspath_prepend(tmp_path / name)
+    engine = Local(HALF, max_concurrent=1)
+    with engine.session():
+        for number in range(8):
+            double = import_module(f"in_folder_{number}").double
+            assert engine.map(double, [number]) == [2 * number]
 
 
 def test_forecasts_of_a_call_are_told_here(caplog: pytest.LogCaptureFixture) -> None:

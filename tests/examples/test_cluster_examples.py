@@ -1,16 +1,15 @@
 """The files of examples/cluster: manifests against KubeRay's schema, the image's commands, the Slurm script run."""
 
-import copy
 import json
 import os
 import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import typer
 import yaml
@@ -23,114 +22,16 @@ from search.cli.main import program
 FOLDER = ROOT / "examples" / "cluster"
 MANIFESTS = ("raycluster", "rayjob")
 
-TEXT, WHOLE, TRUTH, ANY = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"type": "object"}
-
-
-def keys(required: str = "", **properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required.split(),
-        "additionalProperties": False,
-    }
-
-
-def rows(of: Any) -> dict[str, Any]:
-    return {"type": "array", "items": of}
-
-
-NAMES = {"type": "object", "additionalProperties": TEXT}
-CONTAINER = keys(
-    "name image",
-    name=TEXT,
-    image=TEXT,
-    resources=keys(requests=NAMES, limits=NAMES),
-    ports=rows(keys("containerPort", containerPort=WHOLE, name=TEXT, protocol=TEXT)),
-    volumeMounts=rows(keys("mountPath name", mountPath=TEXT, name=TEXT, readOnly=TRUTH, subPath=TEXT)),
-    env=rows(ANY),
-)
-VOLUME = keys("name", name=TEXT, persistentVolumeClaim=keys("claimName", claimName=TEXT, readOnly=TRUTH), emptyDir=ANY)
-POD = keys(
-    metadata=ANY,
-    spec=keys("containers", securityContext=ANY, containers=rows(CONTAINER), volumes=rows(VOLUME), nodeSelector=NAMES),
-)
-HEAD = keys(
-    "template",
-    enableIngress=TRUTH,
-    headService=ANY,
-    ingressOptions=ANY,
-    labels=NAMES,
-    rayStartParams=NAMES,
-    resources=NAMES,
-    serviceType=TEXT,
-    template=POD,
-)
-WORKERS = keys(
-    "groupName maxReplicas minReplicas template",
-    groupName=TEXT,
-    idleTimeoutSeconds=WHOLE,
-    labels=NAMES,
-    maxReplicas=WHOLE,
-    minReplicas=WHOLE,
-    numOfHosts=WHOLE,
-    priority=WHOLE,
-    rayStartParams=NAMES,
-    replicas=WHOLE,
-    resources=NAMES,
-    scaleStrategy=ANY,
-    suspend=TRUTH,
-    template=POD,
-)
-CLUSTER = keys(
-    "headGroupSpec",
-    authOptions=keys(mode={"enum": ["disabled", "token"]}, secretName=TEXT, enableK8sTokenAuth=TRUTH),
-    autoscalerOptions=ANY,
-    enableInTreeAutoscaling=TRUTH,
-    gcsFaultToleranceOptions=ANY,
-    headGroupSpec=HEAD,
-    headServiceAnnotations=NAMES,
-    managedBy=TEXT,
-    networkPolicy=ANY,
-    rayVersion=TEXT,
-    suspend=TRUTH,
-    tlsOptions=ANY,
-    upgradeStrategy=ANY,
-    workerGroupSpecs=rows(WORKERS),
-)
-JOB = keys(
-    "entrypoint",
-    activeDeadlineSeconds=WHOLE,
-    backoffLimit=WHOLE,
-    clusterSelector=NAMES,
-    deletionStrategy=ANY,
-    entrypoint=TEXT,
-    entrypointNumCpus={"type": "number"},
-    entrypointNumGpus={"type": "number"},
-    entrypointResources=TEXT,
-    jobId=TEXT,
-    managedBy=TEXT,
-    metadata=NAMES,
-    preRunningDeadlineSeconds=WHOLE,
-    rayClusterSpec=CLUSTER,
-    runtimeEnvYAML=TEXT,
-    shutdownAfterJobFinishes=TRUTH,
-    submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
-    submitterConfig=ANY,
-    submitterPodTemplate=ANY,
-    suspend=TRUTH,
-    ttlSecondsAfterFinished=WHOLE,
-)
-SCHEMAS = {
-    kind: keys(
-        "apiVersion kind metadata spec",
-        apiVersion={"const": "ray.io/v1"},
-        kind={"const": kind},
-        metadata=keys("name", name=TEXT, namespace=TEXT, labels=NAMES, annotations=NAMES),
-        spec=spec,
-    )
-    for kind, spec in {"RayCluster": CLUSTER, "RayJob": JOB}.items()
-}
-"""The fields of KubeRay's resource definitions (ray.io/v1) with their types; of pods, those that the examples use."""
+FIELDS = {
+    "RayCluster", "RayJob", "apiVersion", "kind", "metadata", "name", "spec", "entrypoint",
+    "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "rayClusterSpec", "rayVersion", "authOptions", "mode",
+    "enableInTreeAutoscaling", "headGroupSpec", "workerGroupSpecs", "groupName", "replicas", "minReplicas",
+    "maxReplicas", "rayStartParams", "template", "containers", "image", "resources", "requests", "limits", "ports",
+    "containerPort", "volumeMounts", "mountPath", "volumes", "persistentVolumeClaim", "claimName",
+    "securityContext", "emptyDir", "medium", "sizeLimit", "backoffLimit",
+}  # fmt: skip
+"""Fields of KubeRay's resource definitions (ray.io/v1) and of pods; names below some of them are free."""
+FREE = {"rayStartParams", "requests", "limits", "securityContext"}
 
 
 def manifest(name: str) -> dict[str, Any]:
@@ -143,19 +44,22 @@ def cluster_of(content: dict[str, Any]) -> dict[str, Any]:
     return spec.get("rayClusterSpec", spec)
 
 
-def check(content: dict[str, Any]) -> None:
-    jsonschema.Draft7Validator(SCHEMAS[content["kind"]]).validate(content)
+def fields(content: Any) -> Iterator[str]:
+    """Yield the name of each field, except below those with free names."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield name
+            yield from () if name in FREE else fields(value)
+    elif isinstance(content, list):
+        for entry in content:
+            yield from fields(entry)
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_a_manifest_fits_the_schema_and_a_typing_error_does_not(name: str) -> None:
+def test_a_manifest_has_fields_of_kuberay(name: str) -> None:
     content = manifest(name)
-    check(content)
-    for wrong in ({"enableInTreeAutoscalin": True}, {"rayVersion": 2.6}, {"authOptions": {"mode": "tokens"}}):
-        changed = copy.deepcopy(content)
-        cluster_of(changed).update(wrong)
-        with pytest.raises(jsonschema.ValidationError):
-            check(changed)
+    assert content["apiVersion"] == "ray.io/v1"
+    assert set(fields(content)) <= FIELDS
 
 
 @pytest.mark.parametrize("name", MANIFESTS)

@@ -5,19 +5,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from support.summaries import blank_summaries
 from support.trees import Trees, make_tree, shipped_campaign
 
 from examples.papers.published import FILES, main, printed
-from search.campaigns.cells import CampaignResult, Cell, Tournament, data_axes, measured
-from search.campaigns.comparisons import standings
-from search.config.campaign import Campaign, parse_campaign
+from examples.papers.tournament import Tournament, scores_of, tournament
+from search.campaigns.cells import CampaignResult, Cell, data_axes, measured
+from search.config.campaign import VALIDATION, Campaign, parse_campaign
 from search.config.recipes import read_file
 from search.config.yaml_file import read_yaml
 from search.plan.checks.parts import spaces_of
 from search.plan.runs import CampaignFolder
-from search.stages import Role
 from trainables.metrics.table import split_subset
 
 
@@ -78,24 +78,22 @@ def test_the_optima_are_the_printed_ones_and_are_searched(name: str, trees: Tree
 
 
 def tournament_of(campaign: Campaign) -> Tournament:
-    found = standings(campaign.config, data_axes(campaign), cells_of(campaign), Role.DEFAULT)
-    assert found is not None
-    return found
+    cells = pandas.DataFrame([{**cell.coordinates, "mean": cell.mean} for cell in cells_of(campaign)])
+    metric = next(name for name in campaign.config.table.metrics if name != VALIDATION)
+    of_role = cells[(cells["configuration"] == "default") & (cells["metric"] == metric)].astype({"mean": float})
+    return tournament(scores_of(of_role, [*campaign.config.vary], data_axes(campaign)))
 
 
 def test_the_printed_tournament_is_the_thesis_s(trees: Trees) -> None:
     """Table 11 follows from Tables 6 to 8; the loss that only some searches have takes no part."""
-    found = {
-        standing.loss: standing
-        for standing in tournament_of(shipped_campaign("loss-benchmark-cub200", trees)).standings
-    }
-    assert {loss: standing.total for loss, standing in found.items()} == {
+    found = tournament_of(shipped_campaign("loss-benchmark-cub200", trees)).summary()
+    assert found["sum"].to_dict() == {
         "proxy_anchor": 12, "soft_triple": 38, "multi_similarity": 51, "contrastive": 52, "lifted_structure": 54,
         "margin": 70, "arcface": 79, "proxy_nca": 81, "triplet": 103, "npair": 120,
     }  # fmt: skip
-    assert round(found["triplet"].mean, 2) == 8.58
-    assert round(found["multi_similarity"].std or 0, 2) == 2.05
-    assert found["proxy_anchor"].wins == 12
+    assert round(found["mean"]["triplet"], 2) == 8.58
+    assert round(found["deviation"]["multi_similarity"], 2) == 2.05
+    assert found["wins"]["proxy_anchor"] == 12
 
 
 @pytest.mark.parametrize(
@@ -113,8 +111,8 @@ def test_the_printed_tournament_is_the_thesis_s(trees: Trees) -> None:
 def test_the_printed_ranks_over_data_sets(name: str, first: dict[str, tuple[int, ...]], trees: Trees) -> None:
     """Ranks read off the printed tables."""
     found = tournament_of(shipped_campaign(name, trees))
-    assert found.settings == 3
-    assert {entry.loss: entry.ranks for entry in found.standings}.items() >= first.items()
+    assert found.ranks.shape[1] == 3
+    assert {loss: tuple(ranks) for loss, ranks in found.ranks.T.items()}.items() >= first.items()
 
 
 def test_a_campaign_is_shown_beside_its_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,8 +125,8 @@ def test_a_campaign_is_shown_beside_its_paper(tmp_path: Path, capsys: pytest.Cap
     folder.begin(campaign.config)
     cells = tuple(cell.model_copy(update={"mean": 0.5}) for cell in measured(campaign, blank_summaries(campaign)))
     nothing: dict[str, Any] = {
-        **{key: {} for key in ("searches", "chosen", "tournaments", "epochs", "openings")},
-        **dict.fromkeys(("pairs", "trends", "left_out", "folds", "anytime", "warnings"), ()),
+        **{key: {} for key in ("searches", "chosen", "epochs", "openings")},
+        **dict.fromkeys(("pairs", "left_out", "folds", "warnings"), ()),
     }
     result = CampaignResult(name=name, study="", cells=cells, **nothing)
     folder.end(result.model_dump(mode="json"))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from support.driving import only, record
 
 import holdout
@@ -48,7 +50,9 @@ def test_a_search_is_run_followed_opened_and_extended(tmp_path: Path, capsys: py
     history = search.history("proxy_anchor", 0)
     assert list(history["epoch"]) == [1, 2]
     assert history["map_at_r"].max() == trials["value"][0]
-    study = optuna.load_study(study_name="from-python/proxy_anchor", storage=search.storage_url)
+    study = optuna.load_study(
+        study_name="from-python/proxy_anchor", storage=JournalStorage(JournalFileBackend(str(search.journal)))
+    )
     assert [trial.value for trial in study.trials] == list(trials["value"])
     assert search.summary.losses["proxy_anchor"].trials.complete == 1
     assert search.summary.losses["proxy_anchor"].test is None

@@ -17,13 +17,17 @@ from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.queued import QueuedStage, RunningTrial
 from search.study.trial_queue import TrialQueue
-from search.trials import ByEpoch, ByFold, best_epochs, epochs_of
+from search.trials import best_epochs, epochs_of, running_value
 from trainables.spec import EpochRecord
 
 Opened = Callable[..., OpenedSearch]
 
 FOLDED = {"split": {"folds": 4}, "training": {"epochs": 3, "batch_size": 20}, "losses": ["pnp"]}
 OF_FOLDS = ((0.1, 0.5, 0.2), (0.3, 0.3, 0.1), (0.2, 0.4, 0.9), (0.7, 0.1, 0.1))
+
+
+VALUES = {1: 0.1, 2: 0.5, 3: 0.5, 4: 0.5, 5: 0.5, 6: 0.4, 7: 0.4, 8: 0.4, 9: 1.7 / 3, 10: 1.7 / 3, 11: 1.7 / 3, 12: 0.6}
+"""After each of the epochs: the best of the first fold so far, then the mean over the complete folds."""
 
 
 def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[dict[str, Any]]:
@@ -54,25 +58,21 @@ folds_of_values = st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=2), mi
 
 
 @given(values=folds_of_values)
-def test_the_worth_after_each_fold_is_the_mean_of_the_best(values: list[list[float]]) -> None:
-    by_fold = ByFold(objective="map_at_r", epochs=2)
+def test_the_value_is_the_mean_of_the_complete_folds(values: list[list[float]]) -> None:
     records: list[EpochRecord] = []
     for fold, epochs in enumerate(values, start=1):
         for epoch, value in enumerate(epochs, start=1):
             records.append(record(epoch, value, fold=fold))
-            if epoch == 1:
-                assert by_fold(records) is None
-        step, mean = by_fold(records) or (0, 0.0)
-        assert step == fold
-        assert mean == pytest.approx(sum(max(one) for one in values[:fold]) / fold)
+            complete = [max(one) for one in values[: fold - (epoch == 1)]] or [value]
+            assert running_value(records, "map_at_r") == pytest.approx(sum(complete) / len(complete))
     assert best_epochs(records, "map_at_r") == [1 if first >= second else 2 for first, second in values]
 
 
 @given(values=st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_the_worth_after_each_epoch_is_the_best_so_far(values: list[float]) -> None:
     records = [record(epoch, value) for epoch, value in enumerate(values, start=1)]
-    assert ByEpoch(objective="map_at_r")(records) == (len(values), max(values))
-    assert ByEpoch(objective="map_at_r")([{**entry, "metrics": {}} for entry in records]) == (len(values), -1.0)
+    assert running_value(records, "map_at_r") == max(values)
+    assert running_value([{**entry, "metrics": {}} for entry in records], "map_at_r") == -1.0
 
 
 def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -> None:
@@ -85,7 +85,7 @@ def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -
         assert job.spec.validation_classes == ()
     for trial in search.study("pnp", Stage.SEARCH).trials():
         assert trial.value == pytest.approx((0.5 + 0.3 + 0.9 + 0.7) / 4)
-        assert trial.intermediate_values == pytest.approx({1: 0.5, 2: 0.4, 3: 1.7 / 3, 4: 0.6})
+        assert trial.intermediate_values == pytest.approx(VALUES)
         assert [(entry["fold"], entry["epoch"]) for entry in epochs_of(trial)] == [
             (fold, epoch) for fold in (1, 2, 3, 4) for epoch in (1, 2, 3)
         ]
@@ -95,16 +95,25 @@ def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -
     }  # fmt: skip
 
 
-def test_pruning_is_over_folds(opened: Opened) -> None:
+def test_trials_are_compared_from_within_the_first_fold(opened: Opened) -> None:
     search = opened(**FOLDED, search={"trials": 5})
     worse = {job: [[1 - job / 10] * 3] * 4 for job in range(5)}
     drive(search, search_stage(search), lambda job: worse[job.number])
     trials = search.study("pnp", Stage.SEARCH).trials()
     assert trials[0].state == TrialState.COMPLETE
-    assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
-    assert max(trials[4].intermediate_values) == 2
-    assert len(epochs_of(trials[4])) == 6
-    assert "pruned after fold 2: its map_at_r 0.6000 ranked" in trials[4].user_attrs["outcome"]
+    assert {trial.state for trial in trials[1:]} == {TrialState.PRUNED}
+    assert len(epochs_of(trials[4])) == max(trials[4].intermediate_values) == 2
+    assert "pruned after epoch 2: its map_at_r 0.6000 ranked" in trials[4].user_attrs["outcome"]
+
+
+def test_a_later_rung_compares_the_mean_of_complete_folds(opened: Opened) -> None:
+    """After epoch 4 the second fold has begun and does not count; after epoch 8 two folds of three epochs do."""
+    search = opened(**FOLDED, search={"trials": 2})
+    of_trials = [[[0.5] * 3, [0.6] * 3, [0.5] * 3, [0.5] * 3], [[0.9] * 3, [0.1] * 3, [0.9] * 3, [0.9] * 3]]
+    drive(search, search_stage(search), lambda job: of_trials[job.number])
+    last = search.study("pnp", Stage.SEARCH).trials()[1]
+    assert last.intermediate_values == pytest.approx({**dict.fromkeys(range(1, 6), 0.9), 6: 0.5, 7: 0.5, 8: 0.5})
+    assert "pruned after epoch 8: its map_at_r 0.5000 ranked 2 of 2" in last.user_attrs["outcome"]
 
 
 @pytest.mark.parametrize("train_on", ["train", "all"])
@@ -152,8 +161,7 @@ def test_mlflow_shows_every_fold(opened: Opened) -> None:
             (row.step, pytest.approx(row.value))
             for row in sorted(client.get_metric_history(run.info.run_id, name), key=lambda row: row.step)
         ]
-        for name in ("objective/value", "objective/fold_value", "train/loss")
+        for name in ("objective/value", "train/loss")
     }
-    assert history["objective/fold_value"] == [(1, 0.5), (2, 0.3), (3, 0.9), (4, 0.7)]
-    assert history["objective/value"] == [(1, 0.5), (2, 0.4), (3, 1.7 / 3), (4, 0.6)]
+    assert history["objective/value"] == list(VALUES.items())
     assert [step for step, _ in history["train/loss"]] == list(range(1, 13))

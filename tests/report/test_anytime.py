@@ -6,7 +6,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search.report.loss_results import Incumbent
 from search.report.summary import incumbents
-from search.trials import ByEpoch, record_key
+from search.trials import record_key, running_value
 from trainables.spec import EpochRecord
 
 
@@ -35,7 +35,7 @@ TRIALS = [
 
 
 def best_so_far(records: Sequence[EpochRecord]) -> float | None:
-    return ByEpoch(objective="map_at_r")(records)[1]
+    return running_value(records, "map_at_r")
 
 
 def test_incumbents_follow_the_clock_over_all_trials() -> None:

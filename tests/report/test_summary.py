@@ -205,12 +205,13 @@ def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     summary = summarise(tested)
     found = search_run(compare([tested.plan.folder], [summary]), tested.plan.folder, "What it is.")
     assert found.description.endswith("What it is.")
-    header, _, row, *_ = [[*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n")]
-    assert header == ["map\\_at\\_r", "search", "confirmed", "test", "test of default"]
+    header, _, *rows = [
+        [*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n") if "|" in line
+    ]
+    assert header[:3] == ["loss", "trial", "map\\_at\\_r test"]
     assert (entry := summary.losses["pnp"]).test is not None
-    assert entry.tuned.confirmed is not None
-    assert row[:3] == ["pnp", f"{entry.tuned.search_value:.4f}", f"{entry.tuned.confirmed.mean:.4f}"]
-    assert row[3] == f"{entry.test['map_at_r'].mean:.4f}"
+    *_, row = [row for row in rows if row[0] == "pnp"]
+    assert row[2].startswith(f"{entry.test['map_at_r'].mean:.4f}")
     assert {path.name for path in found.files} == {"search.yaml", "split.json"}
     assert set(found.texts) == {"comparison.md", "comparison.csv"}
     assert "<br>" not in found.texts["comparison.md"]

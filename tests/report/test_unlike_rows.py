@@ -11,6 +11,7 @@ from support.small_search import small_search
 from search.plan.runs import RunFolder
 from search.report.comparison import compare, unlike_told
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
+from search.report.formats import sentence as sentence_of
 from search.report.results import Summary
 from search.report.sections.answer import answer
 from search.text_table import as_markdown
@@ -78,5 +79,5 @@ def test_every_output_shows_the_warning(runs: Path) -> None:
         assert any(sentence in table.notes for table in tables(found))
     assert sentence.replace("_", "\\_") in as_markdown(text_tables(found))
     assert sentence not in as_csv(found)
-    assert sentence in answer(found, folders).sentences
+    assert sentence_of(sentence) in answer(found, folders).remarks
     assert sentence in " ".join(plain(holdout_here("compare", "plain", "gem", "--runs", runs).stdout).split())

@@ -44,7 +44,7 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
             {
                 "order": "another order",
                 "attached to the graph for a batch of one class": "not attached to the graph",
-                "finite differences": "check for detached or rounded tensors",
+                "finite differences": r"its value is .* it rises by .* by its gradient, .*: check for detached",
             },
         ),
         ("Raising", {"bfloat16": "IndexError: out of sorts", "order": "IndexError", "state_dict": ""}),
@@ -65,6 +65,7 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
         ("InOrder", {"differ": "the same batches"}),
         ("first_row", {"order": "with the images in another order"}),
         ("map_at_r", {"finite": "has the name of 'map_at_r'"}),
+        ("Plain", {"loaded": "`compute` in place of `forward`"}),
         ("NOT_A_PART", {"loaded": "neither a loss, a data set"}),
         ("Nothing", {"loaded": "has no Nothing"}),
     ],

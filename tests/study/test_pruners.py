@@ -121,11 +121,6 @@ def test_plans_are_told_in_words() -> None:
     }
 
 
-def test_folds_are_compared_like_epochs() -> None:
-    assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the top half continues"
-    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned, as a training has only 2 folds"
-
-
 @pytest.mark.parametrize("name", PRUNERS)
 def test_how_many_epochs_a_trial_trains_is_foreseen(name: str) -> None:
     """The curves cross, and the order of the trials is independent of their values."""

@@ -11,8 +11,6 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from search.study.storage.driver import DriverStorage
-from search.study.storage.open import open_storage
 from support.driving import begun, drive, only, train
 from support.refusals import sentences_of
 
@@ -22,6 +20,7 @@ from search.driver.stages import search_stage
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
+from search.study import open_studies
 from search.study.queued import RunningTrial
 from search.study.sampler import quantile
 from search.study.trial_queue import TrialQueue
@@ -47,14 +46,8 @@ numbers = count(1)
 each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 
 
-@pytest.fixture(scope="module")
-def memory() -> DriverStorage:
-    """A database in memory, shared by all searches of this file."""
-    return open_storage("sqlite://")
-
-
 @pytest.fixture
-def make(search_file: Callable[..., Any], memory: DriverStorage, tmp_path: Path) -> Make:
+def make(search_file: Callable[..., Any], tmp_path: Path) -> Make:
     """Return a function that makes searches with trainings of one epoch."""
 
     def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> OpenedSearch:
@@ -62,14 +55,16 @@ def make(search_file: Callable[..., Any], memory: DriverStorage, tmp_path: Path)
             name=f"search-{next(numbers)}", search={"sampler": sampler, "pruner": "none", "trials": trials}, **changes
         )
         content["training"]["epochs"] = 1
-        return OpenedSearch(plan=make_plan(parse_config(content), tmp_path), storage=memory)
+        plan = make_plan(parse_config(content), tmp_path)
+        plan.folder.path.mkdir()
+        return OpenedSearch(plan=plan, storage=open_studies(plan.folder.journal))
 
     return make_one
 
 
 def next_driver(search: OpenedSearch) -> OpenedSearch:
     """Open the search as a new process does."""
-    return OpenedSearch(plan=search.plan, storage=DriverStorage(search.storage.database))
+    return OpenedSearch(plan=search.plan, storage=open_studies(search.plan.folder.journal))
 
 
 def hashed(job: RunningTrial, epoch: int) -> float:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from search.study.storage.driver import DriverStorage
 from support.driving import only, record, train
 
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
+from search.study import open_studies
 from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 
@@ -42,7 +42,7 @@ def searched(opened: Opened, sampler: str, cause: str, *, dies: bool = False) ->
         else:
             train(queue, job, lambda running, epoch: value_of(running.number))
         if dies:
-            search = OpenedSearch(plan=search.plan, storage=DriverStorage(search.storage.database))
+            search = OpenedSearch(plan=search.plan, storage=open_studies(search.plan.folder.journal))
             queue = TrialQueue(only(search_stage(search)))
     return search.study("proxy_anchor", Stage.SEARCH).trials()
 

@@ -1,5 +1,7 @@
 """Studies and the trial queue without a cluster: the order of trials, their results, and restarts."""
 
+import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -7,7 +9,6 @@ from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import OperationalError
 from support.driving import begun, drive, only, record, train
 
 from search.driver.stages import NothingToSelect, confirm_stage, final_stage, freeze, search_stage
@@ -151,13 +152,15 @@ def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
     search = opened(search={"trials": 2}, losses=["pnp"])
     queue = TrialQueue(only(search_stage(search)))
 
-    def dies(connection: Any) -> None:
+    def dies(descriptor: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search.storage.database.engine.dialect, "do_commit", dies)
+    size = search.plan.folder.journal.stat().st_size
+    monkeypatch.setattr(os, "fsync", dies)
     with pytest.raises(KeyboardInterrupt):
         queue.next_trial()
     monkeypatch.undo()
+    os.truncate(search.plan.folder.journal, size + 100)  # what reached the disk
     again = open_search(search.plan)
     assert [trial.state for trial in again.trials("pnp", Stage.SEARCH)] == [TrialState.WAITING]
     assert [job.number for job in drive(again)] == [0, 1]
@@ -246,35 +249,21 @@ def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
     assert write_summary(search).losses["mpa"].best is None
 
 
-@pytest.mark.parametrize("stored", [False, True], ids=["nothing was stored", "its answer was lost"])
-def test_a_storage_that_goes_away_at_any_moment_costs_nothing(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, stored: bool
-) -> None:
-    """Every transaction fails once, before or after the database has committed it."""
+def test_an_epoch_and_the_end_that_it_brings_are_one_transaction(opened: Opened) -> None:
+    """No moment exists at which a driver could die between the last report of a trial and its state."""
     search = opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
-    dialect = search.storage.database.engine.dialect
-    commit, failed = dialect.do_commit, []
-
-    def fails_every_other_time(connection: Any) -> None:
-        fails = not failed or not failed[-1]
-        failed.append(fails)
-        if stored or not fails:
-            commit(connection)
-        if fails:
-            raise OperationalError("COMMIT", None, Exception("gone"))
-
-    monkeypatch.setattr(dialect, "do_commit", fails_every_other_time)
     while job := queue.next_trial():
         train(queue, job, lambda job, epoch: epoch / 10)
-    monkeypatch.undo()
-    assert failed.count(True) == failed.count(False) == 3 * (1 + 3 + 1)  # a proposal, three epochs, an end
-    search = open_search(search.plan)
-    trials = search.trials("mpa", Stage.SEARCH)
-    assert [trial.number for trial in trials] == [0, 1, 2]
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
+    logs = [json.loads(line) for line in search.plan.folder.journal.read_text().splitlines()]
+    ends = [index for index, log in enumerate(logs) if log.get("state") == TrialState.COMPLETE]
+    assert len(ends) == 3
+    for index in ends:
+        begin = max(i for i in range(index) if logs[i]["left"] == 0) + 1
+        assert any("epoch:000003" in log.get("user_attr", ()) for log in logs[begin:index])
+        assert logs[index]["left"] == 0
+    trials = open_search(search.plan).trials("mpa", Stage.SEARCH)
     assert [trial.intermediate_values for trial in trials] == [{1: 0.1, 2: 0.2, 3: 0.3}] * 3
-    assert all(trial.params.keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
 
 
 def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened) -> None:

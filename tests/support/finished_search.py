@@ -30,7 +30,7 @@ from search.selection.scoring import score
 from search.stages import Stage
 from search.study.queued import RunningTrial
 from search.study.trial_queue import TrialQueue
-from search.trust import remember
+from search.trust import addresses_in, own_code, remember
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.epoch_training import EpochTraining
 
@@ -56,7 +56,8 @@ def run_here(
     stages = searches[0].config.stages
     for search in searches:
         note_opened_images(search.plan)
-        remember(search.plan.folder.path, search.config.model_dump(mode="json"))
+        content = search.config.model_dump(mode="json")
+        remember(search.plan.folder.path, addresses_in(content), own_code(content))
         search.begin_session(time.time(), SLOTS)
     validate_baselines(without_baselines(searches), lambda specs: [*map(validate_untrained, specs)])
     cleanups = [*map(CheckpointCleanup, searches)]

@@ -45,6 +45,13 @@ class WithoutSpace(Pull):
     space = None  # type: ignore[assignment]
 
 
+class Plain(nn.Module):
+    """A loss as PyTorch has them."""
+
+    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return embeddings.square().mean()
+
+
 class Ordered(Pull):
     """A loss that counts the first sample twice, is nothing for one class, and has no gradient of its lengths."""
 

@@ -131,7 +131,7 @@ def test_the_chosen_model_of_each_loss_is_one_of_its_run(search: OpenedSearch, c
         assert {metric.key: metric.value for metric in model.metrics} == means
         assert model.params == {name: str(value) for name, value in (entry.chosen.params or {}).items()}
         low, high = entry.test["map_at_r"].ci95 or (0.0, 0.0)
-        said = f"{entry.test['map_at_r'].mean:.4f} [{low:.4f}, {high:.4f}]"
+        said = f"{entry.test['map_at_r'].mean:.3f} [{low:.3f}, {high:.3f}]"
         assert model.tags["holdout.test.map_at_r"] == said
         assert model.tags["holdout.search"] == "small"
         assert model.tags["holdout.split"] == search.plan.split.digest

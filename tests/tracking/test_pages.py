@@ -148,9 +148,10 @@ def test_the_printed_link_opens_a_view_that_is_there(search: OpenedSearch) -> No
     )
     view = views_of(search)[page.rpartition("=")[2]]
     assert view["name"] == "Results"
-    stages = ("confirmed/map_at_r", "test/map_at_r", "default/confirmed_map_at_r", "default/test_map_at_r")
-    assert columns(view)[:4] == [f"metrics.`{stage}`" for stage in stages]
-    assert json.loads(view["state"])["orderByKey"] == columns(view)[0], "the best of many trials sorts nothing"
+    tags = ("recommended", "confirmed", "test", "minus default", "minus untrained")
+    assert columns(view)[:5] == [f"tags.`{tag}`" for tag in tags]
+    ordered = json.loads(view["state"])["orderByKey"]
+    assert ordered == "metrics.`confirmed/map_at_r`", "the best of many trials sorts nothing"
     found = client.search_runs([experiment], json.loads(view["state"])["searchFilter"])
     assert {run.info.run_name for run in found} == {f"small/{loss}" for loss in LOSSES}
 

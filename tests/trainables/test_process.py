@@ -2,14 +2,12 @@
 
 import argparse
 import asyncio
-import locale
 import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support.commands import write_search
 from support.own_trainings import own_spec
 from support.small_training import worker_of
 
@@ -38,24 +37,17 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "gradients": lambda: torch.set_grad_enabled(False),
     "threads": lambda: torch.set_num_threads(3),
     "deterministic": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
-    "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"),
-    "filters": lambda: warnings.simplefilter("ignore"),
-    "no filters": warnings.resetwarnings,
     "handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
-    "alarm": lambda: signal.alarm(60),
     "python": random.random,
     "numpy": np.random.rand,
     "torch": lambda: torch.rand(1),
-    "errors of numpy": lambda: np.seterr(all="raise"),
-    "output": lambda: setattr(sys, "stdout", None),
 }
 
 
 def state() -> list[Any]:
     return [
-        Path("/proc/self/cwd").readlink(), locale.setlocale(locale.LC_ALL), [*warnings.filters],
-        signal.getsignal(signal.SIGTERM), signal.getitimer(signal.ITIMER_REAL)[0] > 0, sys.stdout,
-        random.getstate(), str(np.random.get_state()), np.geterr(), torch.get_rng_state().tolist(),
+        Path("/proc/self/cwd").readlink(), signal.getsignal(signal.SIGTERM),
+        random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist(),
         torch.is_grad_enabled(), torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device(),
         torch.get_deterministic_debug_mode(),
     ]  # fmt: skip
@@ -81,6 +73,39 @@ def test_changes_in_any_order_are_put_back(names: list[str]) -> None:
         for name in names:
             CHANGES[name]()
     assert state() == before
+
+
+PARSES = """
+import argparse, holdout, torch
+def parsed():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", default=0.5)
+    return parser.parse_args().lr
+AT_IMPORT = parsed()
+@holdout.trainable(x=holdout.Float(0, 1, default=0.5))
+def train(params, train, report):
+    for _ in range(report.epochs):
+        report(lambda items: torch.tensor(items) * parsed(), loss=AT_IMPORT)
+"""
+
+
+@pytest.mark.parametrize("engine", ["in_process", "local"])
+def test_code_that_parses_the_command_line_gets_its_defaults(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "parses.py").write_text(PARSES)
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "f.npz", embeddings=rng.normal(size=(96, 4)), labels=np.repeat([f"c{n}" for n in range(12)], 8))
+    content = {
+        "name": "x", "trainable": "parses:train", "dataset": {"name": "features", "file": str(tmp_path / "f.npz")},
+        "training": {"epochs": 1}, "search": {"trials": 1, "pruner": "none"}, "stages": ["search"],
+        "resources": {"engine": engine},
+    }  # fmt: skip
+    file, path = write_search(tmp_path / "x.yaml", content), os.pathsep.join([str(tmp_path), *sys.path])
+    program = [sys.executable, "-m", "holdout", "run", str(file), "--runs", str(tmp_path / "runs"), "--output", "t.csv"]
+    done = subprocess.run(
+        program, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all 1 epoch trained" in done.stderr
 
 
 EXITS: dict[str, Callable[[], Any]] = {
@@ -131,3 +156,25 @@ def test_an_imported_module_leaves_torch_as_it_was(tmp_path: Path) -> None:
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, check=True)
+
+
+LAUNCHERS = {
+    "Slurm": {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NODEID": "1", "SLURM_NPROCS": "4"},
+    "torchrun": {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"},
+    "MPI": {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "PMI_RANK": "1", "PMI_SIZE": "2"},
+    "accelerate": {"ACCELERATE_USE_FSDP": "true", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"},
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_training_is_one_process_whatever_launched_it(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in LAUNCHERS[launcher].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    kept = list[Setting]()
+    with contained(kept):
+        assert not LAUNCHERS[launcher].keys() & os.environ.keys()
+        assert os.environ["SLURM_CPUS_PER_TASK"] == "8"
+        os.environ["RANK"] = "0"  # the code's own
+    with contained(kept):
+        assert os.environ.pop("RANK") == "0"

@@ -19,17 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.arrays import FREE, RATIO, array_names, read_arrays
-from trainables.errors import InvalidInput, counted, listed, raise_if_any, suggestion
-from trainables.files import DAMAGED, regular
+from trainables.arrays import array_names, read_arrays
+from trainables.data.sets.paths import as_on_disk
+from trainables.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
+from trainables.files import DAMAGED
 
 EMBEDDINGS, LABELS, IDS, PATHS, GROUPS = "embeddings", "labels", "ids", "paths", "groups"
 NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS)
 REPEATED = (LABELS, GROUPS)
 """Arrays in which an entry may occur more than once."""
-
-LONGEST = 1_000
-"""Limit of the characters of a label, an id or a path."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -52,7 +50,7 @@ class FeatureArrays:
 
 def is_feature_file(path: str | os.PathLike[str]) -> bool:
     """Return True if the suffix of ``path`` is that of a file of embeddings."""
-    return Path(path).suffix in _READERS
+    return Path(path).suffix.lower() in _READERS
 
 
 def read_features(path: Path, *, key: str = "") -> FeatureArrays:
@@ -66,18 +64,20 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
         InvalidInput: it cannot be read, or is no file of embeddings; all that is wrong with its content.
     """
     said = f"{key} is {str(path)!r}" if key else str(path)
-    if path.suffix not in _READERS:
-        hint = suggestion(path.suffix, _READERS)
+    path, suffix = as_on_disk(path), path.suffix.lower()
+    if suffix not in _READERS:
+        hint = suggestion(suffix, _READERS)
         raise InvalidInput(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
     try:
-        regular(path)
-        arrays = _READERS[path.suffix](path)
+        arrays = _READERS[suffix](path)
     except FileNotFoundError:
         raise InvalidInput(f"{said}, which does not exist; give a file of embeddings.") from None
     except OSError as error:
         raise InvalidInput(f"{said}, which cannot be read ({error.strerror or error}).") from error
+    except InvalidInput as error:
+        raise InvalidInput([f"{said}: {sentence}" for sentence in error.sentences]) from error
     except DAMAGED as error:
-        raise InvalidInput(f"{said}, which is not a readable {path.suffix} file ({error}); write it again.") from error
+        raise InvalidInput(f"{said}, which is not a readable {suffix} file ({error}); write it again.") from error
     raise_if_any([f"{said}: {sentence}" for sentence in _mistakes(arrays)])
     return FeatureArrays(
         embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32),
@@ -94,41 +94,36 @@ def _read_npz(path: Path) -> Arrays:
 
 def _read_parquet(path: Path) -> Arrays:
     import pyarrow
-    from pyarrow.parquet import ParquetFile, read_schema
+    from pyarrow.parquet import ParquetFile
 
     try:
-        schema = read_schema(path)
-        names = [name for name in NAMES if name in schema.names]
-        for name in names:
-            if name != EMBEDDINGS and pyarrow.types.is_nested(schema.field(name).type):
-                raise ValueError(f"{name} is a column of {schema.field(name).type}, not of text or whole numbers")
-        # Text is read as a dictionary, since the format repeats one long text a million times in a few bytes.
-        with ParquetFile(path, read_dictionary=[name for name in names if name != EMBEDDINGS]) as file:
-            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-            values = sum(group.column(at).num_values for group in groups for at in range(group.num_columns))
-            if 8 * values > max(FREE, RATIO * path.stat().st_size):
-                raise ValueError(f"it would take {8 * values:,} bytes, and the file has {path.stat().st_size:,}")
-            table = file.read(names).combine_chunks()
+        with ParquetFile(path) as file:
+            table = file.read([name for name in NAMES if name in file.schema_arrow.names])
         return {name: _of_column(name, table.column(name)) for name in table.column_names}
     except pyarrow.ArrowException as error:
         raise ValueError(str(error).partition("\n")[0]) from error
 
 
 def _of_column(name: str, column: Any) -> NDArray[Any]:
+    """Return the array of a column.
+
+    Raises:
+        InvalidInput: embeddings are no lists of one length.
+    """
     import pyarrow.compute
 
-    if column.null_count:
-        raise ValueError(f"{name} has {counted(column.null_count, 'empty entry', 'empty entries')}")
     types = pyarrow.types
     if name != EMBEDDINGS:
-        for chunk in column.chunks if types.is_dictionary(column.type) else ():
-            _refuse_long(name, chunk.dictionary.to_pylist())
-        return np.asarray(column.to_pylist())
+        entries = column.to_pylist()
+        nested = types.is_nested(column.type) or any(entry is None for entry in entries)
+        return np.array([*entries, None], dtype=object)[:-1] if nested else np.asarray(entries)
     if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
-        raise ValueError(f"{name} is a column of {column.type}, not of lists of numbers")
+        raise InvalidInput(f"{name} is a column of {column.type}; write lists of numbers.")
+    if empty := np.flatnonzero(column.is_null()).tolist():
+        raise InvalidInput(_empty(name, empty))
     lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(column)).to_pylist()
     if len(lengths) > 1:
-        raise ValueError(f"{name} has rows of {min(lengths)} to {max(lengths)} numbers")
+        raise InvalidInput(f"{name} has rows of {min(lengths)} to {max(lengths)} numbers; give each row as many.")
     flat = pyarrow.compute.list_flatten(column).to_numpy()
     return np.asarray(flat).reshape(len(column), *lengths) if lengths else np.empty((0, 0), np.float32)
 
@@ -149,8 +144,6 @@ def _read_safetensors(path: Path) -> Arrays:
                 arrays |= {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
     except SafetensorError as error:
         raise ValueError(str(error)) from error
-    for name, found in lists.items():
-        _refuse_long(name, found)
     return {**{name: np.asarray(found) for name, found in lists.items()}, **arrays}
 
 
@@ -160,12 +153,6 @@ _READERS: dict[str, Callable[[Path], Arrays]] = {
     ".safetensors": _read_safetensors,
 }
 SUFFIXES = tuple(_READERS)
-
-
-def _refuse_long(name: str, entries: list[Any]) -> None:
-    """Raise if a text is so long that an array of them, all as long as the longest, could fill the memory."""
-    if (longest := max((len(entry) for entry in entries if isinstance(entry, str)), default=0)) > LONGEST:
-        raise ValueError(f"{name} has a text of {longest:,} characters; the limit is {LONGEST:,}")
 
 
 # What can be wrong with the content.
@@ -198,15 +185,23 @@ def _mistakes(arrays: Arrays) -> Iterator[str]:
 
 
 def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[str]:
-    if values.ndim != 1 or values.dtype.kind not in "iuU":
-        shape = " × ".join(map(str, values.shape))
-        yield f"{name} must be one text or whole number for each item; they are {values.dtype} of {shape}."
-    elif len(values) != count:
+    if values.ndim != 1:
+        yield f"{name} must be one text or whole number for each item; they are {' × '.join(map(str, values.shape))}."
+        return
+    entries = values.tolist()
+    if len(values) != count:
         yield f"there are {count:,} {EMBEDDINGS} and {len(values):,} {name}; give one for each."
-    elif name not in REPEATED and (twice := [entry for entry, times in Counter(values.tolist()).items() if times > 1]):
+    elif empty := [row for row, entry in enumerate(entries) if entry is None or entry == "" or entry != entry]:
+        yield _empty(name, empty)
+    elif odd := [entry for entry in entries if not isinstance(_whole(entry), int | str)]:
+        yield f"{name} must be text or whole numbers; one is {shortened(repr(odd[0]))}; write them as text."
+    elif name not in REPEATED and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
         yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
-    elif values.dtype.kind == "U" and (empty := np.flatnonzero(values == "").tolist()):
-        yield f"{name} has {counted(len(empty), 'empty entry', 'empty entries')} ({_rows(empty)})."
+
+
+def _empty(name: str, rows: list[int]) -> str:
+    what = counted(len(rows), "empty entry", "empty entries")
+    return f"{name} has {what} ({_rows(rows)}); fill them in, or remove these items."
 
 
 def _rows(rows: list[int]) -> str:
@@ -214,4 +209,9 @@ def _rows(rows: list[int]) -> str:
 
 
 def _text(values: NDArray[Any]) -> tuple[str, ...]:
-    return tuple(map(str, values.tolist()))
+    return tuple(str(_whole(entry)) for entry in values.tolist())
+
+
+def _whole(entry: object) -> object:
+    """Return a number such as 3.0, of which libraries make 3 where an entry is missing, as 3."""
+    return int(entry) if isinstance(entry, float) and entry.is_integer() else entry

@@ -18,7 +18,9 @@ from PIL import Image
 
 from trainables.data.images import Unreadable, as_it_looks, fitted, fitted_image, open_file, opened_image, unreadable
 from trainables.data.sets.folders import images_below
+from trainables.data.sets.paths import as_on_disk
 from trainables.errors import InvalidInput
+from trainables.machine import allotted_cpus
 
 ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
 
@@ -31,7 +33,7 @@ def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """
     found: list[Path] = []
     sentences = []
-    for path in map(Path, paths):
+    for path in map(as_on_disk, paths):
         if not path.exists():
             sentences.append(f"There is no image and no folder {str(path)!r}.")
             continue
@@ -127,7 +129,7 @@ def decoded_batches(
 
     under_way: deque[list[Future[np.ndarray | Unreadable]]] = deque()
     numbered = enumerate(images)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(allotted_cpus()) as pool:
         while batch := list(islice(numbered, batch_size)):
             under_way.append([pool.submit(one, position, image) for position, image in batch])
             if len(under_way) > 1:

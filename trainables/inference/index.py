@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.errors import InvalidInput, counted
-from trainables.files import DAMAGED, given_path, regular, write_json, write_whole
+from trainables.files import DAMAGED, given_path, write_json, write_whole
 from trainables.storage import AnyPath
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ class IndexDescription:
     sha256: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content for ``index.json``."""
         return {"format": FORMAT, **asdict(self), "similarity": "inner product of vectors of length 1"}
 
 
@@ -203,13 +202,13 @@ def read_description(folder: AnyPath) -> IndexDescription:
     """
     path = folder / DESCRIPTION
     try:
-        content = json.loads(regular(path).read_text())
+        content = json.loads(path.read_text())
         if content.get("format") == FORMAT:
             if not isinstance(model := content["model"], str | None):
                 raise ValueError(f"model is {model!r}")
             return IndexDescription(
-                images=_count(content["images"]),
-                dimensions=_count(content["dimensions"]),
+                images=int(content["images"]),
+                dimensions=int(content["dimensions"]),
                 model=model,
                 weights_sha256=str(content["weights_sha256"]),
                 sha256={name: str(content["sha256"][name]) for name in (VECTORS, PATHS)},
@@ -227,12 +226,6 @@ def read_description(folder: AnyPath) -> IndexDescription:
     )
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 < value < 2**63:
-        raise ValueError(f"a number is {value!r:.100}")
-    return value
-
-
 def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes:
     """Return the content of the file ``name`` of an index.
 
@@ -240,7 +233,7 @@ def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes
         ValueError: it is not the file that the description describes.
         OSError: it cannot be read.
     """
-    content = regular(folder / name).read_bytes()
+    content = (folder / name).read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     if digest != description.sha256[name]:
         raise ValueError(f"{name} is not the file that {DESCRIPTION} describes, its SHA-256 is {digest[:12]}…")

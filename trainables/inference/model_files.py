@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.data.augment import Frame
 from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, given_path, regular, write_json, write_text, write_whole
+from trainables.files import DAMAGED, given_path, write_json, write_text, write_whole
 from trainables.models.config import ModelConfig
 from trainables.storage import AnyPath
 
@@ -311,8 +311,8 @@ def read_model(address: str) -> ModelFiles:
 
 def _folder(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
     try:
-        content = json.loads(regular(path / DESCRIPTION).read_text())
-        weights = regular(path / WEIGHTS).read_bytes()
+        content = json.loads((path / DESCRIPTION).read_text())
+        weights = (path / WEIGHTS).read_bytes()
         digest = hashlib.sha256(weights).hexdigest()
         tensors, _ = parsed_tensors(weights, path / WEIGHTS)
         card = (path / CARD).read_text() if (path / CARD).is_file() else ""

@@ -7,6 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
@@ -56,6 +57,11 @@ class Loss(nn.Module, ABC):
     labels; where it is None, a loss that mines or sums over such pairs makes the host wait for the device.
     """
 
+    to_derive = (
+        " (`class Mine(holdout.parts.Loss)`, `def __init__(self, *, num_classes, embedding_dim, …)`, and `compute` in "
+        "place of `forward`)"
+    )
+    """What turns a module into a loss, for errors."""
     used: Used | None = None
     most_pairs: int | None = None
 
@@ -155,8 +161,11 @@ def declared(name: str) -> Callable[[type[AnyLoss]], type[AnyLoss]]:
     row = LOSSES.rows[name]
 
     def complete(loss: type[AnyLoss]) -> type[AnyLoss]:
-        constructor = loss.__init__
-        constructor.__kwdefaults__ = {**(constructor.__kwdefaults__ or {}), **row.defaults}
+        of = loss.__init__  # which several classes may inherit: each gets a copy with its own defaults
+        constructor = FunctionType(of.__code__, of.__globals__, of.__name__, of.__defaults__, of.__closure__)
+        constructor.__annotations__, constructor.__doc__ = of.__annotations__, of.__doc__
+        constructor.__kwdefaults__ = {**(of.__kwdefaults__ or {}), **row.defaults}
+        loss.__init__ = constructor  # type: ignore[method-assign]
         loss.__doc__ = f"{row.paper}: {row.equation}\n\n{inspect.cleandoc(loss.__doc__ or '')}"
         return loss
 

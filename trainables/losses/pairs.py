@@ -47,7 +47,6 @@ class Pairs:
     most: int | None = None
 
     def positives_once(self) -> PositivePairs:
-        """Return every positive pair once."""
         return positive_pairs(self.same_BB.triu(1), None if self.most is None else self.most // 2)
 
 

@@ -56,6 +56,7 @@ def evaluate(
     queries: int | None = None,
     superclasses_N: torch.Tensor | None = None,
     protocol: RetrievalProtocol | None = None,
+    undefined: dict[str, str] | None = None,
 ) -> dict[str, float]:
     """Compute metrics by name, in the order of ``names``.
 
@@ -72,6 +73,8 @@ def evaluate(
         superclasses_N: superclass of each image, for ``nmi_super`` and ``f1_super``.
         protocol: queries and gallery among the first ``queries`` images, for the retrieval metrics; all other metrics
             use both. None: each is a query against all others.
+        undefined: filled with the reason, by name, of each user-defined metric that raises, whose value is then NaN.
+            None: the reason is raised.
 
     Raises:
         InvalidInput: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
@@ -100,7 +103,13 @@ def evaluate(
         values |= distance_metrics(embeddings_ND, labels_N)
     if own:
         on_cpu = checked(embeddings_ND.cpu(), labels_N.cpu())  # user-defined metrics need not support GPUs
-        values |= {name: _own_value(name, score, *on_cpu) for name, score in own.items()}
+        for name, score in own.items():
+            try:
+                values[name] = _own_value(name, score, *on_cpu)
+            except InvalidInput as error:
+                if undefined is None:
+                    raise
+                values[name], undefined[metric_name(name)] = torch.nan, error.sentences[0]
     return {metric_name(name): values[name] for name in names}
 
 

@@ -59,7 +59,6 @@ class RetrievalProtocol:
         return RetrievalProtocol(queries_N=queries_N, gallery_N=gallery_N, cameras_N=cameras_N)
 
     def to(self, device: torch.device) -> "RetrievalProtocol":
-        """Return the protocol on ``device``."""
         cameras_N = None if self.cameras_N is None else self.cameras_N.to(device)
         return RetrievalProtocol(
             queries_N=self.queries_N.to(device), gallery_N=self.gallery_N.to(device), cameras_N=cameras_N

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import InvalidInput, suggestion
@@ -193,8 +195,18 @@ def backbone_problems(name: str) -> list[str]:
     others = ", ".join(f"{library}:NAME" for library in LIBRARIES if library != FEATURES)
     return [
         f"model.backbone must be one of {', '.join(BACKBONES)}, or {others} or the import path of your own, such as "
-        f"mylab.networks:TinyNet; it is {name!r}{suggestion(name, BACKBONES)}."
+        f"mylab.networks:TinyNet; it is {name!r}{_of_a_library(name) or suggestion(name, BACKBONES)}."
     ]
+
+
+def _of_a_library(name: str) -> str:
+    """Return a suggestion if an installed library has a network of this name; its sources are read, not imported."""
+    for library in ("timm", "torchvision"):
+        spec = find_spec(library)
+        sources = (Path(spec.origin).parent / "models").rglob("*.py") if spec and spec.origin else ()
+        if name.isidentifier() and any(f"\ndef {name}(" in path.read_text() for path in sources):
+            return f" (did you mean {library}:{name}?)"
+    return ""
 
 
 @cache

@@ -189,7 +189,6 @@ class ModelConfig:
 
     @property
     def is_frozen(self) -> bool:
-        """True if only the head learns."""
         return self.freeze == BACKBONE
 
     @property

@@ -80,7 +80,6 @@ class EmbeddingModel(nn.Module):
         return features_BF
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters behind the backbone."""
         return [*self.pooling.parameters(), *self.head.parameters()]
 
 

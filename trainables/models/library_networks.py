@@ -164,6 +164,13 @@ def _published(settings: Mapping[str, Any]) -> Published | None:
     return published(settings["url"]) if settings.get("url") else None
 
 
+def variants(backbone: str) -> list[str]:
+    """Return timm's other networks that differ from ``backbone`` in paddings and epsilons: TensorFlow's ports."""
+    timm, name = importlib.import_module("timm"), backbone.partition(":")[2].partition(".")[0]
+    twin = name.removeprefix("tf_") if name.startswith("tf_") else f"tf_{name}"
+    return [twin] if twin in timm.list_models() else []
+
+
 def timm_backbone(name: str) -> Backbone:
     """Describe timm's network ``name``, with or without a tag for its weights (``resnet18.tv_in1k``).
 

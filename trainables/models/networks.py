@@ -172,12 +172,10 @@ class GeneralizedMean(nn.Module):
 
 
 def fixed_gem() -> GeneralizedMean:
-    """Return GeM with a fixed exponent."""
     return GeneralizedMean(learned=False)
 
 
 def learned_gem() -> GeneralizedMean:
-    """Return GeM with a learned exponent."""
     return GeneralizedMean(learned=True)
 
 

@@ -79,6 +79,11 @@ class LoadedWeights:
     prefix: str
     way: str
 
+    @property
+    def is_by_order(self) -> bool:
+        """True if the names said nothing, so that the weights may be those of another variant."""
+        return self.way.startswith(BY_ORDER)
+
     def __str__(self) -> str:
         left_out = f"left out {listed(self.left_out, shown=SHOWN)}" if self.left_out else ""
         prefix = f"prefix '{self.prefix}' removed" if self.prefix else ""
@@ -300,7 +305,11 @@ def _by_order(found: "Tensors", needed: "Tensors") -> _Match | None:
     if len(pairs) < len(needed) or not all(shapes) or any(ours != theirs for ours, theirs in kinds):
         return None
     first = next((entry for entry in pairs.items() if entry[0] != entry[1]), ("", ""))
-    return _Match(fitting=pairs, way=f"matched by order, since the names differ ({first[1]} is {first[0]})")
+    return _Match(fitting=pairs, way=f"{BY_ORDER}, since the names differ ({first[1]} is {first[0]})")
+
+
+BY_ORDER = "matched by order"
+"""The way of a match that any network with the same shapes would give, whatever its paddings and epsilons."""
 
 
 def _matched(network: "nn.Module", found: "Tensors", needed: "Tensors") -> "tuple[Tensors, _Match]":

@@ -49,7 +49,6 @@ class Cost:
 
     @property
     def epoch(self) -> float:
-        """Return the seconds of an epoch."""
         return self.step * self.steps + self.validation
 
 

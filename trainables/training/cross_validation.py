@@ -17,7 +17,6 @@ def begin(spec: TrialSpec, device: torch.device) -> "EpochTraining | CrossValida
 
 
 def training_class(spec: TrialSpec) -> type[EpochTraining]:
-    """Return the class that trains ``spec``."""
     return Training if spec.trainable is None else OwnTraining
 
 

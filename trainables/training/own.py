@@ -137,7 +137,6 @@ class OwnTraining(EpochTraining):
 
     @property
     def validation_items(self) -> int:
-        """The number of validation items."""
         assert self._validation is not None, "it has validation classes"
         return len(self._validation.views[0])
 
@@ -203,7 +202,7 @@ def _numbers(method: str, found: object) -> dict[str, float]:
     numbers = {}
     for name, value in found.items():
         try:
-            numbers[str(name)] = float(value)
+            numbers[str(name)] = math.nan if value is None else float(value)
         except (TypeError, ValueError):
             shown = without_password(repr(value))
             raise InvalidInput(f"{method} must return numbers; {name} is {shown:.60}.") from None

@@ -68,7 +68,6 @@ class TrialLog:
         self._write()
 
     def epoch(self, record: EpochRecord) -> None:
-        """Write the result of an epoch."""
         fold = f"fold {record['fold']}, " if "fold" in record else ""
         values = {name: "undefined" if value is None else f"{value:.4f}" for name, value in record["metrics"].items()}
         metrics = "".join(f", {name} {text}" for name, text in values.items())
@@ -78,7 +77,6 @@ class TrialLog:
         self._write()
 
     def done(self) -> None:
-        """Write that all epochs are trained."""
         self._end("Training is done.")
 
     def failure(self, error: BaseException) -> None:

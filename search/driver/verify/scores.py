@@ -125,7 +125,7 @@ def _metric_problems(
         if f"{EMBEDDINGS}/{name}" in record["files"]:
             embeddings_ND = torch.from_numpy(read_arrays(folder / EMBEDDINGS / name, "embeddings")["embeddings"])
             given = view.labels_N, view.class_names, dataset, names, superclasses_N, protocol
-            _, found = test_metrics(embeddings_ND, *given)
+            _, found, _ = test_metrics(embeddings_ND, *given)
             yield from differing(
                 f"{what} {EMBEDDINGS}/{name} ", {key: metrics[key] for key in found}, defined(found), RECOMPUTED
             )

@@ -14,7 +14,7 @@ from search.plan.search import COPIED_FROM, OpenedSearch
 from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
 from search.study import QueuedStage, copy_studies, pruning_sentence
-from search.trials import epochs_of, params_of, record_key, record_keys, value_in, whole_training
+from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
 from trainables.data.marks import GALLERY
 from trainables.errors import counted
@@ -88,9 +88,8 @@ def _parts(
             yield "seed", attributes["seed"], derived_seed(plan.config.search.seed, loss, trial.number)
     spec = training_of(plan, loss, stage, trial)
     yield from _epochs(trial, spec)
-    records, value_of = epochs_of(trial), plan.trial_value(stage)
-    reached = [value_of(records[:count]) for count in range(1, len(records) + 1)]
-    values = dict(step for step in reached if step is not None)
+    records, objective = epochs_of(trial), plan.config.objective
+    values = {step: running_value(records[:step], objective) for step in range(1, len(records) + 1)}
     last = max(values, default=0)
     yield "values", trial.intermediate_values, values
     if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
@@ -150,7 +149,7 @@ def _queries(spec: TrialSpec) -> dict[str, int]:
 def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]) -> Prunings:
     """Return the prunings that follow from all reports in their order; trial 0 is never pruned."""
     plan, name = search.plan, study_name(search.name, loss, Stage.SEARCH)
-    rule = PRUNERS[plan.config.search.pruner](steps=plan.steps, unit=plan.unit).rule(name)
+    rule = PRUNERS[plan.config.search.pruner](steps=plan.steps).rule(name)
     by_number = {trial.number: trial for trial in trials if COPIED_FROM not in trial.user_attrs}
     for trial in trials:
         if trial.number not in by_number:  # copied before the first report
@@ -161,7 +160,7 @@ def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]
             continue
         reason = rule.reason(number, step, value)
         if reason and number and step < plan.steps:
-            due[number, step] = pruning_sentence(plan.trial_value(Stage.SEARCH), step, value, reason)
+            due[number, step] = pruning_sentence(plan.config.objective, step, value, reason)
         if step == max(by_number[number].intermediate_values):
             rule.end(by_number[number])
     return due

@@ -1,10 +1,7 @@
 """Checks of the data set: its split, classes, batches, metrics and images."""
 
-import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError as OutOfTime
 from dataclasses import dataclass
 from inspect import signature
 
@@ -15,8 +12,10 @@ from search.difference import confirms_on_halves
 from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems, fitting_batch, lacks
+from trainables.data.header import inspect
 from trainables.data.marks import QUERY, check_galleries
 from trainables.data.split import ClassSplit, check_images, learned_sizes, split_dataset
+from trainables.data.store.build import read_item
 from trainables.errors import InvalidInput, counted, listed
 from trainables.losses import loss_row
 from trainables.metrics import largest_k
@@ -299,31 +298,16 @@ def check_images_readable(found: Findings, config: SearchConfig, data: SplitClas
 
 
 def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:
-    """Return a sentence on the unreadable images among those of ``keys`` that can be tried within ``seconds``."""
-    end = time.monotonic() + seconds
-    looked = 0
-    unreadable: list[str] = []
-    pool = ThreadPoolExecutor(os.cpu_count() or 1)  # Pillow releases the GIL while it decodes
-    try:
-        jobs: list[Future[None]] = [pool.submit(_read, dataset, key) for key in keys]
-        for key, job in zip(keys, jobs, strict=True):
-            try:
-                job.result(timeout=max(0.0, end - time.monotonic()))
-            except OutOfTime:
-                if not job.done():
-                    break
-                unreadable.append(f"{key} (timed out)")
-            except Exception as error:  # image decoders raise errors of any type
-                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-                unreadable.append(f"{key} ({reason})")
-            looked += 1
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-    if not unreadable:
-        return []
-    of = f"{looked}" if looked == len(keys) else f"the first {looked} of {len(keys)}"
-    return [f"{len(unreadable)} of {of} images cannot be read: {listed(unreadable, '; ')}. Replace or remove them."]
+    """Return a sentence on the unreadable images among those of ``keys`` that can be tried within ``seconds``.
 
+    Raises:
+        InvalidInput: what ``read`` of a user's data set returns is no image.
+    """
 
-def _read(dataset: Dataset, key: str) -> None:
-    dataset.read(key)  # dropped: a thousand images would fill the memory
+    def read(key: str) -> None:
+        read_item(dataset, key)  # dropped: a thousand images would fill the memory
+
+    seen = inspect(read, keys, seconds=seconds)
+    of = f"{seen.looked}" if seen.looked == len(keys) else f"the first {seen.looked} of {len(keys)}"
+    bad = listed([f"{image.key} ({image.reason})" for image in seen.damaged], "; ")
+    return [f"{len(seen.damaged)} of {of} images cannot be read: {bad}. Replace or remove them."] if bad else []

@@ -218,8 +218,16 @@ def _weights(model: ModelConfig) -> None:
 
 def _smoke_test(config: SearchConfig) -> str:
     from trainables.models.embedding import smoke_test
+    from trainables.models.library_networks import variants
 
-    return str(smoke_test(config.model, config.training.image_size) or "")
+    backbone, loaded = config.model.backbone, smoke_test(config.model, config.training.image_size)
+    if loaded is None or not loaded.is_by_order:
+        return str(loaded or "")
+    others = [f", such as timm:{name}," for name in variants(backbone)] if is_of_timm(backbone) else [""]
+    return (
+        f"{loaded}: a warning, because a variant with the same shapes but other paddings or epsilons{''.join(others)} "
+        "fits too; keep the one whose `untrained` row is higher on the validation classes"
+    )
 
 
 def slow_precision(config: SearchConfig) -> str | None:

@@ -16,6 +16,7 @@ from search.secrets import expand, health_page, sqlite_file
 from trainables.errors import InvalidInput, shortened
 from trainables.files import as_path
 from trainables.gpu_driver import driver_problem, installed_driver
+from trainables.machine import allotted_cpus
 from trainables.secrets import without_password
 from trainables.storage import in_time
 
@@ -162,7 +163,7 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
         found.add(_cluster_mistakes(address) or ray_mistakes())
     else:
         lacking: list[str] = []
-        for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
+        for key, there in {"cpus_per_trial": allotted_cpus, "gpus_per_trial": _gpus}.items():
             if not found.touched(f"resources.{key}"):
                 lacking += _lacking(key, getattr(config.resources, key), there)
         found.add(lacking or (ray_mistakes() if is_ray else ()))

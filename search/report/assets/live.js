@@ -40,6 +40,11 @@
     }
     return parts;
   };
+  const legend = () => {
+    const parts = element("p", { class: "legend" });
+    for (const state of ["complete", "pruned", "failed", "running"]) parts.append(element("span", { class: `key ${state}` }), `${state} `);
+    return parts;
+  };
   const table = (caption, header, rows) => {
     const head = element("tr");
     for (const heading of header) head.append(element("th", { scope: "col" }, heading));
@@ -53,9 +58,9 @@
     return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made);
   };
   const studies = (line) => table("Studies",
-    ["study", "progress", "complete", "pruned", "failed", "running", "planned", "epochs", "best"],
+    ["study", "progress", "complete", "pruned", "failed", "running", "planned", "epochs", "best in search"],
     line.studies.map((study) => [study.study, bar(study), study.complete, study.pruned, study.failed, study.running,
-      study.planned, study.epochs, number(study.best)].map((cell) => (typeof cell === "number" ? String(cell) : cell))));
+      study.planned, study.epochs, study.stage === "search" ? number(study.best) : ""].map((cell) => (typeof cell === "number" ? String(cell) : cell))));
 
   const curve = (trial) => {
     const width = 240, height = 70, values = trial.values;
@@ -89,7 +94,7 @@
     const line = found.status, parts = [];
     const time = [
       found.elapsed_s === null ? "" : `${clock(found.elapsed_s)} so far`,
-      line.driver === null ? "not running" : found.left_s === null ? "remaining time known after the first epochs" : `about ${clock(found.left_s)} left`,
+      line.driver === null ? "not running" : found.left_s === null ? "remaining time known after the first trial" : `about ${clock(found.left_s)} left`,
     ].filter(Boolean).join(", ");
     byId("status").textContent = `${line.state}: ${time}; ${found.running.length} of ${found.slots} slots busy`;
     for (const service of services.filter((entry) => entry.problem !== null)) {
@@ -100,36 +105,37 @@
       cards.append(...found.running.slice(0, 64).map(card));
       parts.push(element("h2", {}, "Running now"), cards);
     }
-    parts.push(studies(line));
+    parts.push(studies(line), legend());
     if (found.failures.length) {
       parts.push(table("Failures, newest first", ["trial", "reason"],
         found.failures.map((failure) => [`${failure.study} ${failure.number}`, failure.reason])));
     }
     byId("now").replaceChildren(...parts);
+    if (line.finished) byId("report").after(byId("now"));  // the answer leads
   };
   const total = (lines) => Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) =>
     [key, lines.reduce((sum, line) => sum + line.studies.reduce((of, study) => of + study[key], 0), 0)]));
   const busy = (lines) => `${lines.filter((line) => line.driver !== null).length} of ${lines.length} running`;
-  const searches = (lines) => table("Searches", ["search", "state", "progress", "running", "best"], lines.map((line) => {
-    const best = Math.max(...line.studies.filter((study) => study.stage === "search" && study.best !== null).map((study) => study.best));
+  const searches = (lines, chosen) => table("Searches", ["search", "state", "progress", "running", "recommended", "test"], lines.map((line) => {
+    const found = chosen[line.name] || { model: "–", test: null };
     return [element("a", { href: address("searches", line.name) }, line.name), line.problem || line.state, bar(total([line])),
-      String(total([line]).running), isFinite(best) ? number(best) : "–"];
+      String(total([line]).running), found.model, number(found.test)];
   }));
   const campaigns = (found, lines) => table("Campaigns", ["campaign", "searches finished", "progress", "running"], found.map((campaign) => {
     const own = lines.filter((line) => campaign.searches.includes(line.name));
     const state = campaign.problem || `${own.filter((line) => line.finished).length} of ${campaign.searches.length}`;
     return [element("a", { href: address("campaigns", campaign.name) }, campaign.name), state, bar(total(own)), String(total(own).running)];
   }));
-  const showAll = (lines, found) => {
+  const showAll = (lines, found, chosen) => {
     byId("status").textContent = busy(lines);
-    byId("now").replaceChildren(...(found.length ? [campaigns(found, lines)] : []), searches(lines));
+    byId("now").replaceChildren(...(found.length ? [campaigns(found, lines)] : []), searches(lines, chosen), legend());
   };
-  const showCampaign = (lines, found) => {
+  const showCampaign = (lines, found, chosen) => {
     const campaign = found.find((entry) => entry.name === name);
     if (!campaign) throw new Error(`there is no campaign ${name}`);
     const own = lines.filter((line) => campaign.searches.includes(line.name));
     byId("status").textContent = campaign.problem || `${own.length} of ${campaign.searches.length} searches have started, ${busy(own)}`;
-    byId("now").replaceChildren(campaigns([campaign], lines), searches(own));
+    byId("now").replaceChildren(campaigns([campaign], lines), searches(own, chosen), legend());
   };
 
   // Replace changed sections, and keep what the reader has opened and zoomed.
@@ -173,7 +179,7 @@
   };
   const now = async () => {
     if (!name || isCampaign) {
-      return (name ? showCampaign : showAll)(...(await Promise.all([ask("/api/searches"), ask("/api/campaigns")])));
+      return (name ? showCampaign : showAll)(...(await Promise.all(["searches", "campaigns", "recommendations"].map((of) => ask(`/api/${of}`)))));
     }
     const of = `/api${address("searches", name)}`;
     const [found, services] = await Promise.all([ask(of), ask(`${of}/health`)]);

@@ -23,11 +23,14 @@ from search.report.live.live_search import (
     Health,
     LiveCampaign,
     LiveSearch,
+    Recommended,
     ReportOfCampaign,
     ReportsSoFar,
     SectionSoFar,
     live_campaign,
     live_search,
+    recommended,
+    written,
 )
 from search.secrets import expand, health_page
 from search.trust import TRACKING, check_address
@@ -122,6 +125,11 @@ def live_app(
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:
         return [status_of(StoredSearch(folder)) for folder in find_runs(runs)]
+
+    @app.get("/api/recommendations", summary="The recommended model of each search that has chosen")
+    def recommendations() -> dict[str, Recommended]:
+        found = {folder.name: recommended(folder.summary, written(folder.summary)) for folder in find_runs(runs)}
+        return {name: entry for name, entry in found.items() if entry}
 
     @app.get("/api/searches/{name}", summary="Current state of a search")
     def search(name: str) -> LiveSearch:

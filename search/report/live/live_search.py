@@ -4,6 +4,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
 from search.report.document import ReportPage, environment, search_report
+from search.report.results import Summary
 from search.report.rows import Result
-from search.stages import Stage, short_study_name
+from search.stages import Role, Stage, short_study_name
 from search.trials import epochs_of, value_in
 from trainables.errors import InvalidInput
+from trainables.metrics.table import metric_name
 
 ReportOfCampaign = Callable[[CampaignFolder], ReportPage]
 """A function of the room above that makes the report of a campaign."""
@@ -44,6 +47,13 @@ class LiveTrial(Result):
     memory_gb: float | None
 
 
+class Recommended(Result):
+    """The recommended model of a search in few words, and its mean objective on the test; None while sealed."""
+
+    model: str
+    test: float | None
+
+
 class FailedTrial(Result):
     """A failed trial and its reason."""
 
@@ -56,8 +66,8 @@ class LiveSearch(Result):
     """The state of a search: its phase, running trials, remaining time, and failures.
 
     ``elapsed_s`` counts from the start of the last driver, ``left_s`` estimates the rest of all stages at the pace so
-    far (both None without a driver, ``left_s`` also before the first epoch), and ``slots`` is the most trials that run
-    at once.
+    far (both None without a driver, ``left_s`` also before the first trial has ended), and ``slots`` is the most trials
+    that run at once.
     """
 
     status: SearchStatus
@@ -136,8 +146,28 @@ def live_search(stored: StoredSearch) -> LiveSearch:
     )
 
 
+@lru_cache(maxsize=1000)
+def recommended(path: Path, at: float | None) -> Recommended | None:
+    """Return what the summary at ``path``, written ``at`` this time, recommends; None before the choice."""
+    if at is None:
+        return None
+    try:
+        summary = Summary.load(path)
+    except InvalidInput:  # of another version, or damaged: the page of the search says so
+        return None
+    if (found := summary.recommended) is None:
+        return None
+    role = Role.BASELINE if found.number is None else Role.TUNED
+    row = next(row for row in summary.rows if (row.loss, row.role) == (found.loss, role))
+    tested = (row.test or {}).get(metric_name(summary.objective))
+    name = f", trial {found.number}" if found.number else ", default" if found.number == 0 else ""
+    return Recommended(model=f"{found.loss}{name}", test=tested.mean if tested else None)
+
+
 def _left(search: OpenedSearch) -> float | None:
     works = list(planned_work(search.plan, search.config.stages, search.trials))
+    if not any(work.tally.ended for work in works):
+        return None
     return seconds_left(works, Pace([search]).means(), max(1, search.slots))
 
 
@@ -223,17 +253,18 @@ def _state_of_campaign(folder: CampaignFolder) -> Any:
     """Return a value that changes with every finished trial of its searches, and with its result."""
     begun = [RunFolder(folder.runs, name) for name in folder.searches()]
     states = [_state(StoredSearch(search)) for search in begun if search.config.exists()]
-    return states, _written(folder.result)
+    return states, written(folder.result)
 
 
 def _state(stored: StoredSearch) -> Any:
     """Return a value that changes with every finished trial and every written file."""
     tallies = [stored.tally(loss, stage) for stage in Stage for loss in stored.losses]
     files = (stored.folder.summary, stored.folder.selection, stored.folder.test)
-    return [(dict(tally.states), tally.best) for tally in tallies], list(map(_written, files)), stored.folder.driver()
+    return [(dict(tally.states), tally.best) for tally in tallies], list(map(written, files)), stored.folder.driver()
 
 
-def _written(file: Path) -> float | None:
+def written(file: Path) -> float | None:
+    """Return the time at which ``file`` was written last; None if there is none."""
     return file.stat().st_mtime if file.exists() else None
 
 

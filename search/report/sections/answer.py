@@ -8,13 +8,12 @@ from search import __version__
 from search.plan.runs import RunFolder, mlflow_page, stored_split
 from search.plan.stored import StoredSearch
 from search.report.comparison_tables import (
+    baselines_told,
     columns_sentence,
-    confirmed_on,
     headline_losses,
     headline_sentences,
     losses_table,
     pairs_table,
-    recommendations,
 )
 from search.report.drawing import (
     BAD,
@@ -42,91 +41,97 @@ from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.errors import counted
 
-MOST_WARNINGS = 2
-"""Number of warnings above the picture; others are below it."""
 
-
-def answer(comparison: Comparison, folders: Sequence[RunFolder], picture: Figure | None = None) -> Section:
-    """Return the recommendation, the tables that a search prints at its end, and a ``picture`` of all losses.
-
-    The remarks have the split, the openings of the test classes, and the reason of each choice.
-    """
-    pairs, openings = pairs_table(comparison, short=True), _openings(folders)
-    warnings = comparison.warnings[:MOST_WARNINGS]
+def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
+    """Return the answers and the table that a search prints at its end, and a figure of the test or the search."""
+    several, objective = len(comparison.searches) > 1, comparison.objective
+    figure = dots(comparison, objective) or anytime_curves(comparison.searches)
     sealed = "Test results: the test classes are sealed until the choice is frozen. `holdout run` resumes it."
     return Section(
         name="answer",
         title="The answer",
-        lead=tuple(f"{text}." for text in recommendations(comparison)),
-        results=(headline_losses(comparison), *([pairs] if pairs.rows else [])),
-        sentences=warnings,
-        figures=(picture,) if picture else (),
-        remarks=tuple(
-            sentence(text)
-            for text in (*([] if pairs.rows else pairs.notes), *headline_sentences(comparison))
-            if text not in warnings
+        lead=tuple(
+            f"{answer.search}: {line}" if several else line for answer in comparison.answers for line in answer.lines
         ),
-        tables=(openings,) if openings.rows else (),
+        results=(headline_losses(comparison),),
+        figures=(figure,) if figure else (),
+        remarks=tuple(map(sentence, headline_sentences(comparison))),
         pending=() if any(row.test for row in comparison.rows) else (sealed,),
     )
 
 
 def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
-    """Plot every loss's best value so far as steps, and the confirmed means of its configurations; None before a value.
+    """Plot every loss's best value so far as steps; None before a value.
 
-    A confirmed mean is drawn where the search had found its configuration.
+    Confirmed means have a panel of their own: they are of other classes, so their values are not comparable.
     """
     every = {
         loss if len(summaries) == 1 else f"{summary.name}/{loss}": entry
         for summary in summaries
         for loss, entry in summary.losses.items()
     }
-    looks, traces = looks_of(list(every)), []
+    looks, split = looks_of(list(every)), summaries[0].split
     curves = {label: entry for label, entry in every.items() if entry.anytime}
-    for label, entry in curves.items():
-        (colour, mark), steps = looks[label], [*entry.anytime, entry.anytime[-1]]
-        traces.append(
-            scatter(
-                label,
-                "lines+markers",
-                [*(step.epochs for step in entry.anytime), entry.epochs],
-                [rounded(step.value) for step in steps],
-                line={"shape": "hv", "width": 1.5, "color": colour},
-                marker={"symbol": f"{mark}-open", "size": 6},
-                **of_loss(label),
-                **hover_text([f"{label}, trial {step.trial}: {step.value:.4f}, best so far" for step in steps]),
-            )
-        )
-        found = {step.trial: (step.epochs, step.confirmed) for step in entry.anytime if step.confirmed is not None}
-        if found:
-            traces.append(
-                scatter(
-                    f"{label}, confirmed",
-                    "markers",
-                    [epochs for epochs, _ in found.values()],
-                    [rounded(mean) for _, mean in found.values()],
-                    marker={"symbol": mark, "size": 10, "color": colour},
-                    showlegend=False,
-                    **of_loss(label),
-                    **hover_text(
-                        [f"{label}, trial {trial}: {mean:.4f}, confirmed" for trial, (_, mean) in found.items()]
-                    ),
-                )
-            )
     if not curves:
         return None
+    confirmed = [
+        (label, row, row.confirmed)
+        for label, entry in curves.items()
+        for row in (entry.default, entry.tuned)
+        if row.confirmed
+    ]
+    traces = [
+        scatter(
+            label,
+            "lines+markers",
+            [*(step.epochs for step in entry.anytime), entry.epochs],
+            [rounded(step.value) for step in (*entry.anytime, entry.anytime[-1])],
+            line={"shape": "hv", "width": 1.5, "color": looks[label][0]},
+            marker={"symbol": f"{looks[label][1]}-open", "size": 6},
+            **of_loss(label),
+            **hover_text([f"{label}, trial {step.trial}: {step.value:.4f}, best so far" for step in entry.anytime]),
+        )
+        for label, entry in curves.items()
+    ]
+    traces += [
+        scatter(
+            f"{label}, {row.role}",
+            "markers",
+            [label],
+            [rounded(mean.mean)],
+            marker={
+                "symbol": looks[label][1] + "-open" * (row.role is Role.DEFAULT), "size": 10, "color": looks[label][0],
+            },
+            xaxis="x2",
+            yaxis="y2",
+            showlegend=False,
+            **of_loss(label),
+            **hover_text([f"{label}, {row.name}: {mean.mean:.4f}, confirmed"]),
+        )
+        for label, row, mean in confirmed
+    ]  # fmt: skip
+    of_search = counted(split.train_classes if split.folds else split.validation_classes, "class", "classes")
+    classes = split.train_classes + split.validation_classes if split.halves else split.validation_classes
+    of_choice = counted(classes, "class", "classes")
+    layout = {
+        "xaxis": {
+            "title": {"text": "epochs of the search"},
+            "rangemode": "tozero",
+            "domain": [0, 0.6 if confirmed else 1],
+        },
+        "yaxis": {"title": {"text": f"{summaries[0].objective}, {of_search}"}},
+    }
+    if confirmed:
+        layout["xaxis2"] = {"title": {"text": "confirmed with fresh seeds"}, "domain": [0.7, 1], "anchor": "y2"}
+        layout["yaxis2"] = {"title": {"text": f"{summaries[0].objective}, {of_choice}"}, "anchor": "x2"}
     best, entry = max(curves.items(), key=lambda found: found[1].anytime[-1].value)
     last = entry.anytime[-1]
-    layout = {
-        "xaxis": {"title": {"text": "epochs of the search of a loss"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": summaries[0].objective}},
-    }
+    right = f" Right: the default (hollow) and the chosen configuration on {of_choice}." if confirmed else ""
     return Figure(
         name="anytime",
-        title="Best value so far, and confirmed values",
-        finding=f"{best} has the highest value so far, {last.value:.4f}, reached after {last.epochs:,} of its "
-        f"{counted(entry.epochs, 'epoch')}. Lines: best value so far, which is optimistic, more so with more trials; "
-        f"filled marks: means with fresh seeds {confirmed_on(summaries[0].split)}.",
+        title="The search, and the confirmation" if confirmed else "The search: best value so far",
+        finding=f"{best} has the highest value so far, {last.value:.4f} on {of_search}, after {last.epochs:,} of its "
+        f"{counted(entry.epochs, 'epoch')}; it is optimistic, more so with more trials.{right}",
         picture=plotted(traces, layout, height=460),
         table=TextTable(
             title="",
@@ -165,23 +170,26 @@ def _openings(folders: Sequence[RunFolder]) -> TextTable:
 # Default and tuned.
 
 
-def outcome(comparison: Comparison) -> Section:
+def outcome(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
     """Return the values of each stage, the differences of all pairs, and the test metrics with their intervals."""
-    figures = (*(dots(comparison, metric) for metric in comparison.test_metrics), pair_matrix(comparison))
+    others = (dots(comparison, metric) for metric in comparison.test_metrics if metric != comparison.objective)
+    progress = anytime_curves(comparison.searches) if comparison.test_metrics else None
     untrained = any(row.role is Role.BASELINE for row in comparison.rows)
+    openings = _openings(folders)
     return Section(
         name="comparison",
         title="Untrained, default and tuned" if untrained else "Default and tuned",
         results=(losses_table(comparison),),
-        figures=tuple(figure for figure in figures if figure),
-        remarks=(sentence(columns_sentence(comparison)),),
+        figures=tuple(figure for figure in (pair_matrix(comparison), *others, progress) if figure),
+        remarks=tuple(map(sentence, (*baselines_told(comparison), columns_sentence(comparison)))),
+        tables=(openings,) if openings.rows else (),
         pending=() if comparison.test_metrics else ("Test values: the test classes are sealed.",),
         missing=() if comparison.pairs else comparison.left_out,
     )
 
 
 def dots(comparison: Comparison, metric: str) -> Figure | None:
-    """Plot each row's ``metric`` on the test classes, tuned rows filled and others hollow; None while sealed."""
+    """Plot each row's ``metric`` on the test classes, chosen rows filled and others hollow; None while sealed."""
     tested = [(row, entry) for row in shown_rows(comparison) if (entry := (row.test or {}).get(metric))]
     if not tested:
         return None
@@ -250,8 +258,7 @@ def _finding(comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]
     worst, least = min(tested, key=lambda found: found[1].mean)
     return (
         f"The mean {metric} is highest for {row_label(comparison, best)} ({entry.mean:.4f}) and lowest for "
-        f"{row_label(comparison, worst)} ({least.mean:.4f}). Ticks are seeds, and each interval is that of its own "
-        "mean; rows are compared by the intervals of their differences."
+        f"{row_label(comparison, worst)} ({least.mean:.4f}). Ticks are seeds, intervals those of the means."
     )
 
 

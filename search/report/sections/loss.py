@@ -35,7 +35,7 @@ from search.report.sections.searched import (
     value_of,
 )
 from search.text_table import NOTHING, TextTable
-from search.trials import ByFold, epochs_of, value_in
+from search.trials import epochs_of, value_in
 from spaces.space import Float, Range, Value, value_text
 from trainables.errors import counted
 
@@ -138,10 +138,10 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             name, colour, dash = special[trial.number]
             look = {"color": colour, "width": 3, "dash": dash}
             traces.append(scatter(name, "lines", *_curve(searched, trial), line=look, hoverinfo="skip"))
-    rungs, unit = searched.rungs, searched.unit
+    rungs = searched.rungs
     steps = (*rungs, searched.steps)
     reached = [
-        f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached {unit} {step}" for step in steps
+        f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached epoch {step}" for step in steps
     ]
     line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper", "line": {"color": FAINT, "width": 1, "dash": "dot"}}
     dotted = " (dotted: rungs, where trials are compared)" if rungs else ""
@@ -154,14 +154,14 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
         picture=plotted(
             traces,
             {
-                "xaxis": {"title": {"text": unit}, "dtick": 1 if searched.steps <= 20 else None},
+                "xaxis": {"title": {"text": "epoch"}, "dtick": 1 if searched.steps <= 20 else None},
                 "yaxis": {"title": {"text": searched.objective}},
                 "shapes": [{**line, "x0": rung, "x1": rung} for rung in rungs],
             },
         ),
         table=TextTable(
             title="",
-            header=("trial", *(f"{unit} {step}" for step in steps), f"last {unit}"),
+            header=("trial", *(f"epoch {step}" for step in steps), "last epoch"),
             rows=tuple(
                 (
                     _title(searched, trial),
@@ -173,7 +173,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             ),
             labels=1,
             notes=(
-                "means of the folds so far" if unit == ByFold.unit else "each value is the highest so far",
+                f"each value is the {'mean of the complete folds' if _in_folds(best) else 'highest so far'}",
                 *_left_out(len(searched.valued) - MOST_ROWS),
             ),
         ),
@@ -183,11 +183,15 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
 
 def _curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[float]]:
     """Return the steps of a trial and the value measured after each."""
-    if searched.unit == ByFold.unit:
+    if _in_folds(trial):
         measured = sorted(trial.intermediate_values.items())
     else:
         measured = [(record["epoch"], value_in(record, searched.objective)) for record in epochs_of(trial)]
     return [step for step, _ in measured], [rounded(value) for _, value in measured]
+
+
+def _in_folds(trial: FrozenTrial) -> bool:
+    return any("fold" in record for record in epochs_of(trial))
 
 
 def _curves(searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialState) -> dict[str, Any]:
@@ -210,7 +214,7 @@ def _curves(searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialS
         line={"color": colour, "width": 1},
         marker={"symbol": mark, "size": 4},
         opacity=0.6,
-        hovertemplate=f"trial %{{customdata}}, {searched.unit} %{{x}}: %{{y:.4f}}<extra></extra>",
+        hovertemplate="trial %{customdata}, epoch %{x}: %{y:.4f}<extra></extra>",
     )
 
 
@@ -236,7 +240,7 @@ def importances(searched: SearchedLoss) -> Figure | None:
     layout = named_rows(list(shares), "share in placing a trial in the better half (PED-ANOVA)")
     layout["xaxis"]["tickformat"] = ".0%"
     first, second = list(shares)[:2]
-    compared = ", ".join(f"{count} after {searched.unit} {rung}" for rung, count in found.rungs.items())
+    compared = ", ".join(f"{count} after epoch {rung}" for rung, count in found.rungs.items())
     return Figure(
         name=name,
         title="Importances of the hyperparameters",
@@ -382,7 +386,7 @@ def _trials(searched: SearchedLoss) -> TextTable:
     names = list(searched.varying)
     return TextTable(
         title="",
-        header=("trial", searched.objective, f"{searched.unit}s", *names, "outcome"),
+        header=("trial", searched.objective, "epochs", *names, "outcome"),
         rows=tuple(
             (
                 _title(searched, trial),

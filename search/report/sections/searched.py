@@ -15,7 +15,6 @@ from search.report.drawing import BAD, COLOURS, FAINT
 from search.report.loss_results import LossSummary
 from search.report.results import Summary
 from search.text_table import NOTHING
-from search.trials import ByEpoch, ByFold
 from spaces.space import Choice, Float, Range, Value, value_text
 from trainables.ranges import range_of
 
@@ -75,7 +74,7 @@ BETTER: Final = 0.5
 
 In simulated searches of 16, 32 and 64 trials under halving with much noise, the most important parameter is ranked
 first in 72, 83 and 97 %; in 52, 50 and 57 % with complete trials only, and in 10, 32 and 65 % with a tenth of these. If
-no parameter matters, the largest of four shares reaches a half by chance (``make bench-statistics``).
+no parameter matters, the largest of four shares reaches a half by chance (``python -m benchmarks statistics``).
 """
 
 
@@ -152,7 +151,6 @@ class SearchedLoss:
     objective: str
     summary: LossSummary
     steps: int
-    unit: str
     pruning: str
     rungs: tuple[int, ...]
     milestones: tuple[int, ...]
@@ -207,14 +205,12 @@ class SearchedLoss:
 
 def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> SearchedLoss:
     """Read the search of ``loss`` from its studies."""
-    epochs, folds = int(stored.config["training"]["epochs"]), summary.split.folds
-    pruner = stored.pruner(steps=folds or epochs, unit=ByFold.unit if folds else ByEpoch.unit)
+    pruner = stored.pruner(steps=int(stored.config["training"]["epochs"]) * (summary.split.folds or 1))
     return SearchedLoss(
         loss=loss,
         objective=summary.objective,
         summary=summary.losses[loss],
         steps=pruner.steps,
-        unit=pruner.unit,
         pruning=pruner.plan,
         rungs=pruner.rungs,
         milestones=pruner.milestones,

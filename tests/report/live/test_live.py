@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from support.journals import SET_STATE, Operation, rewrite
 from support.serving import served
 from support.small_search import small_search
 
+import holdout
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch
 from search.stages import Stage
@@ -231,3 +233,19 @@ def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(for
         assert {failure["reason"] for failure in told(server, "/api/searches/done")["failures"]} == {"[3]"}
         assert asked(server, "/api/searches/done/report")[0] in (200, 404)
         assert "business" not in asked(server, "/api/searches")[1]
+
+
+def test_the_recommendation_and_the_four_lines_are_there(server: tuple[str, int, str], running: OpenedSearch) -> None:
+    runs = running.plan.folder.runs
+    summary = json.loads((runs / "done" / "summary.json").read_text())
+    recommended = summary["recommended"]
+    found = told(server, "/api/recommendations")
+    assert set(found) == {"done"}, "nothing is chosen in the other"
+    name = f"trial {recommended['number']}" if recommended["number"] else "default"
+    assert found["done"] == {
+        "model": f"{recommended['loss']}, {name}",
+        "test": summary["losses"]["pnp"]["test"]["map_at_r"]["mean"],
+    }
+    html = unescape(told(server, "/api/searches/done/report")[0]["html"])
+    lines = holdout.open("done", runs=runs).answer.lines
+    assert all(line in html.replace("<code>", "`").replace("</code>", "`") for line in lines)

@@ -24,27 +24,25 @@ def compared(runs: Path, means: Means) -> tuple[Comparison, RunFolder]:
 @pytest.mark.parametrize("means", [{"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.5, 0.5)}])
 def test_the_answer_is_the_headline_of_the_terminal(tmp_path: Path, means: Means) -> None:
     comparison, folder = compared(tmp_path, means)
-    shown, headline = answer(comparison, [folder]), headline_tables(comparison)
-    recommended, losses, *_, notes = headline
-    assert shown.lead == recommended.notes
-    assert shown.results[0] == losses
-    pairs = [table for table in headline if table.title.startswith("Differences") and table.rows]
-    assert list(shown.results[1:]) == pairs
-    told = {*shown.sentences, *shown.remarks}
-    assert {sentence(note) for note in notes.notes[:-1]} <= told, "all but the line on another command"
-    assert len(shown.sentences) <= 3
-    assert [row[1] for row in shown.tables[0].rows] == ["one"]
+    shown = answer(comparison, [folder])
+    lines, losses, notes = headline_tables(comparison)
+    assert shown.lead == lines.notes
+    assert shown.results == (losses,)
+    assert [*shown.remarks] == [sentence(note) for note in notes.notes[:-1]], "all but the line on another command"
+    assert [figure.name for figure in shown.figures] == ["test-map_at_r"], "the test leads"
+    assert [row[1] for row in outcome(comparison, [folder]).tables[0].rows] == ["one"]
     assert not shown.pending
 
 
 def test_the_comparison_has_the_tables_of_the_command(tmp_path: Path) -> None:
-    comparison, _ = compared(tmp_path, {"mpa": (0.5, 0.6), "pnp": (0.3, 0.35)})
+    comparison, folder = compared(tmp_path, {"mpa": (0.5, 0.6), "pnp": (0.3, 0.35)})
     _, losses, pairs = text_tables(comparison)
-    shown = outcome(comparison)
+    shown = outcome(comparison, [folder])
     assert shown.results[0].rows == losses.rows
-    assert shown.figures[-1].table == pairs
+    matrix, *tests, search = (*shown.figures[:1], *answer(comparison, [folder]).figures, *shown.figures[1:])
+    assert (matrix.table, search.name) == (pairs, "anytime")
     names = {f"{row[0]}, {'default' if 'default' in row[1] else 'tuned'}": row[-2:] for row in losses.rows}
-    for figure in shown.figures[:-1]:
+    for figure in tests:
         column = ["test-map_at_r", "test-recall_at_1"].index(figure.name)
         assert {row[0]: f"{row[1]} ± {row[2]}\n{row[3]}" for row in figure.table.rows} == {
             name: cells[column] for name, cells in names.items()
@@ -76,13 +74,16 @@ def test_the_picture_of_the_answer_is_that_of_the_summary(tmp_path: Path) -> Non
     assert figure is not None
     assert isinstance(figure.picture, Plot)
     lines = {trace["name"]: [*zip(trace["x"], trace["y"])] for trace in figure.picture.figure["data"]}
+    axes = {trace["name"]: trace.get("yaxis", "y") for trace in figure.picture.figure["data"]}
     for loss, entry in comparison.searches[0].losses.items():
         steps = [(step.epochs, step.value) for step in entry.anytime]
         assert lines.pop(loss) == [*steps, (entry.epochs, steps[-1][1])]
-        fresh = {step.trial: (step.epochs, step.confirmed) for step in entry.anytime if step.confirmed is not None}
-        assert lines.pop(f"{loss}, confirmed", []) == [*fresh.values()]
+        for row in (entry.default, entry.tuned):
+            assert row.confirmed is not None
+            assert lines.pop(f"{loss}, {row.role}") == [(loss, pytest.approx(row.confirmed.mean, rel=1e-4))]
+            assert (axes[loss], axes[f"{loss}, {row.role}"]) == ("y", "y2"), "values of other classes, apart"
     assert not lines
-    assert figure.finding.startswith("mpa has the highest value so far, 0.7000")
+    assert figure.finding.startswith("mpa has the highest value so far, 0.7000 on 2 classes")
 
 
 def test_before_a_value_there_is_no_picture() -> None:

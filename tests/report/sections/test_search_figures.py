@@ -313,19 +313,16 @@ def test_folds_are_the_steps(opened: Opened) -> None:
             if number is not None:
                 found.setdefault(number, []).append(y)
     for trial in trials:
-        bests = []
-        for fold in range(1, 5):
-            of_fold = [
-                value["metrics"]["map_at_r"]
-                for key, value in trial.user_attrs.items()
-                if key.startswith("epoch:") and value["fold"] == fold
-            ]
-            if of_fold:
-                bests.append(max(of_fold))
-        means = [statistics.fmean(bests[:done]) for done in range(1, len(bests) + 1)]
-        assert found[trial.number] == pytest.approx(means, rel=1e-4)
-    assert f"{len(trials)} reached fold 2" in figures["learning-curves"].finding
-    assert figures["learning-curves"].table.notes == ("means of the folds so far",)
+        of_folds = [[-math.inf, -math.inf] for _ in range(4)]
+        for key, value in trial.user_attrs.items():
+            if key.startswith("epoch:"):
+                of_folds[value["fold"] - 1][value["epoch"] - 1] = value["metrics"]["map_at_r"]
+        bests = [max(fold) for fold in of_folds if -math.inf not in fold]
+        means = [of_folds[0][0], *(statistics.fmean(bests[: max(1, epochs // 2)]) for epochs in range(2, 9))]
+        assert found[trial.number] == pytest.approx(means[: len(found[trial.number])], rel=1e-4)
+    assert {len(values) for values in found.values()} == {2, 8}
+    assert f"{len(trials)} reached epoch 2" in figures["learning-curves"].finding
+    assert figures["learning-curves"].table.notes == ("each value is the mean of the complete folds",)
 
 
 def test_a_loss_whose_hyperparameters_do_not_vary(opened: Opened) -> None:
@@ -371,7 +368,6 @@ def made_trial(
 def of_pruner(pruner: Pruner) -> dict[str, Any]:
     return {
         "steps": pruner.steps,
-        "unit": pruner.unit,
         "pruning": pruner.plan,
         "rungs": pruner.rungs,
         "milestones": pruner.milestones,

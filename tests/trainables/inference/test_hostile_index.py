@@ -131,9 +131,6 @@ def _value(**values: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
         _another_similarity,
         _another_structure,
         _value(model=["/etc"]),
-        _value(images=True),
-        _value(images="400"),
-        _value(dimensions=-8),
         _value(sha256={}),
     ],
 )

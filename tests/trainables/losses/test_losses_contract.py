@@ -5,7 +5,7 @@ Shapes: B batch, D embedding.
 
 import inspect
 import math
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +17,9 @@ from spaces.contract.check_loss import check_loss, order_problem
 from spaces.losses import SPACES
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_row
-from trainables.losses.base import Loss
+from trainables.losses.base import Loss, declared
 from trainables.losses.mining import most_pairs
+from trainables.losses.mpa import MPA, MPADW
 
 C, D = 12, 16
 RANDOM: dict[str, dict[str, Any]] = {"margin": {"mining": "all"}}
@@ -50,11 +51,20 @@ def test_a_loss_names_its_paper_and_equation(name: str) -> None:
     assert "Shapes:" in (inspect.getmodule(loss).__doc__ or "")
 
 
-def test_losses_that_share_a_constructor_share_defaults() -> None:
-    shared: dict[object, Mapping[str, object]] = {}
+def test_every_loss_has_the_defaults_of_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a class inherits its constructor from another one."""
     for name in LOSSES:
-        defaults = LOSSES.rows[name].defaults
-        assert shared.setdefault(LOSSES[name].__init__, defaults) == defaults, name
+        arguments = inspect.signature(LOSSES[name].__init__).parameters
+        found = {key: arguments[key].default for key in LOSSES.rows[name].defaults if key in arguments}
+        assert found == {key: LOSSES.rows[name].defaults[key] for key in found}, name
+    row = replace(LOSSES.rows["mpa_dw"], defaults={**LOSSES.rows["mpa_dw"].defaults, "margin": 0.7})
+    monkeypatch.setattr(LOSSES, "rows", {**LOSSES.rows, "mpa_dw": row})
+
+    @declared("mpa_dw")
+    class Heir(MPA):
+        """A loss with MPA's constructor."""
+
+    assert [of(num_classes=3, embedding_dim=4).margin for of in (Heir, MPA, MPADW)] == [0.7, 0.1, 0.1]
 
 
 def test_the_boundary_keeps_its_own_learning_rate() -> None:

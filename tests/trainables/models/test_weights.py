@@ -15,8 +15,12 @@ from support.refusals import sentences_of
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
+from search.config.search_config import parse_config
+from search.config.validation import Findings
+from search.plan.checks.parts import check_network
 from trainables.errors import InvalidInput
 from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
+from trainables.models.backbones import backbone, backbone_problems
 from trainables.models.weights import load_weights
 
 needs_safetensors = pytest.mark.skipif(not importlib.util.find_spec("safetensors"), reason="safetensors is absent")
@@ -347,3 +351,29 @@ def test_files_that_are_not_weights(write: Callable[[Path], object], words: str,
 def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"nowhere\.pth', not a file"):
         EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))
+
+
+@needs_timm
+def test_a_match_by_order_is_a_warning_that_names_the_variant(tmp_path: Path) -> None:
+    state = backbone("timm:efficientnet_lite0").build().state_dict()
+    renamed = {f"n{at}.{name.rpartition('.')[2]}": value for at, (name, value) in enumerate(state.items())}
+    torch.save(renamed, tmp_path / "w.pth")
+    content = {
+        "name": "small",
+        "dataset": {"name": "glyphs"},
+        "losses": ["pnp"],
+        "model": {"backbone": "timm:efficientnet_lite0", "weights": str(tmp_path / "w.pth")},
+    }
+    found = Findings()
+    (*_, notice) = check_network(found, parse_config(content), {})
+    assert "matched by order" in notice
+    assert "such as timm:tf_efficientnet_lite0, fits too" in notice
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    ("name", "expected"), [("efficientnet_lite0", "timm:efficientnet_lite0"), ("googlenet", "torchvision:googlenet")]
+)
+def test_a_network_of_a_library_is_suggested_with_its_prefix(name: str, expected: str) -> None:
+    (problem,) = backbone_problems(name)
+    assert problem.endswith(f"it is {name!r} (did you mean {expected}?).")

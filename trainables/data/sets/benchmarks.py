@@ -32,17 +32,13 @@ images.txt                 1 001.Black_footed_Albatross/Black_Footed_Albatross_0
 image_class_labels.txt     1 1
 classes.txt                1 001.Black_footed_Albatross
 images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
-
-    def _required(self) -> tuple[str, ...]:
-        return "images.txt", "image_class_labels.txt", "classes.txt"
-
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        return {
-            "training classes": (100,),
-            "test classes": (100,),
-            "training images": (5_864,),
-            "test images": (5_924,),
-        }
+    lists: ClassVar[tuple[str, ...]] = ("images.txt", "image_class_labels.txt", "classes.txt")
+    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "training classes": (100,),
+        "test classes": (100,),
+        "training images": (5_864,),
+        "test images": (5_924,),
+    }
 
     def _listed(self) -> Halves:
         names = self._table("classes.txt", "class_id class_name")
@@ -87,17 +83,13 @@ class Cars196(PublishedDataset):
     layout: ClassVar[str] = """\
 cars_annos.mat             annotations (relative_im_path, class, …) and class_names
 car_ims/000001.jpg"""
-
-    def _required(self) -> tuple[str, ...]:
-        return (CARS_ANNOTATIONS,)
-
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        return {
-            "training classes": (98,),
-            "test classes": (98,),
-            "training images": (8_054,),
-            "test images": (8_131,),
-        }
+    lists: ClassVar[tuple[str, ...]] = (CARS_ANNOTATIONS,)
+    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "training classes": (98,),
+        "test classes": (98,),
+        "training images": (8_054,),
+        "test images": (8_131,),
+    }
 
     def _listed(self) -> Halves:
         from scipy.io import loadmat  # late: no other data set needs it
@@ -141,17 +133,13 @@ Ebay_train.txt             image_id class_id super_class_id path
                            1 1 1 bicycle_final/111085122871_0.JPG
 Ebay_test.txt              the same
 bicycle_final/111085122871_0.JPG"""
-
-    def _required(self) -> tuple[str, ...]:
-        return SOP_LISTS
-
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        return {
-            "training classes": (11_318,),
-            "test classes": (11_316,),
-            "training images": (59_551,),
-            "test images": (60_502,),
-        }
+    lists: ClassVar[tuple[str, ...]] = SOP_LISTS
+    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "training classes": (11_318,),
+        "test classes": (11_316,),
+        "training images": (59_551,),
+        "test images": (60_502,),
+    }
 
     def _listed(self) -> Halves:
         train, test = map(self._half, SOP_LISTS)
@@ -199,19 +187,15 @@ Eval/list_eval_partition.txt   52712
                                image_name item_id evaluation_status
                                img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train
 Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg"""
-
-    def _required(self) -> tuple[str, ...]:
-        return (INSHOP_LIST,)
-
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        return {
-            "training classes": (3_997,),
-            "test classes": (3_985,),
-            "training images": (25_882,),
-            "test images": (26_830,),
-            "queries": (14_218,),
-            "gallery images": (12_612,),
-        }
+    lists: ClassVar[tuple[str, ...]] = (INSHOP_LIST,)
+    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "training classes": (3_997,),
+        "test classes": (3_985,),
+        "training images": (25_882,),
+        "test images": (26_830,),
+        "queries": (14_218,),
+        "gallery images": (12_612,),
+    }
 
     def _counts(self, halves: Halves) -> dict[str, int]:
         found = Counter(part for _, _, part in self._list)
@@ -266,22 +250,18 @@ class VehicleID(PublishedDataset):
 train_test_split/train_list.txt        0279029 23781 (image, vehicle)
 train_test_split/test_list_800.txt     the same, and test_list_1600.txt, test_list_2400.txt
 image/0279029.jpg"""
-
-    def _required(self) -> tuple[str, ...]:
-        return VEHICLEID_TRAIN, *VEHICLEID_TESTS.values()
-
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        # The papers print other numbers than the released lists contain. Both are accepted.
-        return {
-            "training classes": (13_164, 13_134),
-            "training images": (113_346, 110_178),
-            "small test classes": (800,),
-            "medium test classes": (1_600,),
-            "large test classes": (2_400,),
-            "small test images": (6_493, 7_332),
-            "medium test images": (13_377, 12_995),
-            "large test images": (19_777, 20_038),
-        }
+    lists: ClassVar[tuple[str, ...]] = (VEHICLEID_TRAIN, *VEHICLEID_TESTS.values())
+    # The papers print other numbers than the released lists contain. Both are accepted.
+    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "training classes": (13_164, 13_134),
+        "training images": (113_346, 110_178),
+        "small test classes": (800,),
+        "medium test classes": (1_600,),
+        "large test classes": (2_400,),
+        "small test images": (6_493, 7_332),
+        "medium test images": (13_377, 12_995),
+        "large test images": (19_777, 20_038),
+    }
 
     def _counts(self, halves: Halves) -> dict[str, int]:
         counts = count_halves(halves)
@@ -345,6 +325,12 @@ class INaturalist(PublishedDataset):
 train2018.json             categories, images (file_name) and annotations (category_id)
 val2018.json               the same
 train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
+    lists: ClassVar[tuple[str, ...]] = INATURALIST_ANNOTATIONS
+    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "training classes": (TRAINING_CATEGORIES,),
+        "test classes": (CATEGORIES - TRAINING_CATEGORIES,),
+        "images": (IMAGES,),
+    }
 
     class_list: str | None = field(
         default=None,
@@ -352,16 +338,6 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
             "about": "a file of training categories, or of their images, below root or absolute; null: split by hash"
         },
     )
-
-    def _required(self) -> tuple[str, ...]:
-        return INATURALIST_ANNOTATIONS
-
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        return {
-            "training classes": (TRAINING_CATEGORIES,),
-            "test classes": (CATEGORIES - TRAINING_CATEGORIES,),
-            "images": (IMAGES,),
-        }
 
     def _listed(self) -> Halves:
         pairs = [pair for name in INATURALIST_ANNOTATIONS for pair in self._pairs(name)]
@@ -420,23 +396,19 @@ class Omniglot(PublishedDataset):
     layout: ClassVar[str] = """\
 omniglot-py/images_background/Korean/character01/0540_01.png
 omniglot-py/images_evaluation/Tibetan/character01/1543_01.png"""
+    lists: ClassVar[tuple[str, ...]] = OMNIGLOT_HALVES
+    published: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "training classes": (964,),
+        "test classes": (659,),
+        "training images": (19_280,),
+        "test images": (13_180,),
+    }
 
     @cached_property
     def _root(self) -> Path:
         assert self.root is not None
         inner = Path(self.root, OMNIGLOT_FOLDER)
         return inner if inner.is_dir() else Path(self.root)
-
-    def _required(self) -> tuple[str, ...]:
-        return OMNIGLOT_HALVES
-
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        return {
-            "training classes": (964,),
-            "test classes": (659,),
-            "training images": (19_280,),
-            "test images": (13_180,),
-        }
 
     def _listed(self) -> Halves:
         train, test = map(self._half, OMNIGLOT_HALVES)

@@ -13,6 +13,7 @@ import numpy as np
 
 from trainables.data.dataset import Dataset, is_utf8
 from trainables.data.images import IMAGE_SUFFIXES, read_image
+from trainables.data.sets.paths import as_on_disk
 from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
 
@@ -25,6 +26,7 @@ class RootedDataset(Dataset):
     def __post_init__(self) -> None:
         if self.root is None:
             raise InvalidInput("dataset.root is missing: give the folder that holds the images.")
+        object.__setattr__(self, "root", as_on_disk(self.root))
         if not os.path.isdir(self._root):
             what = "is not a folder" if os.path.exists(self._root) else "does not exist"
             raise InvalidInput(
@@ -37,7 +39,6 @@ class RootedDataset(Dataset):
         return Path(self.root)
 
     def path(self, key: str) -> Path:
-        """Return the path of an image."""
         return self._root / key
 
     def stamp(self, key: str) -> str:
@@ -60,8 +61,9 @@ class RootedDataset(Dataset):
 
 SYSTEM_FOLDERS = frozenset(
     {
-        "#recycle", "#snapshot", "$recycle.bin", "@eadir", "@recently-snapshot", "@recycle", "@tmp", "__macosx",
-        "lost+found", "network trash folder", "recycler", "system volume information", "temporary items",
+        "#recycle", "#snapshot", "$recycle.bin", "@__thumb", "@eadir", "@recently-snapshot", "@recycle", "@tmp",
+        "@transcode", "__macosx", "found.000", "lost+found", "network trash folder", "recycle bin", "recycled",
+        "recycler", "system volume information", "temporary items", "trash",
     }
 )  # fmt: skip
 """Folders of operating systems and network storage, in lower case, beside the hidden ones: their images are thumbnails,

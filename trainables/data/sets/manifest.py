@@ -1,6 +1,7 @@
 """A data set listed in a CSV file: images with their classes, groups, official parts and cameras."""
 
 import csv
+import io
 import os
 import posixpath
 from collections import Counter
@@ -13,7 +14,8 @@ from typing import ClassVar
 from trainables.data.dataset import sorted_classes
 from trainables.data.marks import GALLERY, QUERY, TRAIN
 from trainables.data.sets.folders import RootedDataset
-from trainables.data.sets.published import Classes, grouped, present_below, read_list
+from trainables.data.sets.paths import Folders, as_on_disk
+from trainables.data.sets.published import Classes, grouped, present_below, read_text
 from trainables.errors import InvalidInput, counted, listed, raise_if_any, suggestion
 
 PATH, CLASS, GROUP, PART, CAMERA = COLUMNS = ("path", "class", "group", "part", "camera")
@@ -49,6 +51,7 @@ the last three columns only if you have them"""
     def __post_init__(self) -> None:
         if self.file is None:
             raise InvalidInput("dataset.file is missing: give a CSV file of images.")
+        object.__setattr__(self, "file", as_on_disk(self.file))
         if not os.path.isfile(self.file):
             what = "is not a file" if os.path.exists(self.file) else "does not exist"
             raise InvalidInput(f"dataset.file is {str(self.file)!r}, which {what}. Give a CSV file of images.")
@@ -70,15 +73,26 @@ the last three columns only if you have them"""
         rows = _read(Path(str(self.file)))
         said = f"dataset.file is {str(self.file)!r}"
         raise_if_any([f"{said}: {sentence}" for sentence in _row_mistakes(rows)])
-        keys = [posixpath.normpath(row[PATH]) for row in rows]
+        keys = self._keys([row[PATH] for row in rows])
         sentences = [*self._key_mistakes(keys), *_part_mistakes(rows)]
         if self.ignore_same_camera and CAMERA not in rows[0]:
             sentences.append(f"no column {CAMERA}; add it, or set dataset.ignore_same_camera to false.")
         raise_if_any([f"{said}: {sentence}" for sentence in sentences])
         return dict(zip(keys, rows, strict=True))
 
+    def _keys(self, paths: Sequence[str]) -> list[str]:
+        """Return the paths relative to the root, as they are on the disk where they can mean only one file."""
+        root, resolved = os.path.abspath(self._root), os.path.realpath(self._root)
+        keys = [posixpath.normpath(path) for path in paths]
+        for row, key in enumerate(keys):
+            for top in (root, resolved) if key.startswith("/") else ():
+                if key.startswith(f"{top}/"):
+                    keys[row] = key[len(top) + 1 :]
+        present, folders = present_below(self._root, [key for key in keys if _is_inside(key)]), Folders()
+        return [key if key in present or not _is_inside(key) else folders.meant(self._root, key) or key for key in keys]
+
     def _key_mistakes(self, keys: Sequence[str]) -> Iterator[str]:
-        if outside := [key for key in keys if key.startswith("/") or key.split("/")[0] == ".." or "\0" in key]:
+        if outside := [key for key in keys if not _is_inside(key)]:
             yield (
                 f"{counted(len(outside), 'path')} outside of {str(self._root)!r}: {listed(outside, shown=SHOWN)}; give "
                 "paths below dataset.root."
@@ -126,6 +140,10 @@ the last three columns only if you have them"""
         return "manifest"
 
 
+def _is_inside(key: str) -> bool:
+    return not key.startswith("/") and key.split("/")[0] != ".." and "\0" not in key
+
+
 def is_manifest(path: str | os.PathLike[str]) -> bool:
     """Return True if the suffix of ``path`` is that of a CSV file."""
     return Path(path).suffix.lower() == SUFFIX
@@ -139,13 +157,15 @@ def _read(path: Path) -> list[dict[str, str]]:
     """
     said = f"dataset.file is {str(path)!r}"
     try:
-        lines = [*csv.reader(read_list(path), strict=True)]
+        lines = [*csv.reader(io.StringIO(read_text(path), newline=""), strict=True)]
     except csv.Error as error:
         raise InvalidInput(f"{said}, which is not a readable CSV file ({error}); write it again.") from error
     if not lines:
         raise InvalidInput(f"{said}, which is empty; its first line names the columns {', '.join(COLUMNS)}.")
-    columns = [name.strip() for name in lines[0]]
-    rows = [(number, row) for number, row in enumerate(lines[1:], start=2) if row]
+    nameless = not lines[0][0].strip() if lines[0] else False  # the index that pandas writes
+    columns, *rest = [line[1:] if nameless else line for line in lines]
+    columns = [name.strip() for name in columns]
+    rows = [(number, row) for number, row in enumerate(rest, start=2) if row]
     sentences = []
     if missing := [name for name in NEEDED if name not in columns]:
         sentences.append(f"{said}, which has no column {' and no column '.join(missing)}; it has {listed(columns)}.")
@@ -168,7 +188,6 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def _row_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield mistakes in single rows."""
     for name in rows[0]:
         if empty := [number for number, row in enumerate(rows, start=1) if not row[name]]:
             yield f"{counted(len(empty), 'cell')} of the column {name} empty, the first in row {empty[0]}; fill them."

@@ -1,6 +1,7 @@
 """The base class of published data sets: image lists for two halves of the classes, with known counts."""
 
 import hashlib
+import io
 import os
 import posixpath
 from abc import abstractmethod
@@ -30,15 +31,18 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> Classes:
 
 
 def read_list(path: Path) -> list[str]:
-    """Return the lines of a text file.
+    """Return the lines of a text file, which other separators than line breaks do not end; errors as in read_text."""
+    return [line.removesuffix("\n") for line in io.StringIO(read_text(path), newline=None)]
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file.
 
     Raises:
         InvalidInput: it cannot be read.
     """
-    if os.path.exists(path) and not (path.is_file() or path.is_dir()):  # reading a pipe would block
-        raise InvalidInput(f"{str(path)!r} cannot be read: it is not a regular file. Give a readable file.")
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()  # -sig: some editors write a byte order mark
+        return path.read_bytes().decode("utf-8-sig")  # -sig: some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InvalidInput(f"{str(path)!r} cannot be read: {reason}. Give a readable file.") from error
@@ -93,6 +97,10 @@ class PublishedDataset(RootedDataset):
     """
 
     title: ClassVar[str]
+    lists: ClassVar[tuple[str, ...]]
+    """The files and folders below ``root`` that :meth:`_listed` reads."""
+    published: ClassVar[Mapping[str, tuple[int, ...]]]
+    """The accepted numbers, by the keys of :meth:`_counts`."""
 
     subset: bool = field(
         default=False,
@@ -100,25 +108,16 @@ class PublishedDataset(RootedDataset):
     )
 
     @abstractmethod
-    def _required(self) -> tuple[str, ...]:
-        """Return the files and folders below ``root`` that :meth:`_listed` reads."""
-
-    @abstractmethod
     def _listed(self) -> Halves:
         """Return all classes and images on the lists, whether they exist or not."""
 
-    @abstractmethod
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        """Map the keys of :meth:`_counts` to the accepted numbers."""
-
     def _counts(self, halves: Halves) -> dict[str, int]:
-        """Count classes and images."""
         return count_halves(halves)
 
     @cached_property
     def _halves(self) -> Halves:
         root = str(self.root)
-        needed = {name: self._root / name for name in self._required()}
+        needed = {name: self._root / name for name in self.lists}
         if missing := [name for name, path in needed.items() if not os.path.exists(path)]:
             raise InvalidInput(
                 f"dataset.root is {root!r}, which lacks {listed(missing)} of {self.title}. "
@@ -168,7 +167,7 @@ class PublishedDataset(RootedDataset):
         found = self._counts(halves)
         wrong = [
             f"{found[what]:,} {what} (published: {' or '.join(f'{number:,}' for number in right)})"
-            for what, right in self._published().items()
+            for what, right in self.published.items()
             if found[what] not in right
         ]
         if not wrong:

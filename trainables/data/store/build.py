@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -212,11 +213,11 @@ def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: in
 
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
-        item = dataset.read(key)
+        item = read_item(dataset, key)
         if isinstance(dataset, ItemDataset):
             return _item(item)
-        if (features := dataset.features()) is not None:
-            return _vector(item, features)
+        if dataset.features() is not None:
+            return _vector(item)
         fitting = fitted(item, short_side)
         return _Decoded(
             content=np.ascontiguousarray(fitting.transpose(1, 0, 2)).tobytes(),
@@ -228,13 +229,44 @@ def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
         if error.errno in OUTAGES:
             raise _ImagesAway(key, error) from error
         return unreadable(key, error)
+    except WrongItem:
+        raise
     except Exception as error:  # decoders raise anything; all bad files are reported together
         return unreadable(key, error)
 
 
-def _vector(item: np.ndarray, features: int) -> _Decoded:
-    if item.dtype != np.float32 or item.shape != (features,):
-        raise ValueError(f"it is {item.dtype} of {item.shape}, not float32 of {features} numbers")
+class WrongItem(InvalidInput):
+    """What the ``read`` of a user's data set returns is of another kind than a data set's items are."""
+
+
+def read_item(dataset: Dataset, key: str) -> Any:
+    """Return the item ``key`` of a data set, of the kind that its ``read`` must return.
+
+    Raises:
+        WrongItem: it is of another kind.
+        Exception: any error of ``read``.
+    """
+    item = dataset.read(key)
+    if isinstance(dataset, ItemDataset):
+        return item
+    if (features := dataset.features()) is not None:
+        due, fits = f"float32 of {features} numbers, as features() says", _is(item, np.float32, 1, features)
+    else:
+        due, fits = "uint8, height × width × 3 (RGB), as of np.asarray(image.convert('RGB'))", _is(item, np.uint8, 3, 3)
+    if fits:
+        return item
+    what = type(item).__name__
+    if isinstance(shape := getattr(item, "shape", None), tuple):
+        what += f" of {getattr(item, 'dtype', '?')}, {' × '.join(map(str, shape)) or 'one number'}"
+    raise WrongItem(f"{type(dataset).__name__}.read must return {due}; it returned {what}.")
+
+
+def _is(item: Any, dtype: type, dimensions: int, last: int) -> bool:
+    right = isinstance(item, np.ndarray) and item.dtype == dtype and item.ndim == dimensions and item.size > 0
+    return bool(right and item.shape[-1] == last)
+
+
+def _vector(item: np.ndarray) -> _Decoded:
     if not (np.isfinite(item).all() and item.any()):
         raise ValueError("its numbers are not finite, or all zero")
     return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item), look=vector_look(item))

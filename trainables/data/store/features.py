@@ -49,7 +49,6 @@ class FeatureSpec:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 that names the folder."""
         content = {**asdict(self), "format": FORMAT}
         if self.views == 1:
             del content["augmentation"]

@@ -9,7 +9,6 @@ A store is a folder of three files, written by :mod:`trainables.data.store.build
   class names, the image keys and the digests of the images' content.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.data.dataset import Dataset
+from trainables.machine import allotted_cpus
 
 if TYPE_CHECKING:
     from trainables.data.store.view import Store
@@ -54,7 +54,7 @@ class StoreSpec:
             self.class_names,
             short_side=self.short_side,
             cache=Path(self.cache),
-            workers=os.cpu_count() or 1,
+            workers=allotted_cpus(),
             on_progress=on_progress,
         ) as path:
             read_contents(path)

@@ -278,7 +278,8 @@ def training_half(view: StoreView, seed: int) -> StoreView:
 
     The half joins the gallery of the validation as further wrong neighbours. Validation classes are few, so a metric on
     them alone depends on the choice of classes as much as on the configuration; with images of all training classes the
-    gallery resembles that of the test (``make bench-gallery``). A subset of the classes has a subset of the half.
+    gallery resembles that of the test (``python -m benchmarks gallery``). A subset of the classes has a subset of the
+    half.
     """
     keys_of: dict[int, list[str]] = {}
     for key, label in zip(view.image_keys, view.labels_N.tolist(), strict=True):

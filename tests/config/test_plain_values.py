@@ -1,0 +1,88 @@
+"""Values that Python code gives in place of YAML's: they mean the same, or are refused by name."""
+
+import datetime
+import decimal
+import enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+import holdout
+from search.config.search_config import parse_config
+from search.config.validation import plain
+from trainables.errors import InvalidInput
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+NUMBERS = (np.int8, np.uint16, np.int64, np.float16, np.float32, np.float64)
+
+
+@given(st.integers(0, 100), st.sampled_from(NUMBERS), st.sampled_from((1, 4, 10)))
+def test_numbers_of_libraries_keep_their_value(number: int, kind: Any, parts: int) -> None:
+    value = number / parts if issubclass(kind, np.floating) else number
+    array = np.asarray([value], dtype=kind)
+    for given_, expected in ((array[0], value), (array, [value]), (torch.tensor(array)[0], value)):
+        found = plain(given_)
+        assert found == expected
+        assert type(found) in (int, float, list)
+
+
+SAME = [
+    (np.bool_(True), True), (np.str_("a"), "a"), (Path("a/b"), "a/b"), (Colour.RED, "red"), (range(3), [0, 1, 2]),
+    ((1, 2), [1, 2]), ({np.int64(1): np.float32(0.3)}, {"1": 0.3}), (np.array([["a"], ["b"]]), [["a"], ["b"]]),
+    (torch.tensor([0.1, 0.2]), [0.1, 0.2]), (None, None), (torch.tensor(3), 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "expected"), SAME, ids=lambda value: type(value).__name__)
+def test_a_value_keeps_its_meaning(value: Any, expected: Any) -> None:
+    found = plain({"a": {"b": [value]}})["a"]["b"][0]
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+REFUSED = [
+    datetime.datetime(2026, 1, 1), datetime.timedelta(1), np.datetime64("2026-01-01"), decimal.Decimal(1), {1, 2}, 1j,
+    object(), print, np.complex64(1), b"a", holdout.Float(0, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
+def test_what_has_no_such_meaning_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^split\.seed: must be text, a number, true, false, .*; convert it\.$"):
+        parse_config({"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"], "split": {"seed": value}})
+
+
+def test_a_search_file_of_numpy_is_that_of_python() -> None:
+    def config(number: Any, root: Any) -> Any:
+        return parse_config(
+            {
+                "name": "x",
+                "dataset": {"name": "folder", "root": root},
+                "losses": ["pnp"],
+                "training": {"epochs": number(2), "lr": number(2)},
+                "space": {"pnp": {"alpha": [number(2), number(4)]}},
+            }
+        )
+
+    here = Path(__file__).parent
+    assert config(np.int64, here.parent) == config(int, str(here.parent))
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float64, torch.tensor])
+def test_ranges_hold_numbers_of_python(kind: Any) -> None:
+    ranges = (
+        holdout.Int(int(kind(1)), int(kind(3)), default=kind(2)),
+        holdout.Float(float(kind(1)), float(kind(3)), default=kind(2)),
+        holdout.Choice([kind(1), kind(3)], default=kind(3)),
+    )
+    for entry in ranges:
+        entry.check()
+        assert {type(value) for value in (entry.default, *entry.ends)} <= {int, float}

@@ -1,0 +1,144 @@
+"""The answer of a search: four lines that every output shows alike, and what they say."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.commands import holdout_here, plain
+from support.made_search import made_search
+
+import holdout
+from search.driver.synchronise import search_run
+from search.plan.runs import RunFolder
+from search.report.comparison import compare
+from search.report.comparison_tables import headline_tables, text_tables
+from search.report.document import environment
+from search.report.results import Answer, Comparison, stored_summary
+from search.report.sections.answer import answer as section
+
+YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
+CORRECTED = r"by map_at_r on the 30 test classes \(corrected for (\d+) pairs?\)\."
+
+
+def compared(runs: Path, name: str) -> Comparison:
+    folder = RunFolder(runs, name)
+    return compare([folder], [stored_summary(folder)])
+
+
+def changed(runs: Path, name: str, **fields: object) -> Answer:
+    """Return the answer after ``fields`` of the summary were replaced."""
+    path = runs / name / "summary.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    (answer,) = compared(runs, name).answers
+    return answer
+
+
+def test_every_output_has_the_same_four_lines(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES)
+    comparison = compared(tmp_path, "one")
+    (answer,) = comparison.answers
+    assert len(answer.lines) == 4
+    assert str(holdout.open("one", runs=tmp_path).answer) == "\n".join(answer.lines)
+    terminal = " ".join(plain(holdout_here("compare", "one", "--runs", tmp_path).stdout).split())
+    assert terminal.startswith(" ".join(answer.lines))
+    shown = json.loads(holdout_here("compare", "one", "--runs", tmp_path, "--json").stdout)
+    assert shown["answers"] == [answer.model_dump()]
+    mlflow = search_run(comparison, RunFolder(tmp_path, "one"), "").description
+    assert mlflow.startswith("\n\n".join(answer.lines))
+
+
+@pytest.mark.parametrize(("means", "word", "sign"), [(YES, "yes", 1), (NO, "no", -1)])
+def test_a_difference_is_told_in_points_with_its_interval(
+    tmp_path: Path, means: dict[str, tuple[float, float]], word: str, sign: int
+) -> None:
+    made_search(tmp_path, "one", means)
+    comparison = compared(tmp_path, "one")
+    pair = next(pair for pair in comparison.pairs if (pair.first.loss, pair.second.role) == ("mpa", "default"))
+    found = re.fullmatch(
+        rf"Better than its default: {word}, ([+-][\d.]+) points \[(-?[\d.]+), (-?[\d.]+)\] {CORRECTED}",
+        comparison.answers[0].better_than_default,
+    )
+    assert found
+    difference, low, high, corrected = map(float, found.groups())
+    default, tuned = means["mpa"]
+    assert difference == pytest.approx(100 * (tuned - default), abs=2)
+    assert (difference, low, high) == pytest.approx([100 * value for value in (pair.difference, *pair.ci95)], abs=0.051)
+    assert corrected == len(comparison.pairs)
+    assert sign * low > 0 < sign * high
+
+
+def test_what_is_not_significant_is_not_shown(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", {"mpa": (0.5, 0.502)})
+    assert ": not shown, +" in compared(tmp_path, "one").answers[0].better_than_default
+
+
+def test_a_default_is_recommended_with_its_hyperparameters(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES)
+    recommended = {"loss": "mpa", "number": 0, "basis": "chosen on halves"}
+    losses = json.loads((tmp_path / "one" / "summary.json").read_text())["losses"]
+    losses["mpa"]["confirmed"] |= {"number": 0, "params": {"x": 1}}
+    answer = changed(tmp_path, "one", recommended=recommended, losses=losses)
+    assert answer.recommended == "Recommended: mpa with its default x=1 (chosen on halves)."
+    assert answer.better_than_default == "Better than its default: it is the default."
+    assert answer.better_than_untrained == "Better than the untrained network: nothing was pretrained."
+    rows = holdout.open("one", runs=tmp_path).comparison().to_frame()
+    assert rows[rows.loss == "mpa"].role.tolist() == ["default"], "tuned names nothing that is a default"
+
+
+def test_a_network_without_training_may_be_recommended(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES, tested=False)
+    entry = {"validation": {"map_at_r": 0.2}}
+    recommended = {"loss": "whitened", "number": None, "basis": "no training is better"}
+    answer = changed(tmp_path, "one", recommended=recommended, untrained=entry, whitened=entry)
+    assert answer.recommended == "Recommended: the whitened network (no training is better)."
+    assert answer.better_than_default.endswith("a network without training has none.")
+    assert answer.better_than_untrained.endswith("not tested yet.")
+
+
+def test_before_the_test_the_next_step_opens_it(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES, tested=False)
+    (answer,) = compared(tmp_path, "one").answers
+    assert answer.better_than_default == "Better than its default: not tested yet."
+    assert answer.next == "Next: `holdout test one` opens the test classes."
+
+
+def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        made_search(tmp_path, name, YES)
+    made_search(tmp_path, "three", NO)
+    folders = [RunFolder(tmp_path, name) for name in ("one", "two")]
+    comparison = compare(folders, [stored_summary(folder) for folder in folders])
+    names = [(loss, role) for loss in YES for role in ("0, default", "7, tuned")]
+    for tables in (text_tables, headline_tables):
+        assert [row[:2] for row in tables(comparison)[1].rows] == names
+    folders.append(RunFolder(tmp_path, "three"))
+    comparison = compare(folders, [stored_summary(folder) for folder in folders])
+    assert [row[0] for row in text_tables(comparison)[1].rows] == ["one, two/mpa"] * 2 + ["one, two/pnp"] * 2 + [
+        "three/mpa"
+    ] * 2
+
+
+def test_a_changed_summary_is_told(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES)
+    path = tmp_path / "one" / "test.json"
+    content = json.loads(path.read_text())
+    losses = json.loads((tmp_path / "one" / "summary.json").read_text())["losses"]
+    for model in content["openings"][0]["scores"]:
+        test = (losses[model["loss"]] if model["source_trial"] else losses[model["loss"]]["default"])["test"]
+        model["metrics"] = {"map_at_r": test["map_at_r"]["mean"]}
+    path.write_text(json.dumps(content))
+    assert not compared(tmp_path, "one").warnings
+    losses["mpa"]["test"]["map_at_r"]["mean"] = 0.9
+    changed(tmp_path, "one", losses=losses)
+    (warning,) = compared(tmp_path, "one").warnings
+    assert warning.startswith("one: the map_at_r of mpa, 7, tuned, is 0.9000 in summary.json and 0.")
+
+
+def test_the_answer_of_three_losses_is_short(tmp_path: Path) -> None:
+    made_search(tmp_path, "three", {"proxy_anchor": (0.3, 0.6), "mpa": (0.5, 0.5), "pnp": (0.4, 0.5)})
+    comparison, folder = compared(tmp_path, "three"), RunFolder(tmp_path, "three")
+    macro = environment().get_template("section.html").module.section  # type: ignore[attr-defined]
+    html = re.sub(r"<script.*?</script>", "", str(macro(section(comparison, [folder]))), flags=re.DOTALL)
+    on_screen = re.sub(r"<details>.*?</details>", "", html, flags=re.DOTALL)
+    assert len(re.sub(r"<[^>]+>", " ", on_screen).split()) <= 250

@@ -1,0 +1,383 @@
+"""The journal: compared with plain Optuna, read by others while it is written, cut, changed and out of space."""
+
+import json
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import optuna
+import pytest
+from hypothesis import given, settings, strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+from support.services import free_port
+from support.small_disk import SmallDisk
+
+from search.study import (
+    JournalReader,
+    StudyCounts,
+    StudyStorage,
+    copy_studies,
+    journal as journal_module,
+    open_studies,
+    read_studies,
+)
+from search.trials import Tally
+from trainables.errors import Failure, InvalidInput
+from trainables.storage import DiskFull
+
+numbers = count(1)
+
+VALUES = st.floats(allow_nan=False) | st.sampled_from([float("inf"), -float("inf")])
+STEPS = st.tuples(st.just("report"), st.integers(0, 5), st.floats())
+ATTRIBUTES = st.tuples(
+    st.just("attribute"), st.sampled_from(["a", "b"]), st.integers() | st.text() | st.lists(st.floats(0))
+) | st.tuples(
+    st.just("attribute"),
+    st.sampled_from(["epoch:000001", "epoch:000002"]),
+    st.fixed_dictionaries({"start": st.floats(0, 100), "end": st.floats(100, 200)}),
+)
+ENDS = st.tuples(st.just("tell"), st.sampled_from([*TrialState]), VALUES)
+ACTIONS = st.tuples(st.just("enqueue"), st.floats(0, 1)) | st.tuples(st.just("ask")) | STEPS | ATTRIBUTES | ENDS
+
+
+def told(trials: list[FrozenTrial]) -> list[Any]:
+    """Return everything in a trial except its id, with times in seconds; as text, so that NaN equals itself."""
+    return [
+        repr(
+            (
+                trial.number, trial.state, trial.values, trial.params, trial.distributions,
+                sorted(trial.intermediate_values.items()), sorted(trial.user_attrs.items()),
+                sorted(trial.system_attrs.items()),
+                trial.datetime_start and abs(time.time() - trial.datetime_start.timestamp()) < 60,
+                trial.datetime_complete and abs(time.time() - trial.datetime_complete.timestamp()) < 60,
+            )
+        )
+        for trial in trials
+    ]  # fmt: skip
+
+
+def carry_out(study: optuna.Study, action: tuple[Any, ...]) -> None:
+    """Draw and carry out one action of a driver."""
+    kind, *arguments = action
+    running = [trial for trial in study.get_trials(deepcopy=False) if trial.state == TrialState.RUNNING]
+    if kind == "enqueue":
+        study.enqueue_trial({"x": arguments[0]}, user_attrs={"wanted": True})
+    elif kind == "ask":
+        trial = study.ask()
+        trial.suggest_float("x", 0, 1)
+        if trial.suggest_categorical("kind", ["a", "b", None]) == "a":
+            trial.suggest_int("count", 1, 64, log=True)
+    elif not running:
+        return
+    elif kind == "report":
+        study._storage.set_trial_intermediate_value(running[-1]._trial_id, *arguments)
+    elif kind == "attribute":
+        study._storage.set_trial_user_attr(running[-1]._trial_id, *arguments)
+    else:
+        state, value = arguments
+        if state.is_finished():
+            study.tell(running[-1].number, value if state == TrialState.COMPLETE else None, state=state)
+
+
+def counted(path: Path) -> StudyCounts:
+    """Count what a new reader finds."""
+    counts = StudyCounts()
+    for log in JournalReader(path).read():
+        counts.apply(log)
+    return counts
+
+
+def by_optuna(path: Path, name: str) -> list[FrozenTrial]:
+    """Read the trials as a user of Optuna does."""
+    return optuna.load_study(study_name=name, storage=JournalStorage(JournalFileBackend(str(path)))).trials
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, StudyStorage]]:
+    """A journal, and the storage of its driver."""
+    path = tmp_path_factory.mktemp("journal") / "study.journal"
+    storage = open_studies(path)
+    yield path, storage
+    storage.close()
+
+
+@settings(deadline=None, max_examples=40)
+@given(actions=st.lists(ACTIONS, max_size=25), whole=st.booleans())
+def test_every_reader_finds_what_optuna_has_in_memory(
+    shared: tuple[Path, StudyStorage], actions: list[tuple[Any, ...]], whole: bool
+) -> None:
+    """The same actions leave the same trials for us, the next driver, Optuna, and our counts without Optuna."""
+    path, storage = shared
+    name, plain = f"a/{next(numbers)}", InMemoryStorage()
+    ours, theirs = (
+        optuna.create_study(
+            study_name=name, storage=each, direction="maximize", sampler=optuna.samplers.RandomSampler(1)
+        )
+        for each in (storage, plain)
+    )
+    with storage.transaction() if whole else nullcontext():
+        for study in (ours, theirs):
+            study.set_user_attr("digest", {"of": [1, 2]})
+            for action in actions:
+                carry_out(study, action)
+    expected = told(theirs.get_trials())
+    assert told(ours.get_trials()) == expected
+    assert told(read_studies(path).trials_of(name)) == expected
+    assert told(copy_studies(path).trials_of(name)) == expected
+    assert told(by_optuna(path, name)) == expected
+    counts = counted(path)
+    assert counts.tallies[name] == Tally.of(theirs.get_trials())
+    assert counts.attributes[name] == {"digest": {"of": [1, 2]}} == storage.attributes_of(name)
+    values: dict[tuple[int, int], str] = {(number, step): repr(value) for number, step, value in counts.reports[name]}
+    assert values == {
+        (trial.number, step): repr(value)
+        for trial in theirs.trials
+        for step, value in trial.intermediate_values.items()
+    }
+
+
+def test_our_codes_are_those_of_optuna() -> None:
+    from optuna.storages.journal._storage import JournalOperation
+
+    ours = {name: getattr(journal_module, name) for name in ("CREATE_STUDY", "SET_STUDY_USER_ATTR", "CREATE_TRIAL")}
+    ours |= {
+        "SET_TRIAL_STATE_VALUES": journal_module.SET_STATE,
+        "SET_TRIAL_INTERMEDIATE_VALUE": journal_module.SET_VALUE,
+        "SET_TRIAL_USER_ATTR": journal_module.SET_USER_ATTR,
+    }
+    assert ours == {name: JournalOperation[name].value for name in ours}
+    assert {state.name: state.value for state in TrialState} == {s: n for n, s in enumerate(journal_module.STATES)}
+
+
+def test_a_transaction_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "study.journal"
+    storage, other = open_studies(path), read_studies(path)
+    assert other.trials_of("s") == []
+    study = optuna.create_study(study_name="s", storage=storage)
+    with storage.transaction():
+        trial = study.ask({"x": FloatDistribution(0, 1)})
+        trial.report(0.5, 1)
+        with storage.transaction():
+            trial.set_user_attr("epoch", 1)
+        assert other.trials_of("s") == []
+    (stored,) = other.trials_of("s")
+    assert (stored.intermediate_values, stored.user_attrs) == ({1: 0.5}, {"epoch": 1})
+    with suppress(ZeroDivisionError), storage.transaction():
+        trial.set_user_attr("epoch", 2)
+        raise ZeroDivisionError
+    with pytest.raises(Failure, match="An earlier change of the studies failed; run the same command again"):
+        trial.set_user_attr("epoch", 3)
+    storage.close()
+    (stored,) = other.trials_of("s")
+    assert stored.user_attrs == {"epoch": 1}
+
+
+@pytest.mark.parametrize("distribution", [IntDistribution(1, 9, step=2), CategoricalDistribution(["a", None, 3, 0.5])])
+def test_parameters_come_back_as_they_were_proposed(tmp_path: Path, distribution: Any) -> None:
+    storage = open_studies(tmp_path / "study.journal")
+    study = optuna.create_study(study_name="s", storage=storage)
+    proposed = [study.ask({"p": distribution}).params for _ in range(8)]
+    storage.close()
+    found = read_studies(tmp_path / "study.journal").trials_of("s")
+    assert [trial.params for trial in found] == proposed
+    assert {type(trial.params["p"]) for trial in found} <= {int, str, float, type(None)}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A journal of two studies; its last transaction is the end of trial 1 of birds/mpa, in three lines."""
+    path = tmp_path / "study.journal"
+    storage = open_studies(path)
+    for name in ("birds/pnp", "birds/mpa"):
+        study = optuna.create_study(study_name=name, storage=storage, direction="maximize")
+        for _ in range(2):
+            with storage.transaction():
+                trial = study.ask({"x": FloatDistribution(0, 1)})
+            with storage.transaction():
+                trial.report(0.5, 1)
+                trial.set_user_attr("outcome", "all 1 epochs trained")
+                study.tell(trial, 0.5)
+    storage.close()
+    return path
+
+
+def test_a_driver_killed_at_any_byte_of_a_transaction_loses_only_that(written: Path) -> None:
+    content = written.read_bytes()
+    start = len(b"".join(content.splitlines(keepends=True)[:-3]))
+    written.write_bytes(content[:start])
+    before = JournalReader(written).read()
+    others = told(by_optuna(written, "birds/pnp"))
+    for size in range(start, len(content)):
+        written.write_bytes(content[:size])
+        reader = JournalReader(written)
+        assert (reader.read(), reader.end) == (before, start)
+        if size % 50:
+            continue
+        storage = open_studies(written)
+        assert written.read_bytes() == content[:start]
+        (_, trial) = storage.trials_of("birds/mpa")
+        assert (trial.state, trial.intermediate_values, trial.user_attrs) == (TrialState.RUNNING, {}, {})
+        storage.set_trial_user_attr(trial._trial_id, "outcome", "resumed")
+        storage.close()
+        assert by_optuna(written, "birds/mpa")[1].user_attrs == {"outcome": "resumed"}
+        assert told(by_optuna(written, "birds/pnp")) == others
+
+
+def test_a_changed_or_missing_line_is_named_with_its_trial(written: Path) -> None:
+    lines = written.read_bytes().splitlines(keepends=True)
+    for place, line in enumerate(lines):
+        for kind, changed in {
+            "a digit": [line.replace(b'"op_code":', b'"op_code":1', 1)],
+            "its checksum": [line[:-3] + bytes([line[-3] ^ 1]) + line[-2:]],
+            "half of it": [line[: len(line) // 2] + b"\n"],
+            "no JSON": [b"\xff\x00\n"],
+            "none": [],
+            "twice": [line, line],
+        }.items():
+            if kind == "none" and place == len(lines) - 1:
+                continue  # as after a kill
+            written.write_bytes(b"".join([*lines[:place], *changed, *lines[place + 1 :]]))
+            for read in (read_studies, copy_studies, open_studies, counted):
+                with pytest.raises(InvalidInput, match=rf"study\.journal is damaged: line ({place + 1}|{place + 2})\b"):
+                    read(written)
+    state = next(line for line in lines[::-1] if b'"values"' in line)
+    broken = [line.replace(b"0.5", b"0.9") if line == state else line for line in lines]
+    written.write_bytes(b"".join(broken))
+    with pytest.raises(InvalidInput, match=r"line \d+, at birds/mpa trial 1, or a line before it, was changed"):
+        read_studies(written)
+
+
+def with_checksums(logs: list[dict[str, Any]]) -> bytes:
+    """Return lines with valid checksums, computed here once more."""
+    crc, lines = 0, []
+    for log in logs:
+        text = json.dumps({key: value for key, value in log.items() if key != "crc"}, separators=(",", ":"))[:-1]
+        crc = zlib.crc32(text.encode(), crc)
+        lines.append(f'{text},"crc":{crc}}}\n')
+    return "".join(lines).encode()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"op_code": 99}, {"op_code": 8}, {"study_id": 7}, {"trial_id": 70}, {"state": "x"}, {"param_value_internal": "x"}],
+    ids=str,
+)
+def test_lines_that_mean_nothing_are_a_sentence_or_ignored(written: Path, change: dict[str, Any]) -> None:
+    logs = [json.loads(line) for line in written.read_text().splitlines()]
+    place = next(i for i, log in enumerate(logs) if change.keys() <= log.keys() and i > 2)
+    logs[place] |= change
+    written.write_bytes(with_checksums(logs))
+    for read in (read_studies, copy_studies, open_studies):
+        with suppress(InvalidInput):  # nothing else
+            read(written).trials_of("birds/pnp")
+
+
+def test_notes_of_another_program_are_left_alone(written: Path) -> None:
+    theirs = JournalStorage(JournalFileBackend(str(written)))
+    study = optuna.load_study(study_name="birds/mpa", storage=theirs)
+    storage = open_studies(written)
+    theirs.set_study_system_attr(0, "dashboard:note", "look")
+    ours = optuna.load_study(study_name="birds/mpa", storage=storage)
+    ours.ask()
+    study.set_user_attr("note", "again")
+    storage.close()
+    again = open_studies(written)
+    assert len(again.trials_of("birds/mpa")) == 3
+    assert again.attributes_of("birds/mpa") == {}
+    again.close()
+    assert study.user_attrs == {"note": "again"}
+    assert len(study.trials) == 3
+
+
+def test_a_second_writer_is_refused_at_its_first_change(written: Path) -> None:
+    first, second = open_studies(written), open_studies(written)
+    optuna.load_study(study_name="birds/mpa", storage=first).ask()
+    before = written.read_bytes()
+    with pytest.raises(Failure, match=r"Another process writes .*study\.journal; end it"):
+        optuna.load_study(study_name="birds/mpa", storage=second).ask()
+    assert written.read_bytes() == before
+    for storage in (first, second):
+        storage.close()
+
+
+def test_a_disk_that_fills_in_an_append_keeps_what_was_told(disk: SmallDisk) -> None:
+    path = disk.path / "study.journal"
+    storage = open_studies(path)
+    study = optuna.create_study(storage=storage, study_name="small")
+    study.ask()
+    disk.leave(5_000)
+    with pytest.raises(DiskFull, match=r"There is no space left for .*/study\.journal, where 0\.0 MB are free"):
+        study.set_user_attr("large", "x" * 100_000)
+    with pytest.raises(Failure, match="run the same command again"):
+        study.set_user_attr("small", 1)
+    storage.close()
+    assert read_studies(path).attributes_of("small") == {}
+    disk.clear()
+    storage = open_studies(path)
+    optuna.load_study(storage=storage, study_name="small").set_user_attr("small", 1)
+    storage.close()
+    assert copy_studies(path).attributes_of("small") == {"small": 1}
+    assert len(by_optuna(path, "small")) == 1
+
+
+def test_a_disk_that_is_full_already_is_a_full_disk(disk: SmallDisk) -> None:
+    disk.fill()
+    with pytest.raises(DiskFull, match=r"no space left for .*/study\.journal"):
+        optuna.create_study(storage=open_studies(disk.path / "study.journal"), study_name="small")
+    disk.clear()
+
+
+def test_hidden_studies_can_be_created_again_in_a_copy(written: Path) -> None:
+    content = written.read_bytes()
+    copy = copy_studies(written, without=["birds/pnp"])
+    assert copy.trials_of("birds/pnp") == []
+    optuna.create_study(study_name="birds/pnp", storage=copy).enqueue_trial({"x": 1})
+    assert [trial.state.name for trial in copy.trials_of("birds/pnp")] == ["WAITING"]
+    assert told(copy.trials_of("birds/mpa")) == told(copy_studies(written).trials_of("birds/mpa"))
+    assert written.read_bytes() == content
+
+
+def test_counting_imports_no_optuna(written: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from search.study import JournalReader, StudyCounts\n"
+        f"counts = StudyCounts()\nfor log in JournalReader(Path({str(written)!r})).read(): counts.apply(log)\n"
+        "assert counts.tallies['birds/mpa'].complete == 2; assert 'optuna' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_dashboard_of_optuna_shows_a_search_that_writes(written: Path) -> None:
+    storage = open_studies(written)
+    address = f"http://127.0.0.1:{(port := free_port())}/api/studies"
+    command = [Path(sys.executable).with_name("optuna-dashboard"), written, "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as dashboard:
+        try:
+            for _ in range(300):
+                with suppress(OSError):
+                    names = {entry["study_name"]: entry["study_id"] for entry in get(address)["study_summaries"]}
+                    break
+                time.sleep(0.2)
+            assert names.keys() == {"birds/pnp", "birds/mpa"}
+            study = optuna.load_study(study_name="birds/mpa", storage=storage)
+            study.tell(study.ask({"x": FloatDistribution(0, 1)}), 0.7)
+            found = get(f"{address}/{names['birds/mpa']}?after=0")["trials"]
+            assert [trial["values"] for trial in found] == [[0.5], [0.5], [0.7]]
+        finally:
+            dashboard.terminate()
+    storage.close()
+
+
+def get(address: str) -> Any:
+    """Return the JSON at ``address``."""
+    with urlopen(address, timeout=5) as answer:
+        return json.load(answer)
