@@ -63,7 +63,7 @@ DEFAULT_WAY = "TPE after a Sobol sequence, halving (default)"
 """The search file's defaults, with which the others are compared."""
 
 HALF_WAY = "half of the classes validates"
-"""What ``holdout init`` writes for frozen features."""
+"""What ``holdout init`` writes for frozen features, but for its pruner, Hyperband."""
 
 WAYS = {
     DEFAULT_WAY: Way(sampler=Tpe),
@@ -74,7 +74,9 @@ WAYS = {
     "random": Way(sampler=Random, pruner="none"),
     "random near the default": Way(sampler=NearDefault, pruner="none"),
     HALF_WAY: Way(on="half", rule=SAME_HALF),
-    "the same, no pruner, half": Way(on="half", pruner="none", rule=SAME_HALF),
+    "half of the classes, Hyperband": Way(on="half", pruner="hyperband", rule=SAME_HALF),
+    "half of the classes, median rule": Way(on="half", pruner="median", rule=SAME_HALF),
+    "half of the classes, no pruner": Way(on="half", pruner="none", rule=SAME_HALF),
     "two folds": Way(on="folds"),
     "two folds, no pruner": Way(on="folds", pruner="none"),
     "rotating halves": Way(on="rotating"),

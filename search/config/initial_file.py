@@ -197,7 +197,14 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
             "lr": 1e-4 if is_fine_tuned else 1e-3,
         },
         "losses": ["proxy_anchor", "mpa", "pnp"],
-        "search": {"trials": 16, "sampler": "tpe", "pruner": "asha", "objective": "map_at_r"},
+        "search": {
+            "trials": 16,
+            "sampler": "tpe",
+            "pruner": "hyperband"
+            if facts.on_half
+            else "asha",  # with few steps an epoch, early rungs compare too little
+            "objective": "map_at_r",
+        },
         "metrics": {
             "validation": ["recall_at_1", "map_at_r"],
             "gallery": "training_half" if facts.on_half else "validation",

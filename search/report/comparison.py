@@ -128,28 +128,23 @@ def _refuse_different(values: Mapping[str, str], why: str, what: str) -> None:
 
 
 def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield a sentence for each summary that does not fit the split or the test scores of its search."""
+    """Yield a sentence for each split or test value of a summary that is not that of its search's records."""
     for folder, summary in zip(folders, summaries, strict=True):
-        split, found = stored_split(folder).digest, summary.split.digest
-        if split != found:
-            yield (
-                f"{summary.name}: summary.json has the split {found[:12]}, but split.json {split[:12]}; one was "
-                f"changed (`holdout verify {summary.name}`)"
-            )
-        scored: dict[tuple[str, int, str], list[float]] = {}
-        for model in (model for opening in scored_openings(folder.test)[:1] for model in opening.scores):
-            for metric, value in model.metrics.items():
-                if value is not None:
-                    scored.setdefault((model.loss, model.source_trial, metric), []).append(value)
+        found = [("split.json", "split", summary.split.digest[:12], stored_split(folder).digest[:12])]
+        models = [model for opening in scored_openings(folder.test)[:1] for model in opening.scores]
         for row in summary.rows:
+            of_row = [model.metrics for model in models if (model.loss, model.source_trial) == (row.loss, row.number)]
             for metric, shown in (row.test or {}).items():
-                values = scored.get((row.loss, row.number, metric)) if row.number is not None else None
-                if values and shown and not math.isclose(statistics.fmean(values), shown.mean, abs_tol=1e-9):
-                    yield (
-                        f"{summary.name}: summary.json has {metric} {shown.mean:.4f} for {row.loss}, {row.name}, but "
-                        f"test.json {statistics.fmean(values):.4f}; one of them was changed (`holdout verify "
-                        f"{summary.name}`)"
-                    )
+                values = [value for metrics in of_row if (value := metrics.get(metric)) is not None]
+                if values and shown:
+                    what = f"{metric} of {row.loss}, {row.name},"
+                    found.append(("test.json", what, f"{shown.mean:.4f}", f"{statistics.fmean(values):.4f}"))
+        for file, what, here, there in found:
+            if here != there:
+                yield (
+                    f"{summary.name}: the {what} is {here} in summary.json and {there} in {file}; one was changed "
+                    f"(`holdout verify {summary.name}`)"
+                )
 
 
 # The network and its images.

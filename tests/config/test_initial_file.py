@@ -252,6 +252,7 @@ def test_half_of_few_embedded_classes_validates(classes: int, on_half: bool, tmp
     assert (plan.config.final.train_on, plan.config.metrics.gallery) == (
         ("all", "training_half") if on_half else ("train", "validation")
     )
+    assert plan.config.search.pruner == ("hyperband" if on_half else "asha")
     assert ("# Half of the training classes validate, since a tenth would be too few" in text) == on_half
     assert plan.config.space["training"].keys() == {"lr", "proxy_lr"}
     assert plan.resolution is not None

@@ -132,7 +132,7 @@ def test_a_changed_summary_is_told(tmp_path: Path) -> None:
     losses["mpa"]["test"]["map_at_r"]["mean"] = 0.9
     changed(tmp_path, "one", losses=losses)
     (warning,) = compared(tmp_path, "one").warnings
-    assert warning.startswith("one: summary.json has map_at_r 0.9000 for mpa, 7, tuned, but test.json 0.")
+    assert warning.startswith("one: the map_at_r of mpa, 7, tuned, is 0.9000 in summary.json and 0.")
 
 
 def test_the_answer_of_three_losses_is_short(tmp_path: Path) -> None:

@@ -391,7 +391,7 @@ def test_a_read_only_folder_is_read(copied: Copied) -> None:
     unshare = ["unshare", "--map-root-user", "--mount"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.skip("file systems cannot be mounted here")
-    (copied.path / ".driver.lock").unlink()
+    (copied.path / ".driver.lock").unlink(missing_ok=True)
     for words in (("verify", "small"), ("status",), ("trials", "small")):
         call = command(*words, "--runs", copied.runs)
         mounted = [*unshare, "bash", "-c", READ_ONLY, str(copied.runs), *call]
@@ -508,12 +508,12 @@ def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Pat
     """Existing records are checked and missing ones are listed, before the first trial and within each stage."""
     content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 4, "pruner": "median"})
     (search,) = run_here(tmp_path / "runs", [content], epochs=epochs)
+    search.close()
     said = verified(tmp_path / "runs")
     missing = [line for line in said.splitlines() if line.startswith("--  ")]
     assert missing
     assert all(line.endswith(": not there yet") for line in missing)
     if epochs:
-        search.close()
         copied = Copied(tmp_path / "runs", tmp_path / "copied")
         copied.metric("pnp", 0, 1, "map_at_r", 0.001234)
         assert "pnp trial 0" in verified(copied.runs, code=1)

@@ -142,7 +142,7 @@ def test_a_pickled_store_is_its_path(folder: Dataset, tmp_path: Path) -> None:
 
 RETURNED: dict[str, Callable[[np.ndarray], object]] = {
     "Image": Image.fromarray,
-    "ndarray of uint8, 9 × 7$": lambda image: image[..., 0],
+    "ndarray of uint8, 9 × 7": lambda image: image[..., 0],
     "ndarray of uint8, 9 × 7 × 1": lambda image: image[..., :1],
     "ndarray of uint8, 9 × 7 × 4": lambda image: np.dstack([image, image[..., 0]]),
     "ndarray of float64, 9 × 7 × 3": lambda image: image / 255,
