@@ -43,7 +43,7 @@ SHARED = {
 MOST_PAIRS = 23
 """Pairs of rooms that know each other, of 45; a new one needs a reason."""
 MOST_LINES = {
-    "holdout": 570, "spaces": 1690, "search/campaigns": 990, "search/cli": 2740, "search/config": 3060,
+    "holdout": 570, "spaces": 1710, "search/campaigns": 990, "search/cli": 2740, "search/config": 3060,
     "search/driver": 4900, "search/engines": 1800, "search/plan": 2990, "search/report": 6340, "search/selection": 2010,
     "search/study": 2520, "search/tracking": 1490, "trainables/data": 4900, "trainables/inference": 1380,
     "trainables/losses": 2010, "trainables/metrics": 1350, "trainables/models": 1600, "trainables/training": 3440,

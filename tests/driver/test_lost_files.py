@@ -40,7 +40,7 @@ def test_a_search_whose_studies_are_lost_is_not_run_again(finished: Path, tmp_pa
     assert not copied.journal.exists()
     copied.journal.touch()
     said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
-    assert "restore it from a copy" in said
+    assert f"restore {copied.journal} from a copy" in said
 
 
 def test_scores_without_their_choice_are_not_chosen_again(finished: Path, tmp_path: Path) -> None:
