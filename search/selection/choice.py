@@ -239,8 +239,8 @@ def recommend(
     """Return the loss with the highest confirmed mean, or a network without training that is better than it.
 
     The network must be better by as much as a finalist must be better than the default. What confirms a loss learned
-    from some of the training classes, and the network lacks nothing. Asking the loss to be better instead costs half a
-    point to a point in the mean, and saves nothing (``python -m benchmarks choice``).
+    from some of the training classes, and the network lacks nothing. Asking the loss to be better instead has two to
+    four times the regret, and saves nothing (``python -m benchmarks choice``).
 
     Args:
         chosen: the chosen configuration of each loss.

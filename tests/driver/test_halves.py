@@ -233,9 +233,9 @@ def test_the_classes_of_both_halves_confirm(runs: Path) -> None:
 
 def test_reasons_name_the_classes_that_validated(runs: Path) -> None:
     words = {
-        "halves": ("the 3 validation classes", "each half of the 10 training classes"),
+        "halves": ("the 3 validation classes", "on halves of the 10 training classes"),
         "split": ("the 3 validation classes", "on the 3 validation classes with fresh seeds"),
-        "folds": ("the 10 training classes in 3 folds", "each half of the 10 training classes"),
+        "folds": ("the 10 training classes in 3 folds", "on halves of the 10 training classes"),
     }
     for name, (searched, confirmed) in words.items():
         selection = selection_of(runs, name)
