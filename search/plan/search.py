@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,15 +128,6 @@ def open_search(plan: Plan) -> OpenedSearch:
         )
     folder.path.mkdir(parents=True, exist_ok=True)
     storage = open_studies(folder.journal)  # before the search file, without which there is no search
-    with ExitStack() as on_error:
-        on_error.callback(storage.close)
-        _write_plan(plan)
-        on_error.pop_all()
-    return OpenedSearch(plan=plan, storage=storage)
-
-
-def _write_plan(plan: Plan) -> None:
-    folder = plan.folder
     if folder.config.exists() and growth(parse_config(stored_config(folder)), plan.config):
         assert not folder.test.exists(), "a tested search has a successor"
         for outgrown in (folder.selection, folder.summary):  # of fewer trials or losses
@@ -146,6 +136,7 @@ def _write_plan(plan: Plan) -> None:
         write_json(folder.predecessor, {"search": plan.predecessor})
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
+    return OpenedSearch(plan=plan, storage=storage)
 
 
 def _refuse_lost_records(plan: Plan) -> None:

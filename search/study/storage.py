@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,8 @@ class StudyStorage(JournalStorage):
 def open_studies(path: Path) -> StudyStorage:
     """Open the journal at ``path`` for its driver, creating it if needed; raise as :class:`JournalWriter`."""
     writer = JournalWriter(path)
-    with ExitStack() as on_error, reading(path):
-        on_error.callback(writer.close)
-        storage = StudyStorage(Journal(writer.logs, append=writer.append), writer.close)
-        on_error.pop_all()
-    return storage
+    with reading(path):
+        return StudyStorage(Journal(writer.logs, append=writer.append), writer.close)
 
 
 def read_studies(path: Path) -> StudyStorage:
