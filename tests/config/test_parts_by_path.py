@@ -226,9 +226,10 @@ def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile
         "has no Circle",
         "training.epochs:",
         "ship: the package",
+        f"ship: the search names code of {lab},",
     ):
         assert sum(part in sentence for sentence in found) == 1, (part, found)
-    assert len(found) == 5, found
+    assert len(found) == 6, found
 
 
 @pytest.mark.parametrize(

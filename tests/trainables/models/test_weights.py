@@ -372,7 +372,7 @@ def test_a_match_by_order_is_a_warning_that_names_the_variant(tmp_path: Path) ->
 
 @needs_timm
 @pytest.mark.parametrize(
-    ("name", "expected"), [("efficientnet_lite0", "timm:efficientnet_lite0"), ("googlenet", "torchvision:googlenet")]
+    ("name", "expected"), [("efficientnet_lite0", "timm:efficientnet_lite0"), ("alexnet", "torchvision:alexnet")]
 )
 def test_a_network_of_a_library_is_suggested_with_its_prefix(name: str, expected: str) -> None:
     (problem,) = backbone_problems(name)
