@@ -69,9 +69,11 @@ def _pattern(forms: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache
 def _forms(value: str) -> frozenset[str]:
-    """Return ``value`` as it is, in a ``repr``, in JSON, on a page and in a URL."""
-    escaped = repr(value)[1:-1], ascii(value)[1:-1], json.dumps(value)[1:-1], html.escape(value)
-    quoted = (
+    """Return ``value`` as it is, in a ``repr`` or JSON, once more within another, on a page and in a URL."""
+    once = {repr(value)[1:-1], ascii(value)[1:-1], json.dumps(value)[1:-1]}
+    twice = {form.replace("\\", "\\\\") for form in once}
+    escaped = {form.replace(mark, f"\\{mark}") for form in once | twice for mark in ("'", '"')}
+    quoted = {
         form(value, safe=safe, errors="surrogateescape") for form in (quote, quote_plus) for safe in ("", "/", "/:[]")
-    )
-    return frozenset((value, *escaped, *quoted))
+    }
+    return frozenset((value, html.escape(value), *once, *twice, *escaped, *quoted))

@@ -187,8 +187,15 @@ def verify(
     """Recompute all results from the records, and report what differs from the stored ones."""
     from search.driver.progress_view import phase
 
+    found, refused = [], None
     with phase(messages(), f"Recomputing {name} …"):
-        found = list(_checks(runs, name, retrain))
+        try:
+            for check in _checks(runs, name, retrain):
+                found.append(check)
+        except InvalidInput as error:
+            if as_json or not found:
+                raise
+            refused = error  # the checks before it are shown
     problem = found[-1].problem
     if problem and not as_json:
         show_line(f"FAILED: {problem}")
@@ -197,6 +204,8 @@ def verify(
             show_line(f"{'ok ' if check.is_there else '-- '} {check.what}{'' if check.is_there else ': not there yet'}")
     if as_json:
         show({"name": name, "ok": problem is None, "checks": [check._asdict() for check in found]}, as_json, str)
+    if refused:
+        raise refused
     if problem:
         raise Failure(problem)
 

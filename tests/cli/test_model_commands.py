@@ -331,8 +331,8 @@ def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made:
     shutil.copytree(index, copied)
     said = refused("query", copied, image)
     assert said == (
-        f"The index {copied} names the model {made.folder}, which is not loaded: you did not make this index here; if "
-        "you trust it, add --model with the address of the model."
+        f"model of copied is {made.folder}, which is not contacted: you did not make copied here; make it yourself or, "
+        "if you trust it, add --model with this address."
     )
     assert json.loads(holdout_here("query", copied, image, "--model", made.folder, "--json", *CPU).stdout)["queries"]
     with listening() as (port, heard):
@@ -340,6 +340,6 @@ def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made:
             described = json.loads((folder / "index.json").read_text())
             changed = json.dumps({**described, "model": f"http://127.0.0.1:{port}/model"})
             (folder / "index.json").write_text(changed)
-            assert "which is not loaded" in refused("query", folder, image)
+            assert "which is not contacted" in refused("query", folder, image)
             (folder / "index.json").write_text(json.dumps(described))
         assert not heard

@@ -30,7 +30,7 @@ training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, i
            precision: auto}
 losses: [proxy_anchor, mpa, pnp]
 search: {trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0,
-         max_concurrent: null, storage: null}
+         max_concurrent: null}
 metrics: {validation: [recall_at_1, map_at_r], test: all, gallery: validation}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
 selection: {finalists: 3, on: auto, better_by: 1, seeds: null}
