@@ -187,11 +187,11 @@ def verify(
     """Recompute all results from the records, and report what differs from the stored ones."""
     from search.driver.progress_view import phase
 
-    found, refused = [], None
+    found: list[Check] = []
+    refused = None
     with phase(messages(), f"Recomputing {name} …"):
         try:
-            for check in _checks(runs, name, retrain):
-                found.append(check)
+            found.extend(_checks(runs, name, retrain))
         except InvalidInput as error:
             if as_json or not found:
                 raise

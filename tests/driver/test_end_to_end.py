@@ -81,7 +81,7 @@ def test_a_second_scoring_is_refused_and_shows_the_first(finished: FinishedSearc
     openings = (finished.runs / "test_openings.jsonl").read_text()
     refusal = holdout_here("test", "small", "--runs", finished.runs, code=2)
     assert "were already opened" in plain(refusal.stderr)
-    assert "losses, default and tuned" in refusal.stdout
+    assert refusal.stdout.startswith("Recommended: ")
     assert (finished.runs / "test_openings.jsonl").read_text() == openings
     assert "needs a reason" in plain(
         holdout_here("test", "small", "--again", " ", "--runs", finished.runs, code=2).stderr
@@ -160,7 +160,7 @@ def test_mlflow_shows_the_comparison(finished: FinishedSearch, tmp_path: Path) -
         assert parent.data.metrics["default/confirmed_map_at_r"] == entry["default"]["confirmed"]["mean"]
         said = parent.data.tags["holdout.pair.proxy_anchor.tuned.pnp.tuned"]
         pair = next(entry for entry in pairs if {entry["first"][2], entry["second"][2]} == {"tuned"})
-        assert said.startswith(f"{pair['difference']:+.4f} [")
+        assert said.startswith(f"{100 * pair['difference']:+.1f} points [")
         word = "higher" if pair["difference"] > 0 else "lower"
         assert said.endswith(f"(corrected): {word if pair['differ'] else 'no significant difference'}")
 
