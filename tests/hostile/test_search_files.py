@@ -160,7 +160,7 @@ ADDRESSES = [
     ("tracking: {uri: 'sqlite:////etc/passwd'}", "tracking.uri: /etc/passwd is not a SQLite database (file is not a database); name another file."),
     ("tracking: {uri: 'postgresql://user:not-for-every-eye@127.0.0.1:9/x'}", "tracking.uri: it holds a password (postgresql://user:***@127.0.0.1:9/x); write it as a reference"),
     ("tracking: {uri: 'postgresql://u:${NO_SUCH_VARIABLE}@127.0.0.1:9/x'}", "needs the environment variable NO_SUCH_VARIABLE, which is not set; export it."),
-    ("search: {storage: 'sqlite:////x.db'}", "search.storage: search has no such key"),
+    ("search: {storage: 'sqlite:////x.db'}", "search.storage: no such key"),
     ("tracking: {uri: 'http://127.0.0.1:9'}", "tracking.uri: no MLflow server answers at http://127.0.0.1:9 "),
     ("tracking: {uri: 'http://user:not-for-every-eye@127.0.0.1:9'}", "tracking.uri: it holds a password (http://user:***@127.0.0.1:9)"),
     ("tracking: {uri: 'ftp://x'}", "tracking.uri must begin with one of sqlite:, http:, https:, postgresql:, mysql:; it is 'ftp://x'."),
