@@ -145,10 +145,10 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
     """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`.
 
     Raises:
-        InvalidInput: a shipped package has too many bytes to be code alone.
+        InvalidInput: a shipped package has more than code: a link out of it, a pipe, a socket, or too many bytes.
     """
     for path in shipped.values():
-        _refuse_much(path)
+        _refuse_more_than_code(path)
     with tempfile.TemporaryDirectory(prefix="holdout-code-") as folder:
         directory = Path(folder)
         for package in PACKAGES:
@@ -162,9 +162,22 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
         yield directory
 
 
-def _refuse_much(package: Path) -> None:
-    files = package.rglob("*") if package.is_dir() else [package]
-    size = sum(path.stat().st_size for path in files if path.is_file() and "/." not in str(path.relative_to(package)))
+def _refuse_more_than_code(package: Path) -> None:
+    """Raise if a shipped package holds files that must not or cannot travel; their copies would follow links."""
+    size, root = 0, package.resolve()
+    walked = os.walk(package) if package.is_dir() else iter([(str(package.parent), list[str](), [package.name])])
+    for folder, folders, names in walked:
+        left = LEFT_HERE(folder, [*folders, *names])
+        folders[:] = [name for name in folders if name not in left]
+        for path in (Path(folder, name) for name in (*folders, *names) if name not in left):
+            if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(root)):
+                raise InvalidInput(
+                    f"ship: {path} is a link to {os.readlink(path)}, and a shipped package may only hold links to its "
+                    "own files; replace it with the files that the search needs."
+                )
+            if not path.is_dir() and not path.is_file():
+                raise InvalidInput(f"ship: {path} is not a regular file, so it cannot be sent; remove it.")
+            size += path.stat().st_size
     if size > MOST_SHIPPED:
         raise InvalidInput(
             f"ship: {package} has {size / 1e6:,.0f} MB, and a shipped package may have {MOST_SHIPPED / 1e6:,.0f} MB; "

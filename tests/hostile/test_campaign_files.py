@@ -21,7 +21,7 @@ ROWS = [
     ("vary: {a: {x: {}}, b: {y: {}}, c: {z: {}}}", "vary: must have at most 2 entries; it is {'a': "),
     ("vary: {loss: {x: {}}}", "vary: an axis cannot be called loss: the losses are always an axis"),
     ("vary: {dim: {../x: {}}}", "vary: the label '../x' of dim is part of the names of searches, and a search's name names a folder"),
-    ("vary: {dim: {x: {}, x: {}}}", "has the key 'x' twice (line 5); keep one of them."),
+    ("vary: {dim: {x: {}, x: {}}}", "line 5, column 21: the key 'x' is given twice; keep one of them."),
     ("vary: {dim: {x: 3}}", "vary.dim.x: must be keys and values; it is 3."),
     ("vary: {dim: {x: {'': 0}}}", "vary: the label x of dim sets '', which is not a key such as search.trials"),
     ("vary: {dim: {x: {name: y}}}", "vary: the label x of dim sets name, but searches are named after their labels"),
