@@ -1,5 +1,6 @@
 """Submission to a cluster: a search or campaign file, and the code that carries it out."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
