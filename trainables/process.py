@@ -130,5 +130,7 @@ def _set_torch(dtype: Any = None, device: Any = None, deterministic: int = 0) ->
     if "torch" in sys.modules:
         torch = import_module("torch")
         torch.set_default_dtype(dtype or torch.float32)
-        torch.set_default_device(device if device and device.type != "cpu" else None)
-        torch.set_deterministic_debug_mode(deterministic)
+        if torch.get_default_device() != (device or torch.device("cpu")):  # `with torch.device(…)` may be in force
+            torch.set_default_device(device if device and device.type != "cpu" else None)
+        if torch.get_deterministic_debug_mode() != deterministic:
+            torch.set_deterministic_debug_mode(deterministic)
