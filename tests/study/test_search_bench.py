@@ -40,6 +40,8 @@ def hill(values: Sequence[float], epochs: int = 8) -> Table:
         test=heights,
         split=heights,
         halves=np.repeat(heights, 2, axis=1),
+        first=2,
+        halved=np.repeat(heights[..., None], epochs, axis=-1),
         about={},
     )
 
