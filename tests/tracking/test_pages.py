@@ -109,7 +109,8 @@ def test_the_run_of_a_loss_shows_what_it_came_to(search: OpenedSearch) -> None:
     assert best is not None
     assert found["pnp"].data.metrics["search/map_at_r"] == best.value
     assert found["pnp"].data.tags["holdout.split"] == search.plan.split.digest
-    assert f"Trial {best.number}: " in found["pnp"].data.tags["mlflow.note.content"]
+    named = f"Trial {best.number}: " if best.number else "The default: "
+    assert found["pnp"].data.tags["mlflow.note.content"].startswith(named)
 
 
 def test_a_trial_says_what_it_is_trained_with(search: OpenedSearch) -> None:
