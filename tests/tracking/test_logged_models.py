@@ -27,7 +27,7 @@ from support.small_search import small_search
 
 import holdout
 from search.driver.stages import recorded_outcome
-from search.driver.synchronise import described_model, make_projection, register, synchronise
+from search.driver.synchronise import described, described_model, make_projection, register, synchronise
 from search.plan.search import OpenedSearch
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.described import DescribedModel, Registration
@@ -228,12 +228,12 @@ def test_the_alias_moves_and_those_of_users_stay(search: OpenedSearch, client: M
     models = {loss: (model.model_id, nothing_said(model)) for loss, model in logged(search, client).items()}
     wanted = Registration(name="small-aliases", description="", best="pnp")
     for best in ("pnp", "pnp", "proxy_anchor", "pnp"):
-        found = keep_versions(client, "small", replace(wanted, best=best), models)
+        found = keep_versions(client, described(search.plan), replace(wanted, best=best), models)
         assert found.best == best
         assert client.get_registered_model(wanted.name).aliases == {"champion": found.versions[best]}
         assert sorted(found.versions.values()) == ["1", "2"]
     client.set_registered_model_alias(wanted.name, "production", "1")
-    keep_versions(client, "small", wanted, models)
+    keep_versions(client, described(search.plan), wanted, models)
     assert client.get_registered_model(wanted.name).aliases == {"champion": found.versions["pnp"], "production": "1"}
 
 
