@@ -18,7 +18,7 @@ from search.plan.runs import (
     trials_in,
 )
 from search.stages import Stage, short_study_name, study_name
-from search.study import JournalReader, StudyCounts, read_studies
+from search.study import JournalReader, StudyCounts
 from search.trials import Tally, record_keys
 from search.trust import ADDRESSES, CHECKPOINTS, addresses_in, check_address
 from spaces.space import Value
@@ -63,6 +63,8 @@ class StoredSearch:
 
     @cached_property
     def _studies(self) -> "StudyStorage":
+        from search.study import read_studies  # imports Optuna
+
         return read_studies(self.folder.journal)
 
     @cached_property
