@@ -24,9 +24,8 @@ from search.config.tables import PRUNERS
 from search.difference import Basis
 from search.selection import Confirmation, choose, finalists
 from search.stages import Stage, study_name
-from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, RunningTrial, TrialQueue
+from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, RunningTrial, StudyStorage, TrialQueue
 from search.study.sampler import Availability, Sampler
-from search.study.storage import Journal, StudyStorage
 from search.trials import epochs_trained, values_of
 from spaces.space import Value
 from trainables.spec import derived_seed
@@ -183,7 +182,7 @@ class Replay:
         sampler = OnRows(**{field.name: getattr(of, field.name) for field in fields(of)}, table=table, of=of)
         epochs = table.epochs * (2 if way.on == "folds" else 1)
         self._study = LossStudy(
-            StudyStorage(Journal()),
+            StudyStorage(),
             study_name(table.name, "table", Stage.SEARCH),
             space=table.space,
             objective=OBJECTIVE,

@@ -121,7 +121,7 @@ def _question(removal: "Removal") -> list[str]:
     if removal.names != [name]:
         sentences.append(f"It is a campaign; its searches will be removed too: {', '.join(removal.names) or 'none'}.")
     for search in removal.searches:
-        places = (search.folder.path, *filter(None, (search.elsewhere,)))
+        places = filter(None, (search.folder.path, search.elsewhere))
         sentences.append(f"{decimal(search.size)} in {' and '.join(without_password(str(place)) for place in places)}.")
         sentences += search.kept
     return [*sentences, KEPT]

@@ -99,22 +99,25 @@ def _is_operation(line: bytes) -> bool:
 
 
 class JournalWriter(JournalReader):
-    """Writer of the journal at ``path``, created if needed, until ``close`` is called; no other process may write it.
+    """Writer of the journal at ``path``, from :meth:`begin` until ``close`` is called; no other process writes it."""
 
-    Raises:
-        DiskFull: there is no space for it, now or during a later append.
-        StorageFailure: it cannot be written.
-        InvalidInput: it is damaged.
-    """
+    def begin(self) -> list[Log]:
+        """Open the file, creating it if needed, and return its operations.
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.logs = self.read()
-        with storage_errors(path):
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        A transaction that a killed driver did not complete is removed.
+
+        Raises:
+            DiskFull: there is no space for it, now or during a later append.
+            StorageFailure: it cannot be written.
+            InvalidInput: it is damaged.
+        """
+        logs = self.read()
+        with storage_errors(self.path):
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self.close = weakref.finalize(self, os.close, self._file)
-            if self._size() > self.end:  # a killed driver did not complete its last transaction
+            if self._size() > self.end:
                 os.truncate(self._file, self.end)
+        return logs
 
     def append(self, logs: Sequence[Log]) -> None:
         """Write one transaction and wait until it is on the disk.

@@ -74,9 +74,10 @@ class Journal(BaseJournalBackend):
 
 
 class StudyStorage(JournalStorage):
-    """The studies in ``journal``; :meth:`close` closes its file."""
+    """The studies in ``journal``, by default none yet and in memory alone; :meth:`close` closes its file."""
 
-    def __init__(self, journal: Journal, close: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, journal: Journal | None = None, close: Callable[[], object] = lambda: None) -> None:
+        journal = journal or Journal()
         super().__init__(journal)
         self._journal, self.close = journal, close
 
@@ -110,10 +111,10 @@ class StudyStorage(JournalStorage):
 
 
 def open_studies(path: Path) -> StudyStorage:
-    """Open the journal at ``path`` for its driver, creating it if needed; raise as :class:`JournalWriter`."""
+    """Open the journal at ``path`` for its driver, creating it if needed; raise as :meth:`JournalWriter.begin`."""
     writer = JournalWriter(path)
     with reading(path):
-        return StudyStorage(Journal(writer.logs, append=writer.append), writer.close)
+        return StudyStorage(Journal(writer.begin(), append=writer.append), writer.close)
 
 
 def read_studies(path: Path) -> StudyStorage:

@@ -13,7 +13,7 @@ from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
 from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
-from search.study import QueuedStage, copy_studies, pruning_sentence
+from search.study import QueuedStage, StudyStorage, copy_studies, pruning_sentence
 from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
 from trainables.data.marks import GALLERY
@@ -25,6 +25,8 @@ from trainables.spec import TrialSpec, derived_seed
 
 Pair = tuple[str, Any, Any]
 """The name of a part of a trial, with its stored and its recomputed value."""
+Reports = Sequence[tuple[int, int, float]]
+"""The (trial number, step, value) of all reports of a study, in their order."""
 Prunings = Mapping[tuple[int, int], str]
 """The reasons for pruning, by trial number and step."""
 
@@ -41,26 +43,33 @@ def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:
 
 def check_studies(search: OpenedSearch) -> Iterator[Check]:
     """Check every study: its attributes, and what follows of each trial from its params and epochs."""
+    reports = StoredSearch(search.plan.folder).counts.reports
     for stage, loss in studies_in(search):
         name = study_name(search.name, loss, stage)
         trials = search.trials(loss, stage)
         prunings = " and prunings" if stage is Stage.SEARCH else ""
         what = f"{name}: {counted(len(trials), 'trial')}, seeds, epochs, values{prunings}"
-        yield check(what, _study_problems(search, loss, stage, trials)) if trials else Check(name, is_there=False)
+        yield (
+            check(what, _study_problems(search, loss, stage, trials, reports.get(name, ())))
+            if trials
+            else Check(name, is_there=False)
+        )
 
 
-def _study_problems(search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> Iterator[str]:
+def _study_problems(
+    search: OpenedSearch, loss: str, stage: Stage, trials: Sequence[FrozenTrial], reports: Reports
+) -> Iterator[str]:
     name, budget = study_name(search.name, loss, stage), search.plan.budget(loss)
     yield from differing(f"{name} trials", [trial.number for trial in trials], list(range(len(trials))))
     stored = search.storage.attributes_of(name)
-    anew = without(search, [name]).study(loss, stage).attributes()
+    anew = OpenedSearch(plan=search.plan, storage=StudyStorage()).study(loss, stage).attributes()
     if not budget.done(trials):  # more trials may have been requested since the last run
         anew = {key: value for key, value in anew.items() if not key.startswith("planned_")}
     if "ended_early" in stored:
         anew["ended_early"] = budget.early_end(trials)
     yield from differing(name, {key: stored.get(key) for key in anew}, anew)
     begun = [trial for trial in trials if trial.state != TrialState.WAITING]
-    due = _due_prunings(search, loss, begun) if stage is Stage.SEARCH else {}
+    due = _due_prunings(search, loss, begun, reports) if stage is Stage.SEARCH else {}
     first_with: dict[Params, int] = {}
     for trial in begun:
         first = first_with.setdefault(params_of(trial), trial.number)
@@ -146,7 +155,7 @@ def _queries(spec: TrialSpec) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]) -> Prunings:
+def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial], reports: Reports) -> Prunings:
     """Return the prunings that follow from all reports in their order; trial 0 is never pruned."""
     plan, name = search.plan, study_name(search.name, loss, Stage.SEARCH)
     rule = PRUNERS[plan.config.search.pruner](steps=plan.steps).rule(name)
@@ -155,7 +164,7 @@ def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]
         if trial.number not in by_number:  # copied before the first report
             rule.add(trial)
     due: dict[tuple[int, int], str] = {}
-    for number, step, value in StoredSearch(plan.folder).counts.reports.get(name, ()):
+    for number, step, value in reports:
         if number not in by_number:
             continue
         reason = rule.reason(number, step, value)
