@@ -62,7 +62,8 @@ class StoredSearch:
         return tuple(entry if isinstance(entry, str) else entry["name"] for entry in self.config["losses"])
 
     @cached_property
-    def _studies(self) -> "StudyStorage":
+    def studies(self) -> "StudyStorage":
+        """Its studies, read again as they grow."""
         from search.study import read_studies  # imports Optuna
 
         return read_studies(self.folder.journal)
@@ -86,7 +87,7 @@ class StoredSearch:
 
     def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> "list[FrozenTrial]":
         """Return the trials of a loss's study in a stage; none if it has not begun."""
-        return self._studies.trials_of(study_name(self.name, loss, stage))
+        return self.studies.trials_of(study_name(self.name, loss, stage))
 
     def tally(self, loss: str, stage: Stage) -> Tally:
         """Return the number of trials of a loss's study in a stage, by state."""

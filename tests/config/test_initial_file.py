@@ -236,7 +236,7 @@ def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
 
 
 def _embedded(folder: Path, classes: int) -> Path:
-    """Return a file of random embeddings, four of each of so many classes."""
+    """Return a file of random embeddings, four for each class."""
     file = folder / f"texts-{classes}.npz"
     labels = np.repeat([f"class {number:03d}" for number in range(classes)], 4)
     np.savez(file, embeddings=np.random.default_rng(0).normal(size=(len(labels), 8)).astype(np.float32), labels=labels)

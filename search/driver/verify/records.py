@@ -285,9 +285,8 @@ def _studies(stored: StoredSearch, selection: Selection, records: Records) -> It
     """Yield the studies of the choice, and the final trainings of this search in each opening."""
     scored = chain.from_iterable(record["studies"].items() for record in records.values())
     own = [(name, digest) for name, digest in scored if name.startswith(f"{stored.name}/")]
-    studies = copy_studies(stored.folder.journal)
     for name, digest in (*selection.studies.items(), *own):
-        trials = studies.trials_of(name)
+        trials = stored.studies.trials_of(name)
         yield f"The study {name}", digest, study_digest(trials) if trials else None
 
 
