@@ -34,9 +34,10 @@ check: setup
 # PyTorch's CUDA is replaced by a simulation in the whole process.
 ON_SIMULATED_GPU := OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/pytest -p support.simulated_gpu
 
-# Two processes: one runs the tests that share a Ray cluster, which mostly wait, and the other starts with the rest.
+# Two processes: one runs the tests that share a Ray cluster, which mostly wait, and the other starts with the rest. A test that
+# hangs fails after ten minutes.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder --timeout 600
 	$(ON_SIMULATED_GPU) -m "simulated_gpu and not slow" tests/simulated_gpu
 
 # MLflow, its PostgreSQL and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a

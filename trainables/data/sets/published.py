@@ -1,5 +1,6 @@
 """The base class of published data sets: image lists for two halves of the classes, with known counts."""
 
+import errno
 import hashlib
 import io
 import os
@@ -42,6 +43,8 @@ def read_text(path: Path) -> str:
         InvalidInput: it cannot be read.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(errno.EINVAL, "it is not a regular file")  # reading a pipe blocks, and a device may not end
         return path.read_bytes().decode("utf-8-sig")  # -sig: some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
