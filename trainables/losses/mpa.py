@@ -78,7 +78,7 @@ def class_similarities(similarities_KBC: torch.Tensor, similarity: str, gamma: f
 def centre_regulariser(among_CKK: torch.Tensor, tau: float = 1.0) -> torch.Tensor:
     """Compute tau·R from cosines: R = Σ_c Σ_{t<s} √(2 − 2 w_cs·w_ct) / (C K (K−1)), 0 for K = 1 (eq. 3)."""
     classes, count, _ = among_CKK.shape
-    if count == 1:
+    if count == 1 or (isinstance(tau, float | int) and not tau):  # stacked heads have a tensor
         return among_CKK.new_zeros(())
     # rounding may make 1 − w·w of equal proxies negative, and the root has no gradient at 0
     roots_CKK = threshold(1 - among_CKK, 5e-6, 5e-6).sqrt()
