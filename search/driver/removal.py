@@ -44,7 +44,6 @@ class Removal:
 
     @property
     def names(self) -> list[str]:
-        """The names of the searches."""
         return [search.folder.name for search in self.searches]
 
     def carry_out(self) -> None:

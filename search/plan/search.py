@@ -36,17 +36,14 @@ class OpenedSearch:
     _studies: dict[tuple[str, Stage], LossStudy] = field(default_factory=dict, repr=False)
 
     def close(self) -> None:
-        """Close the journal of the studies."""
         self.storage.close()
 
     @property
     def config(self) -> SearchConfig:
-        """The search file."""
         return self.plan.config
 
     @property
     def name(self) -> str:
-        """The search's name."""
         return self.plan.config.name
 
     def study(self, loss: str, stage: Stage) -> LossStudy:

@@ -41,7 +41,6 @@ class StoredSearch:
 
     @property
     def name(self) -> str:
-        """The search's name."""
         return self.folder.name
 
     @cached_property
@@ -58,7 +57,6 @@ class StoredSearch:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """The names of its losses."""
         return tuple(entry if isinstance(entry, str) else entry["name"] for entry in self.config["losses"])
 
     @cached_property

@@ -147,7 +147,6 @@ class Summary(Shown):
 
     @property
     def baselines(self) -> Mapping[str, Baseline]:
-        """The networks without training by name."""
         found = {UNTRAINED: self.untrained, WHITENED: self.whitened}
         return {name: baseline for name, baseline in found.items() if baseline}
 

@@ -215,7 +215,6 @@ class Row(Result):
 
     @property
     def key(self) -> RowKey:
-        """The name of the row."""
         return RowKey(search=self.search, loss=self.loss, role=self.role)
 
     @property

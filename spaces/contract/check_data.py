@@ -38,8 +38,6 @@ def _copy(dataset: Dataset) -> Dataset:
 
 
 class _DatasetContract:
-    """The checks of one data set."""
-
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
 
@@ -172,8 +170,6 @@ def check_batch_sampler(name: str) -> Iterator[CheckOutcome]:
 
 
 class _SamplerContract:
-    """The checks of one batch sampler."""
-
     def __init__(self, name: str) -> None:
         raise_if_any(OneOf(BATCH_SAMPLERS, own=True).mistakes("The batch sampler", name))
         self._class = BATCH_SAMPLERS[name]

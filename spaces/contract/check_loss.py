@@ -42,8 +42,6 @@ def check_loss(loss: str | LossPart) -> Iterator[CheckOutcome]:
 
 
 class _LossContract:
-    """The checks of one loss."""
-
     def __init__(self, loss: str | LossPart) -> None:
         part = loss_part(loss) if isinstance(loss, str) else loss
         raise_if_any(OneOf(LOSSES, own=True).mistakes("The loss", part.key))

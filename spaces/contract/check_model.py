@@ -26,8 +26,6 @@ def check_backbone(name: str, image_size: int = 224) -> Iterator[CheckOutcome]:
 
 
 class _BackboneContract:
-    """The checks of one backbone."""
-
     def __init__(self, name: str, image_size: int) -> None:
         self._name, self._size = name, image_size
         self._row = backbone(name)
@@ -111,8 +109,6 @@ def check_metric(name: str) -> Iterator[CheckOutcome]:
 
 
 class _MetricContract:
-    """The checks of one metric."""
-
     def __init__(self, name: str) -> None:
         if unknown_metrics([name]):
             raise InvalidInput(f"The metric {name!r} is not known{suggestion(name, METRICS)}.")

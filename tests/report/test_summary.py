@@ -23,8 +23,7 @@ from search.report.summary import summarise, write_summary
 from search.selection.ledger import Ledger
 from search.selection.selection import Selection
 from search.stages import Role, Stage
-from search.study.queued import QueuedStage
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, TrialQueue
 from trainables.errors import InvalidInput
 from trainables.files import write_json
 

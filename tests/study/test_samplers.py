@@ -21,9 +21,8 @@ from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study import open_studies
-from search.study.queued import RunningTrial
 from search.study.sampler import quantile
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 from spaces.space import Choice, Float, Int, Range
 from trainables.spec import derived_seed
 

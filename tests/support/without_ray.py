@@ -14,8 +14,7 @@ from support.driving import record
 from search.engines.base import Engine
 from search.selection.retrieval_file import FOLDER, Scoring
 from search.selection.scoring import retrieval_of
-from search.study.queued import RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 
 CHECKPOINT = "attempt-1/best.safetensors"

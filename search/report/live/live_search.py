@@ -55,8 +55,6 @@ class Recommended(Result):
 
 
 class FailedTrial(Result):
-    """A failed trial and its reason."""
-
     study: str
     number: int
     reason: str

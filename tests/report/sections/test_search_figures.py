@@ -39,8 +39,7 @@ from search.report.sections.searched import SearchedLoss, importances, searched_
 from search.report.summary import write_summary
 from search.stages import Role, Stage
 from search.study.pruners import Pruner
-from search.study.queued import QueuedStage, RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import record_key
 
 Opened = Callable[..., OpenedSearch]

@@ -19,7 +19,7 @@ from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss, declared
 from trainables.losses.mining import most_pairs
-from trainables.losses.mpa import MPA, MPADW
+from trainables.losses.proxies import MPA, MPADW
 
 C, D = 12, 16
 RANDOM: dict[str, dict[str, Any]] = {"margin": {"mining": "all"}}
