@@ -16,28 +16,31 @@ PACKAGES = ("trainables", "spaces", "search", "holdout")  # each may import itse
 ROOMS: dict[str, set[str]] = {
     "config": {
         "campaign", "image_facts", "initial_file", "keys", "names", "parts", "recipes", "search_config", "sections",
-        "tables", "validation", "yaml_file",
+        "validation", "yaml_file",
     },
     "study": set(),
     "tracking": set(),
     "selection": set(),
     "plan": {
-        "checks.parts", "disk_usage", "make_plan", "plan", "runs", "search", "stored", "work",
+        "checks.parts", "make_plan", "places", "plan", "runs", "search", "stored", "work",
     },
+    "disk": {"needs", "removal", "usage"},
     "engines": {"base", "capacity", "ray_session"},
     "report": {
         "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs", "results",
         "rows", "summary", "trial_page",
     },
     "driver": {
-        "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
-        "start_up", "submission", "synchronise", "verify",
+        "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "stages", "start",
+        "start_up", "synchronise", "verify",
     },
+    "jobs": {"log", "ray_jobs", "submission"},
     "campaigns": set(),
     "cli": set(),
 }  # fmt: skip
 SHARED = {
-    "difference", "extra", "goal", "packages", "private_parts", "secrets", "stages", "text_table", "trials", "trust",
+    "difference", "extra", "goal", "packages", "private_parts", "secrets", "stages", "tables", "text_table", "trials",
+    "trust",
 }  # fmt: skip
 """Vocabulary that every room may import: modules of search/ in no room, which import none."""
 MOST_PAIRS = 23
@@ -50,7 +53,7 @@ MOST_LINES = {
 }  # fmt: skip
 """Lines of each room; what needs more raises its budget in the same commit, with the reason."""
 SERVICES = {
-    "ray": {"search/engines", "search/driver/ray_jobs.py", "trainables/trial.py"},
+    "ray": {"search/engines", "search/jobs/ray_jobs.py", "trainables/trial.py"},
     "optuna": {"search", "spaces", "trainables/ranges.py"},
     "mlflow": {"search/tracking"},
     "pydantic": {"search"},

@@ -53,7 +53,7 @@ def status(
         show_jobs(name, address or ADDRESS, as_json)
         return
     if address:
-        from search.driver.ray_jobs import connected
+        from search.jobs.ray_jobs import connected
 
         with connected(address) as cluster:
             found = cluster.status(name, str(runs))

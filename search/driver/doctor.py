@@ -17,8 +17,7 @@ import torch
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
-from search.config.tables import ENGINES, PRUNERS, engine_name
-from search.driver.disk_needs import MAY_NOT_FIT, check_space
+from search.disk.needs import MAY_NOT_FIT, check_space
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, roomier, too_tight, trials_on, wanted
@@ -32,6 +31,7 @@ from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots
 from search.selection import REPAIR
 from search.stages import Stage
 from search.study import is_blind, without_model
+from search.tables import ENGINES, PRUNERS, engine_name
 from trainables.data.header import inspect_headers
 from trainables.errors import InvalidInput, counted, listed
 from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver

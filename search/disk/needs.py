@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
-from search.plan.disk_usage import cache_usage, free_bytes, size_of
+from search.disk.usage import cache_usage, free_bytes, size_of
 from search.plan.plan import Plan
 from search.plan.runs import trials_in
 from search.plan.work import model_bytes, planned_budgets, slots_here
