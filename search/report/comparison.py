@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from search.difference import Family, Recommendation
+from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
-from search.report.pairs import comparable_rows, pairs_of, scored_openings, tested_pairs
+from search.report.pairs import comparable_rows, pairs_of, scored_openings
 from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
-from search.report.rows import Row, RowKey, shown_metrics
+from search.report.rows import Row
 from search.selection import Ledger, Opening, Selection
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import MODEL, TRAINING
@@ -38,7 +38,8 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
     objective = summaries[0].objective
     computed = {name for row in rows for name in row.test or {}}
     metrics = shown_metrics(objective, computed)
-    wanted = list(tested_pairs(rows))
+    numbers = {row.key: row.number for row in rows}
+    wanted = list(tested_pairs(numbers))
     within = within or _frozen_margin(folders)
     tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
     comparison = Comparison(
@@ -49,7 +50,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
             *changed_told(folders, summaries),
             *training_told(folders),
             *unlike_told(folders, rows),
-            *chosen_after_opening(folders, family_of(rows, metrics, within), [row.key for row in rows if row.test]),
+            *chosen_after_opening(folders, Family.of(numbers, metrics, within), [row.key for row in rows if row.test]),
         ),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
@@ -258,16 +259,6 @@ def opened(folders: Sequence[RunFolder]) -> list[str]:
 
 AFTER = "chosen after opening"
 NO_MARGIN = "none"
-
-
-def family_of(rows: Sequence[Row], metrics: Sequence[str], within: float | None) -> Family:
-    """Return the table that compares ``rows``, with the margin of equivalence."""
-    return Family(
-        metrics=frozenset(metrics),
-        rows=frozenset(row.key for row in rows),
-        pairs=frozenset(map(frozenset, tested_pairs(rows))),
-        within=within,
-    )
 
 
 def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Collection[RowKey]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """The scores of each opening of the test classes (``test.json``), by class, and the differences of pairs of rows."""
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from search.difference import RowKey
 from search.plan.runs import RunFolder
 from search.report.results import Pair
-from search.report.rows import Row, RowKey
+from search.report.rows import Row
 from search.report.statistics import MIN_CLASSES, ScoredRows
-from search.stages import UNTRAINED, Role
+from search.stages import Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
 
@@ -284,16 +284,3 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]], within
         )
         for (first, second), estimate in zip(pairs, estimates, strict=True)
     ]
-
-
-def tested_pairs(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
-    """Yield each tuned loss against its default, the untrained network, and the other tuned losses."""
-    tuned = [row for row in rows if row.role is Role.TUNED]
-    untrained = {row.search: row.key for row in rows if row.role is Role.BASELINE and row.loss == UNTRAINED}
-    for row in tuned:
-        if row.number != 0:
-            yield row.key, row.key._replace(role=Role.DEFAULT)
-    for row in tuned:
-        if row.search in untrained:
-            yield row.key, untrained[row.search]
-    yield from itertools.combinations((row.key for row in tuned), 2)
