@@ -33,9 +33,10 @@ from search.report.comparison import (
     training_told,
     unlike_told,
 )
-from search.report.pairs import comparable_rows, pairs_of, scored_openings
+from search.report.pairs import comparable_rows, pairs_of
 from search.report.results import Pair, Summary
 from search.report.rows import Row
+from search.selection import scored_openings
 from search.stages import UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained

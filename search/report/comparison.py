@@ -11,10 +11,10 @@ from typing import Any
 from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
-from search.report.pairs import comparable_rows, pairs_of, scored_openings
+from search.report.pairs import comparable_rows, pairs_of
 from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
 from search.report.rows import Row
-from search.selection import Ledger, Opening, Selection
+from search.selection import Ledger, Opening, Selection, scored_openings
 from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import MODEL, TRAINING
 from trainables.errors import InvalidInput, counted, listed

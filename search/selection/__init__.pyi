@@ -44,6 +44,13 @@ from .selection import (
     exported_trial as exported_trial,
     study_digest as study_digest,
 )
+from .test_file import (
+    ScoredBaseline as ScoredBaseline,
+    ScoredModel as ScoredModel,
+    ScoredOpening as ScoredOpening,
+    scored_openings as scored_openings,
+    write_openings as write_openings,
+)
 from .thumbnails import (
     NAME as NAME,
     SHORT_SIDE as SHORT_SIDE,
