@@ -254,9 +254,8 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
 
 def _precision(plan: Plan) -> Iterator[CheckResult]:
     """Check that this machine computes in the precision of the trainings."""
-    if sentence := slow_precision(plan.config):
-        found, fix = sentence.split("; ")
-        yield CheckResult(check="precision", state="warning", found=found, fix=fix)
+    if mistake := slow_precision(plan.config):
+        yield CheckResult(check="precision", state="warning", found=mistake.found, fix=mistake.advice)
 
 
 def _sampling(plan: Plan) -> Iterator[CheckResult]:

@@ -38,9 +38,8 @@ def check_ray() -> Iterator[CheckResult]:
     if missing_packages(["ray"]):
         return  # a check of its own names them
     for mistake in ray_mistakes():
-        found, _, fix = mistake.rpartition("; ")
         state: Literal["failed", "warning"] = "failed" if engine_name(AUTO, 0) == "ray" else "warning"
-        yield CheckResult(check="ray", state=state, found=found, fix=f"{fix[0].upper()}{fix[1:]}")
+        yield CheckResult(check="ray", state=state, found=mistake.found, fix=mistake.advice)
         return
     where = os.environ.get("RAY_ADDRESS") or "this machine"
     try:
