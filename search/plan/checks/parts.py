@@ -81,18 +81,6 @@ def _compiler_mistakes(config: SearchConfig) -> Iterator[str]:
 # The losses' search spaces.
 
 
-def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
-    """Return the search space of every loss.
-
-    Raises:
-        InvalidInput: all mistakes in them.
-    """
-    found = Findings()
-    spaces = check_spaces(found, config)
-    found.raise_if_any()
-    return spaces
-
-
 def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = False) -> dict[str, SearchSpace]:
     """Check the losses' search spaces and return the valid ones.
 
