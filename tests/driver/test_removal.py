@@ -14,8 +14,8 @@ from support.stores import ftp_store
 from search.config.campaign import read_config
 from search.config.search_config import parse_config
 from search.disk.removal import plan_removal
-from search.disk.usage import mark_checkpoints
-from search.driver import removal
+from search.plan.places import mark_checkpoints
+from search.disk import removal
 from search.plan.make_plan import make_plan
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import open_search
