@@ -4,13 +4,13 @@ Shapes: B batch, H and W pixels, N images, D embedding, C classes.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from spaces.contract.outcome import Check
 from trainables.errors import InvalidInput, suggestion
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import METRICS, metric_name, own_metric, unknown_metrics
@@ -20,12 +20,9 @@ from trainables.models.embedding import EmbeddingModel
 from trainables.parts import is_own
 
 
-def check_backbone(name: str, image_size: int = 224) -> Iterator[CheckOutcome]:
-    """Check that a backbone (name or import path) keeps the contract for images of ``image_size`` pixels."""
-    return outcomes_of(lambda: _BackboneContract(name, image_size).checks())
+class BackboneContract:
+    """The checks of a backbone (name or import path), for images of ``image_size`` pixels."""
 
-
-class _BackboneContract:
     def __init__(self, name: str, image_size: int) -> None:
         self._name, self._size = name, image_size
         self._row = backbone(name)
@@ -103,12 +100,9 @@ class _BackboneContract:
         return "" if same else "Some of its state is not in its state_dict."
 
 
-def check_metric(name: str) -> Iterator[CheckOutcome]:
-    """Check that a metric (a name such as ``recall_at_1``, or an import path) keeps the contract."""
-    return outcomes_of(lambda: _MetricContract(name).checks())
+class MetricContract:
+    """The checks of a metric (a name such as ``recall_at_1``, or an import path)."""
 
-
-class _MetricContract:
     def __init__(self, name: str) -> None:
         if unknown_metrics([name]):
             raise InvalidInput(f"The metric {name!r} is not known{suggestion(name, METRICS)}.")
