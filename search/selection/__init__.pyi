@@ -2,7 +2,6 @@ from .baselines import (
     Baselines as Baselines,
     BaselineScoring as BaselineScoring,
     baseline_entry as baseline_entry,
-    baseline_file as baseline_file,
     frozen_baselines as frozen_baselines,
     save_baselines as save_baselines,
     validate_untrained as validate_untrained,
