@@ -39,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": set(),
 }  # fmt: skip
 SHARED = {
-    "difference", "extra", "goal", "packages", "private_parts", "secrets", "stages", "tables", "text_table", "trials",
+    "difference", "goal", "packages", "private_parts", "secrets", "stages", "tables", "text_table", "trials",
     "trust",
 }  # fmt: skip
 """Vocabulary that every room may import: modules of search/ in no room, which import none."""

@@ -21,7 +21,7 @@ from search.disk.needs import MAY_NOT_FIT, check_space
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, roomier, too_tight, trials_on, wanted
-from search.extra import INSTALL, missing_packages
+from search.packages import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan

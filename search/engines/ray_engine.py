@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from search.engines.base import CheckResult, Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
-from search.extra import missing_packages
+from search.packages import missing_packages
 from search.tables import AUTO, engine_name, ray_mistakes
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput, counted, raise_if_any

@@ -26,8 +26,8 @@ from urllib.request import Request, urlopen
 
 from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
-from search.extra import check_extra
 from search.jobs.log import LogFilter
+from search.packages import check_extra
 from trainables.errors import Failure, InvalidInput
 from trainables.files import reading
 
