@@ -34,8 +34,7 @@ from search.study import is_blind, without_model
 from search.tables import ENGINES, PRUNERS, engine_name
 from trainables.data.header import inspect_headers
 from trainables.errors import InvalidInput, counted, listed
-from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
-from trainables.machine import allotted_cpus, allotted_memory
+from trainables.machine import NEWER_DRIVER, allotted_cpus, allotted_memory, driver_problem, installed_driver
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
