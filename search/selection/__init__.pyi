@@ -43,7 +43,7 @@ from .selection import (
     exported_trial as exported_trial,
     study_digest as study_digest,
 )
-from .test_file import (
+from .openings_file import (
     ScoredBaseline as ScoredBaseline,
     ScoredModel as ScoredModel,
     ScoredOpening as ScoredOpening,
