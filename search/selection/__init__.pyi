@@ -2,7 +2,6 @@ from .baselines import (
     Baselines as Baselines,
     BaselineScoring as BaselineScoring,
     baseline_entry as baseline_entry,
-    baseline_file as baseline_file,
     frozen_baselines as frozen_baselines,
     save_baselines as save_baselines,
     validate_untrained as validate_untrained,
@@ -43,6 +42,13 @@ from .selection import (
     Selection as Selection,
     exported_trial as exported_trial,
     study_digest as study_digest,
+)
+from .openings_file import (
+    ScoredBaseline as ScoredBaseline,
+    ScoredModel as ScoredModel,
+    ScoredOpening as ScoredOpening,
+    scored_openings as scored_openings,
+    write_openings as write_openings,
 )
 from .thumbnails import (
     NAME as NAME,

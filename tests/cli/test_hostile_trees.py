@@ -290,7 +290,7 @@ def of_entry(part: str, key: str, value: object) -> Callable[[Path], None]:
     return inaturalist(lambda found: found[part][0].__setitem__(key, value))
 
 
-DAMAGED = "is damaged or not that of"
+DAMAGED = "damaged or not of"
 OUTSIDE = " outside of '/"
 LISTED: dict[str, dict[str, Tree]] = {
     "cub200": {
@@ -306,10 +306,10 @@ LISTED: dict[str, dict[str, Tree]] = {
         ),
         "two classes of one name": Tree(
             change=swapped("classes.txt", "2 002.Bird_2", "2 001.Bird_1"),
-            said="1 name of more than one class in classes.txt of {root!r}: 001.Bird_1.",
+            said="(ValueError: more than one class is called 001.Bird_1)",
         ),
         "a class that is not named": Tree(
-            change=swapped("image_class_labels.txt", "1 1\n", "1 999\n"), said="not in classes.txt: 999."
+            change=swapped("image_class_labels.txt", "1 1\n", "1 999\n"), said="(KeyError: '999')"
         ),
         "classes that are not numbered in a row": Tree(
             change=lambda root: [
@@ -338,14 +338,14 @@ LISTED: dict[str, dict[str, Tree]] = {
         "a list as Windows writes it": Tree(change=as_windows_writes("images.txt")),
         "a list of terminal commands": Tree(
             change=swapped("image_class_labels.txt", "1 1\n", "\x1b[2J 1\n"),
-            said="image_class_labels.txt: \\x1b[2J, 1.",
+            said="2 images in only one of images.txt and",
         ),
     },
     "cars196": {
         "class 0": Tree(change=labelled(0), said="(ValueError: a class is 0, and there are 8)"),
         "a class that is not named": Tree(change=labelled(200), said="(ValueError: a class is 200, and there are 8)"),
         "two classes of one name": Tree(
-            change=cars(lambda _, names: names[0].__setitem__(1, names[0][0])), said="two classes have one name"
+            change=cars(lambda _, names: names[0].__setitem__(1, names[0][0])), said="more than one class is called"
         ),
         "an image twice": Tree(
             change=cars(lambda annotations, _: annotations[0].__setitem__(1, annotations[0][0])),
@@ -397,7 +397,7 @@ LISTED: dict[str, dict[str, Tree]] = {
         ),
         "a part that is none": Tree(
             change=swapped("Eval/list_eval_partition.txt", "gallery", "\x1b[2J"),
-            said="1 image of an unknown evaluation_status, such as '\\x1b[2J'.",
+            said="an evaluation_status is '\\x1b[2J'",
         ),
         "a path out of the folder": Tree(
             change=swapped("Eval/list_eval_partition.txt", "img/MEN", "../../x"), said=OUTSIDE
@@ -420,7 +420,7 @@ LISTED: dict[str, dict[str, Tree]] = {
         ),
         "test lists that disagree": Tree(
             change=lambda root: lines(root / "train_test_split/test_list_1600.txt", lambda found: found[1:]),
-            said="with other images than in a smaller list",
+            said="has other images than a smaller list",
         ),
         "a path out of the folder": Tree(
             change=swapped("train_test_split/train_list.txt", "0007000", "../0007000"), said=OUTSIDE

@@ -10,6 +10,7 @@ import pytest
 import typer
 from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
+from support.spaces import spaces_of
 from support.trees import Trees
 
 from benchmarks.__main__ import BENCHMARKS
@@ -20,7 +21,6 @@ from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import PaperItem, is_campaign, papers, read_file, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
-from search.plan.checks.parts import spaces_of
 from search.plan.make_plan import read_plan
 from trainables.data import DATASETS
 

@@ -23,8 +23,7 @@ from search.report.summary import summarise, write_summary
 from search.selection.ledger import Ledger
 from search.selection.selection import Selection
 from search.stages import Role, Stage
-from search.study.queued import QueuedStage
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, TrialQueue
 from trainables.errors import InvalidInput
 from trainables.files import write_json
 
@@ -148,12 +147,12 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
             "metrics": {"recall_at_1": 0.5 + trial.number / 100, "map_at_r": 0.3},
             "in_small_galleries": 0.4,
             "per_image": "gone.npz",
+            "model_sha256": "",
         }
         for trial in search.trials("pnp", Stage.TEST)
     ]
-    write_json(
-        folder.test, {"openings": [{"id": opening.id, "finished": 9.0, "overlap": 0, "copies": 0, "scores": scores}]}
-    )
+    record = {**opening.entry, "finished": 9.0, "overlap": 0, "copies": 0, "scores": scores, "files": {}}
+    write_json(folder.test, {"openings": [record]})
     return search
 
 

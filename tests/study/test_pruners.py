@@ -10,8 +10,8 @@ from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
-from search.config.tables import PRUNERS
 from search.study.pruners import Hyperband, Pruner, SuccessiveHalving
+from search.tables import PRUNERS
 from trainables.spec import derived_seed
 
 EPOCHS = 16

@@ -14,7 +14,7 @@ from PIL import Image
 from support.finished_search import finish
 from support.small_search import draw_glyphs, small_search
 
-from search.driver.removal import plan_removal
+from search.disk.removal import plan_removal
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare

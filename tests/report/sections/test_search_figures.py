@@ -20,7 +20,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record
 from support.summaries import made_loss, made_row
 
-from search.config.tables import PRUNERS
 from search.driver.stages import confirm_stage, freeze, search_stage
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
@@ -39,8 +38,8 @@ from search.report.sections.searched import SearchedLoss, importances, searched_
 from search.report.summary import write_summary
 from search.stages import Role, Stage
 from search.study.pruners import Pruner
-from search.study.queued import QueuedStage, RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.tables import PRUNERS
 from search.trials import record_key
 
 Opened = Callable[..., OpenedSearch]

@@ -1,6 +1,5 @@
-"""Disk usage of searches, campaigns and decoded images, and who owns the checkpoints outside of the runs folder."""
+"""Disk usage of searches, campaigns and decoded images."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -11,13 +10,13 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from search.plan.runs import RunFolder, find_runs, stored_config, trials_in
+from search.plan.places import checkpoints_elsewhere, default_cache
+from search.plan.runs import RunFolder, find_runs, stored_config
 from search.trust import CHECKPOINTS, check_addresses
 from trainables.data.store.cache import is_used, limit_of, stores_in
 from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, as_path, read_whole, reading, write_json
 from trainables.secrets import without_password
-from trainables.storage import AnyPath, ask, existing, within
+from trainables.storage import AnyPath, existing, within
 
 PATIENCE_S = 15.0
 """Time limit for a remote storage to list its files."""
@@ -48,11 +47,6 @@ def size_of(place: AnyPath) -> int:
         with suppress(FileNotFoundError):  # removed meanwhile
             size += path.lstat().st_size
     return size
-
-
-def default_cache() -> str:
-    """Return the folder for decoded images if the search file names none."""
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdout")
 
 
 def caches_of(searches: Iterable[RunFolder]) -> list[Path]:
@@ -108,73 +102,3 @@ def _entry(folder: RunFolder) -> Usage:
     elif not folder.path.is_symlink() and folder.campaign.is_file():
         kind = "campaign"
     return Usage(name=folder.name, kind=kind, size=size, removable=size, note=note)
-
-
-# Ownership of the folders that a search makes outside of its runs folder, which only their own search may remove.
-
-MARKER = "holdout.json"
-"""The file in a folder of checkpoints that says which search made it."""
-
-
-def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
-    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
-
-    Raises:
-        InvalidInput: its address is not one that can be used here.
-    """
-    try:
-        config: Mapping[str, Any] = stored_config(folder)
-        address = config["checkpoints"]["storage_path"]
-    except (InvalidInput, LookupError, TypeError):  # written by an older version
-        return None
-    if not isinstance(address, str):
-        return None
-    try:
-        trials = as_path(trials_in(address, folder.name))
-        inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
-    except Exception as error:  # each storage library has its own error types
-        raise InvalidInput(
-            f"{CHECKPOINTS} of {folder.name} is {address!r}, which cannot be used "
-            f"({type(error).__name__}: {error}); correct the address, or install its library."
-        ) from error
-    return None if inside else trials
-
-
-def mark_checkpoints(folder: RunFolder) -> None:
-    """Write the marker of the search into its folder of checkpoints elsewhere, unless that holds something already.
-
-    Raises:
-        StorageFailure: the storage fails.
-        InvalidInput: the folder is marked as another search's, which has the same name in another runs folder.
-    """
-    trials = checkpoints_elsewhere(folder)
-    if trials is None:
-        return
-    owner = {"search": str(folder.path.resolve()), "id": folder.own_id()}
-    if content := read_whole(trials.parent / MARKER):
-        with reading(trials.parent / MARKER):
-            other = json.loads(content)
-            if other["id"] != owner["id"]:
-                raise InvalidInput(
-                    f"{CHECKPOINTS}: {trials.parent} holds the checkpoints of another search, {other['search']}; give "
-                    "another address, or this search another name."
-                )
-    elif not ask(trials, lambda: trials.parent.exists() and any(trials.parent.iterdir())):
-        write_json(trials.parent / MARKER, owner)
-
-
-def owns_checkpoints(folder: RunFolder, trials: AnyPath) -> bool:
-    """Return True if the search in ``folder`` made the folder of ``trials``: not a copy, nor a search of its name.
-
-    Raises:
-        StorageFailure: the storage fails.
-    """
-    content = read_whole(trials.parent / MARKER)
-    try:
-        return content is not None and folder.identity.exists() and json.loads(content) == _owner(folder)
-    except DAMAGED:
-        return False
-
-
-def _owner(folder: RunFolder) -> dict[str, Any]:
-    return {"search": str(folder.path.resolve()), "id": folder.identity.read_text().strip()}

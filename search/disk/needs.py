@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
-from search.plan.disk_usage import cache_usage, free_bytes, size_of
+from search.disk.usage import cache_usage, free_bytes, size_of
 from search.plan.plan import Plan
 from search.plan.runs import trials_in
 from search.plan.work import model_bytes, planned_budgets, slots_here
@@ -53,7 +53,7 @@ def _images(plans: Sequence[Plan]) -> Needs:
         spec, classes = plan.images, plan.images.dataset.classes()
         if spec not in sizes:
             keys = [key for name in spec.class_names for key in classes[name]]
-            sizes[spec] = expected_size(spec.dataset, keys, spec.short_side).expected
+            sizes[spec] = expected_size(spec.dataset, keys, spec.short_side)
             needs[IMAGES, spec.cache] += 0 if spec.find() else sizes[spec]
         test = replace(spec, class_names=plan.split.test)
         if Stage.TEST in plan.config.stages and not plan.folder.test.exists() and test not in tests:

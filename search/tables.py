@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainables.errors import Mistake
 from trainables.parts import PartRow, PartTable
 
 AUTO = "auto"
@@ -67,7 +68,7 @@ def engine_name(engine: str, gpus_per_trial: float, devices: Path = DEVICES) -> 
     return "local"
 
 
-def ray_mistakes(python: str | None = None) -> list[str]:
+def ray_mistakes(python: str | None = None) -> list[Mistake]:
     """Return a mistake if Ray cannot start its workers with ``python``, this one unless another is given.
 
     Ray writes this path into a shell command without quotes (``ray._private.runtime_env.context``), and waits without
@@ -75,16 +76,20 @@ def ray_mistakes(python: str | None = None) -> list[str]:
     whose names Linux limits.
     """
     python = python or sys.executable
-    sentences = []
+    mistakes = []
     if found := _SHELL.search(python):
-        sentences.append(
-            f"Ray cannot start workers with {python}, because this path contains {found[0]!r}; make the virtual "
-            "environment in a folder without it, or set resources.engine to local."
+        mistakes.append(
+            Mistake(
+                f"Ray cannot start workers with {python}, because this path contains {found[0]!r}",
+                "make the virtual environment in a folder without it, or set resources.engine to local",
+            )
         )
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     if not os.environ.get("RAY_ADDRESS") and len(os.fsencode(folder)) > _LONGEST_FOLDER:
-        sentences.append(
-            f"Ray cannot make its sockets below {folder}, because this path has more than {_LONGEST_FOLDER} bytes; set "
-            "RAY_TMPDIR to a shorter one, such as /tmp, or set resources.engine to local."
+        mistakes.append(
+            Mistake(
+                f"Ray cannot make its sockets below {folder}, because this path has more than {_LONGEST_FOLDER} bytes",
+                "set RAY_TMPDIR to a shorter one, such as /tmp, or set resources.engine to local",
+            )
         )
-    return sentences
+    return mistakes

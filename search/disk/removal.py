@@ -6,7 +6,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from search.plan.disk_usage import MARKER, checkpoints_elsewhere, owns_checkpoints, size_of
+from search.disk.usage import size_of
+from search.plan.places import MARKER, checkpoints_elsewhere, owns_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, missing, stored_config
 from search.trust import CHECKPOINTS, check_addresses, forget
 from trainables.errors import Failure, InvalidInput, raise_if_any
@@ -44,7 +45,6 @@ class Removal:
 
     @property
     def names(self) -> list[str]:
-        """The names of the searches."""
         return [search.folder.name for search in self.searches]
 
     def carry_out(self) -> None:

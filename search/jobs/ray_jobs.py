@@ -26,14 +26,15 @@ from urllib.request import Request, urlopen
 
 from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
-from search.extra import check_extra
+from search.jobs.log import LogFilter
+from search.packages import check_extra
 from trainables.errors import Failure, InvalidInput
 from trainables.files import reading
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-    from search.driver.submission import Submission
+    from search.jobs.submission import Submission
 
 
 logger = logging.getLogger(__name__)
@@ -104,8 +105,6 @@ MISTAKE = 2
 """The exit code of ``holdout`` after a user's mistake; nothing was created."""
 NO_AGENT = "No available agent"
 """Part of Ray's answer during the first half minute after its head started."""
-RAYS_LAST = "Running entrypoint for job"
-"""Beginning of the last line that Ray writes into a job's log before the job's own output."""
 _SEARCH, _ATTEMPT, _RUNS, _FILE = "holdout.search", "holdout.attempt", "holdout.runs", "holdout.file"
 """Keys of a job's metadata."""
 
@@ -273,7 +272,7 @@ class Jobs:
     def _start(
         self, arguments: str, metadata: dict[str, str], submission: "Submission | None" = None, job: str | None = None
     ) -> str:
-        from search.driver.submission import working_directory  # imports pydantic
+        from search.jobs.submission import working_directory  # imports pydantic
 
         deadline = time.monotonic() + AGENT_PATIENCE_S
         text, shipped = (submission.text, submission.shipped) if submission else ("", {})
@@ -339,7 +338,7 @@ class Jobs:
         question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
         while (details := self._details(question))["status"] in ("PENDING", "RUNNING"):
             time.sleep(POLL_S)
-        lines = _own_lines(self._log(question))
+        lines = LogFilter().take(self._log(question) + "\n").splitlines()
         self._ask("DELETE", question)
         if details["status"] != "SUCCEEDED":
             if details["driver_exit_code"] == MISTAKE:
@@ -347,13 +346,6 @@ class Jobs:
             raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details['message']}")
         start = next(number for number, line in enumerate(lines) if line[:1] in ("[", "{"))
         return json.loads("\n".join(lines[start:]))
-
-
-def _own_lines(log: str) -> list[str]:
-    """Return the job's own output, which follows Ray's lines."""
-    lines = log.splitlines()
-    start = max((number for number, line in enumerate(lines, start=1) if line.startswith(RAYS_LAST)), default=0)
-    return lines[start:]
 
 
 def _refuse_another_folder(job: SearchJob, runs: str) -> None:
