@@ -38,9 +38,7 @@ def vectors() -> tuple[np.ndarray, np.ndarray]:
 
 def pictures() -> tuple[list[np.ndarray], np.ndarray]:
     """Return the pictures of eight signs, and their labels."""
-    items, labels = signs()
-    rows = [row for row, item in enumerate(items) if not isinstance(item, str)]
-    return [items[row] for row in rows], labels[rows]
+    return of_all(Pictures(signs=8))
 
 
 def of_all(dataset: holdout.ItemDataset) -> tuple[list[Any], np.ndarray]:
@@ -71,6 +69,16 @@ class Signs(holdout.ItemDataset):
             return f"{SYLLABLES[row]} {word} {SYLLABLES[-row]}"
         noise = np.random.default_rng((number, row)).normal(scale=20, size=(32, 32, 3))
         return (colours.repeat(16, 0).repeat(16, 1) + noise).clip(0, 255).astype(np.uint8)
+
+
+class Pictures(Signs):
+    """The pictures alone."""
+
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        return {name: keys[::2] for name, keys in super().classes().items()}
+
+    def identity(self) -> str:
+        return f"pictures of signs {self.signs}"
 
 
 def pairs(items: Sequence[Any], labels: np.ndarray) -> Any:

@@ -181,7 +181,7 @@ class ModelConfig:
         sentences += self._freeze_mistakes()
         if self.lora.rank is not None and (self.freeze is not None or on_features(self.backbone)):
             sentences.append(
-                f"model.lora.rank is {self.lora.rank}, which needs a backbone that learns; set it or model.freeze to null."
+                f"model.lora.rank is {self.lora.rank} and needs a backbone that learns; set it or model.freeze to null."
             )
         raise_if_any(sentences)
 

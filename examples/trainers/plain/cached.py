@@ -9,7 +9,6 @@ from examples.trainers import tiny
 def cached(texts, labels):
     model = SentenceTransformer(tiny.bert())
     arguments = SentenceTransformerTrainingArguments(
-        num_train_epochs=4,
         learning_rate=1e-3,
         warmup_steps=0.1,
         lr_scheduler_type="cosine",

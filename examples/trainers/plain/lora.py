@@ -11,7 +11,6 @@ def lora(texts, labels):
     model = SentenceTransformer(tiny.bert())
     inject_adapter_in_model(LoraConfig(r=8, lora_alpha=16, target_modules=["query", "key", "value"]), model)
     arguments = SentenceTransformerTrainingArguments(
-        num_train_epochs=4,
         learning_rate=1e-3,
         warmup_steps=0.1,
         lr_scheduler_type="cosine",
