@@ -1,4 +1,4 @@
-"""Private parts of Ray, Optuna, MLflow and sentence-transformers that Holdout uses: where, and the versions they were tested with.
+"""Private parts of Ray, Optuna and MLflow that Holdout uses: where, and the versions they were tested with.
 
 The upper bounds of these libraries in ``pyproject.toml`` are those of ``TESTED``; ``tests/test_private_parts.py`` finds
 every part in the installed versions.
@@ -14,9 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from trainables.errors import Failure
 
-TESTED: Mapping[str, str] = MappingProxyType(
-    {"ray": ">=2.60,<2.61", "optuna": ">=5.0,<6", "mlflow": ">=3.17,<4", "sentence-transformers": ">=6.2,<7"}
-)
+TESTED: Mapping[str, str] = MappingProxyType({"ray": ">=2.60,<2.61", "optuna": ">=5.0,<6", "mlflow": ">=3.17,<4"})
 
 PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -45,11 +43,6 @@ PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "search/tracking/summary_runs.py": (
                 "mlflow.tracking.context.registry:resolve_tags",
                 "mlflow.utils.git_utils:get_git_commit",
-            ),
-        },
-        "sentence-transformers": {
-            "trainables/training/library_trainables.py": (
-                "sentence_transformers:SentenceTransformerTrainer._load_from_checkpoint",
             ),
         },
     }

@@ -46,7 +46,7 @@ MOST_LINES = {
     "holdout": 570, "spaces": 1710, "search/campaigns": 990, "search/cli": 2740, "search/config": 3060,
     "search/driver": 4900, "search/engines": 1800, "search/plan": 2990, "search/report": 6340, "search/selection": 2010,
     "search/study": 2520, "search/tracking": 1490, "trainables/data": 4900, "trainables/inference": 1380,
-    "trainables/losses": 2010, "trainables/metrics": 1350, "trainables/models": 1600, "trainables/training": 3440,
+    "trainables/losses": 2010, "trainables/metrics": 1350, "trainables/models": 1680, "trainables/training": 3440,
 }  # fmt: skip
 """Lines of each room; what needs more raises its budget in the same commit, with the reason."""
 SERVICES = {

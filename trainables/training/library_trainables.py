@@ -216,23 +216,19 @@ class SentenceTransformerTrainable(_Fit):
 
             def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 training._checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-                logged = {name: state.log_history[-1][name] for name in ("loss", "learning_rate")}
-                report(trainer.model.encode, batches=state.global_step // (training._epoch + 1), **logged)
+                batches = state.global_step // (training._epoch + 1)
+                report(trainer.model.encode, loss=state.log_history[-1]["loss"], batches=batches)
 
         vars(trainer.args).update(
-            num_train_epochs=self.epochs,
-            seed=report.seed,
-            output_dir=self._folder.name,
-            save_strategy="epoch",
-            save_total_limit=1,
-            logging_strategy="epoch",
-            logging_nan_inf_filter=False,
-            dataloader_pin_memory=report.device.type == "cuda",
-        )
+            num_train_epochs=self.epochs, seed=report.seed, dataloader_pin_memory=report.device.type == "cuda",
+            output_dir=self._folder.name, save_strategy="epoch", save_total_limit=1,
+            logging_strategy="epoch", logging_nan_inf_filter=False,
+        )  # fmt: skip
         for callback in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(callback)
         trainer.add_callback(Epochs())
-        # The weights are saved and loaded here: the library would load adapters of peft from their base's address.
+        # The weights are saved and loaded here: the library would load adapters of peft from their base's address. The
+        # second method is private; pyproject.toml bounds the version.
         trainer.save_model = lambda folder, **_: Path(folder).mkdir()
         trainer._load_from_checkpoint = lambda folder: None
         trainer.train(resume_from_checkpoint=str(self._checkpoint) if self._epoch else None)
