@@ -18,9 +18,11 @@ $(STAMP): pyproject.toml constraints.txt $(shell git ls-files holdout search spa
 	@echo "Holdout is installed. \`$(BIN)/holdout run quickstart\` runs a first search; \`$(BIN)/holdout doctor\` checks this machine."
 
 # A dependency group: dev for every target but `run`, which needs no tool of the tests, and docs and mutants for theirs.
-# With it the installation becomes editable.
+# With it the installation becomes editable. open-metric-learning asks for NumPy 1 and runs with 2, so it comes alone; what
+# its losses, miners and samplers import is in the group.
 $(STAMP)-%: $(STAMP)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $* --editable ".[search]"
+	$(if $(filter dev,$*),$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --no-deps open-metric-learning)
 	touch $@
 
 run: $(STAMP)

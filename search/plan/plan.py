@@ -176,7 +176,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         loss=config.loss(loss).key,
         trainable=config.trainable,
         hyperparameters=params.loss,
-        model=replace(config.model, **params.model),
+        model=config.model.changed(params.model),
         training=replace(settings, **training),
         schedule_epochs=settings.epochs if on_all else None,  # the rates of the trainings whose best epoch it was
         images=plan.images,

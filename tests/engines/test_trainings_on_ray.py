@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from optuna.trial import TrialState
 from support.commands import holdout, kill_when, plain, stored, write_search
 from support.services import ROOT, Nodes
@@ -25,7 +24,10 @@ SMALL: dict[str, Any] = {
     "metrics": {"test": ["recall_at_1", "map_at_r"]},
     "resources": {"engine": "ray"},
 }
-EXAMPLES = ("function_training", "lightning_training", "sentences", "discriminant")
+EXAMPLES = {
+    "function_training": "examples.function_training:contrast",
+    **{name: f"examples.trainers.{name}:{name}" for name in ("lightning_module", "pairs", "discriminant")},
+}
 FROM_PYTHON = """
 import sys, holdout
 result = holdout.run(sys.argv[1], runs=sys.argv[2])
@@ -45,10 +47,10 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_killed_resumed_and_verified(name: str, vectors: Path, tmp_path: Path) -> None:
-    content = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
-    if "file" in content["dataset"]:
-        content["dataset"]["file"] = str(vectors)
-    content |= SMALL
+    of_texts = {"name": "examples.texts:Languages"}
+    dataset = of_texts if name == "pairs" else {"name": "features", "file": str(vectors)}
+    training = {"epochs": 1 if name == "discriminant" else 8}
+    content = {"name": name, "trainable": EXAMPLES[name], "dataset": dataset, "training": training, **SMALL}
     runs, file = tmp_path / "runs", write_search(tmp_path / f"{name}.yaml", content)
     (row,) = parse_config(content).loss_names
 

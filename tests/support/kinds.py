@@ -69,7 +69,10 @@ def example(name: str, **changes: Any) -> dict[str, Any]:
 def own(name: str, folder: Path) -> dict[str, Any]:
     """Return the search of an example on embeddings."""
     dataset = {"name": "features", "file": str(feature_file(folder))}
-    return example(name, dataset=dataset, **({"training": {"epochs": 3}} if name == "function_training" else {}))
+    if name == "function_training":
+        return example(name, dataset=dataset, training={"epochs": 3})
+    trainable = f"examples.trainers.{name}:{name}"
+    return example("function_training", name=name, dataset=dataset, trainable=trainable, training={"epochs": 1})
 
 
 def trade(name: str, search: dict[str, Any], **changes: Any) -> dict[str, Any]:
