@@ -92,9 +92,8 @@ def test_a_training_travels_with_a_submitted_search(
     runs, file, there = tmp_path / "runs", tmp_path / "travels.yaml", ("--address", nodes.address)
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
 
-    holdout("submit", write_search(file, content), "--runs", runs, *there)
-    refusal = plain(holdout("logs", "travels", "--follow", *there, code=2).stdout)
-    assert "no module shipped_lab is found" in refusal
+    refusal = plain(holdout("submit", write_search(file, content), "--runs", runs, *there, code=2).stderr)
+    assert "add `ship: [shipped_lab]` to the file" in refusal
 
     holdout("submit", write_search(file, content | {"ship": ["shipped_lab"]}), "--runs", runs, *there)
     holdout("logs", "travels", "--follow", *there)
