@@ -43,7 +43,7 @@ def check_scores(
     """Check the ``record`` of an opening in ``test.json``; ``training`` are the images of the training half."""
     from trainables.data.store.view import Store
 
-    plan, what = search.plan, f"test.json opening {record['id'][:12]}"
+    plan, what = search.plan, f"test.json opening {record.id[:12]}"
     ledger = Ledger(plan.folder.openings)
     (opening,) = (entry for entry in ledger.of_selection(selection.digest) if entry.id == record.id)
     with decoded_anew(sealed(plan).images(selection, opening)) as store:
