@@ -23,6 +23,13 @@ from .ledger import (
     Ledger as Ledger,
     Opening as Opening,
 )
+from .openings_file import (
+    ScoredBaseline as ScoredBaseline,
+    ScoredModel as ScoredModel,
+    ScoredOpening as ScoredOpening,
+    scored_openings as scored_openings,
+    write_openings as write_openings,
+)
 from .retrieval_file import (
     FOLDER as FOLDER,
     RetrievalFile as RetrievalFile,
@@ -42,13 +49,6 @@ from .selection import (
     Selection as Selection,
     exported_trial as exported_trial,
     study_digest as study_digest,
-)
-from .openings_file import (
-    ScoredBaseline as ScoredBaseline,
-    ScoredModel as ScoredModel,
-    ScoredOpening as ScoredOpening,
-    scored_openings as scored_openings,
-    write_openings as write_openings,
 )
 from .thumbnails import (
     NAME as NAME,
