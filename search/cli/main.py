@@ -89,7 +89,9 @@ def program(command: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    rows = [(panel, place.rpartition(":")[2], place) for panel, places in PANELS.items() for place in places]
+    rows: list[tuple[str | None, str, str]] = [
+        (panel, place.rpartition(":")[2], place) for panel, places in PANELS.items() for place in places
+    ]
     rows += [(None, alias, place) for alias, place in ALIASES.items()]
     for panel, name, place in [row for row in rows if row[1] == command] or rows:
         module, _, function = place.partition(":")

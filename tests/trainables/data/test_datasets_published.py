@@ -110,7 +110,7 @@ def test_lists_of_birds_have_to_agree(path: str, tmp_path: Path) -> None:
     root = make_tree("cub200", tmp_path)
     (root / path).write_text("".join((root / path).read_text().splitlines(keepends=True)[:-1]))
     (sentence,) = refusal(part("cub200", root))
-    assert ("1 class of" if path == "classes.txt" else "1 image of") in sentence
+    assert ("(KeyError: '" if path == "classes.txt" else "1 image in only one of images.txt and") in sentence
 
 
 def test_products_are_of_the_kinds_that_the_lists_say(tmp_path: Path) -> None:
