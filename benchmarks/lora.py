@@ -26,7 +26,7 @@ from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.train import Training
 
-CLASSES, BATCH, STEPS = 8, 16, 5
+CLASSES, BATCH, STEPS = 8, 16, 3
 CPU = torch.device("cpu")
 WAYS: dict[str, dict[str, Any]] = {
     "frozen": {"freeze": ("*",)},

@@ -29,7 +29,7 @@ pytestmark = [
 
 def embeddings(folder: Path) -> Path:
     rng = np.random.default_rng(0)
-    vectors = np.repeat(rng.normal(size=(12, 8)), 6, axis=0) + rng.normal(size=(72, 8)) * 0.5
+    vectors = np.repeat(rng.normal(size=(12, 16)), 6, axis=0) + rng.normal(size=(72, 16)) * 0.5
     labels = np.repeat([f"class-{number:02d}" for number in range(12)], 6)
     np.savez(folder / "mine.npz", embeddings=vectors, labels=labels)
     return folder / "mine.npz"

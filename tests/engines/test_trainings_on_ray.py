@@ -40,7 +40,7 @@ print("tested", row.test["map_at_r"].mean)
 def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("vectors") / "mine.npz"
-    embeddings = np.repeat(rng.normal(size=(12, 8)), 6, axis=0) + rng.normal(size=(72, 8)) * 0.5
+    embeddings = np.repeat(rng.normal(size=(12, 16)), 6, axis=0) + rng.normal(size=(72, 16)) * 0.5
     np.savez(path, embeddings=embeddings, labels=np.repeat([f"class-{number:02d}" for number in range(12)], 6))
     return path
 

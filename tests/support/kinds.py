@@ -72,7 +72,8 @@ def own(name: str, folder: Path) -> dict[str, Any]:
     if name == "function_training":
         return example(name, dataset=dataset, training={"epochs": 3})
     trainable = f"examples.trainers.{name}:{name}"
-    return example("function_training", name=name, dataset=dataset, trainable=trainable, training={"epochs": 1})
+    content = example("function_training", dataset=dataset, trainable=trainable, training={"epochs": 1})
+    return {**content, "name": name}
 
 
 def trade(name: str, search: dict[str, Any], **changes: Any) -> dict[str, Any]:
