@@ -46,6 +46,32 @@ def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch) -> None:
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
+def test_searches_of_one_name_in_one_store_are_known_by_their_ids(
+    search_made: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    of_folder = {name: search_made(tmp_path / name, losses=["pnp"], tracking={"uri": uri}) for name in ("one", "two")}
+    values = {"one": 0.1, "two": 0.7}
+    for name, search in of_folder.items():
+        drive(search, lambda job, epoch, value=values[name]: value)  # type: ignore[misc]
+    client = MlflowClient(uri)
+    for _ in range(2):  # in turns, so that a run of the other search is there to be taken for its own
+        for search in of_folder.values():
+            assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 3
+        experiment = client.get_experiment_by_name("small")
+        assert experiment is not None
+        runs = client.search_runs([experiment.experiment_id], max_results=1000)
+        assert len(runs) == 2 * (1 + 1 + 3)
+        ids = {run.info.run_id: run.data.tags["holdout.id"] for run in runs}
+        for name, search in of_folder.items():
+            own = [run for run in runs if run.data.tags["holdout.id"] == search.plan.folder.own_id()]
+            assert {run.data.metrics["objective/value"] for run in own if "holdout.trial" in run.data.tags} == {
+                values[name]
+            }
+            above = {run.data.tags["mlflow.parentRunId"] for run in own if "mlflow.parentRunId" in run.data.tags}
+            assert {ids[run] for run in above} == {search.plan.folder.own_id()}
+
+
 def test_a_deleted_experiment_is_named(search: OpenedSearch) -> None:
     synchronise(recorded_outcome(search), make_projection(search.plan))
     client = MlflowClient(search.plan.folder.tracking)
