@@ -94,6 +94,16 @@ _WRITERS = {".npz": _as_npz, ".parquet": _as_parquet}
 # Embedding image files.
 
 
+def image_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the images among and below ``paths``, and print what is left out; errors as in :func:`found_images`."""
+    from trainables.data.sets.folders import left_out
+    from trainables.inference.images import found_images
+
+    found = found_images(paths)
+    say([*filter(None, (left_out(path, of_classes=False) for path in paths if path.is_dir()))], "yellow")
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedFiles:
     """Embeddings [N, D] of the images at ``paths``, the images that could not be read, and the duration."""

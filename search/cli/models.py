@@ -74,11 +74,10 @@ def embed(
 
     refuse_file(to)
 
-    from search.cli.embedded_files import embedded_files  # torch, from here on
+    from search.cli.embedded_files import embedded_files, image_files  # torch, from here on
     from search.tracking import load_model
-    from trainables.inference.images import found_images
 
-    paths = found_images(images)
+    paths = image_files(images)
     loaded = load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     write_embeddings(to, files.embeddings_ND, files.paths)
@@ -114,13 +113,12 @@ def index(
     refuse_other_folder(given_path(to))
     refuse_unwritable(to)
 
-    from search.cli.embedded_files import embedded_files  # torch, from here on
+    from search.cli.embedded_files import embedded_files, image_files  # torch, from here on
     from search.tracking import load_model
     from search.trust import INDEX_MODEL, remember
-    from trainables.inference.images import found_images
     from trainables.inference.index import ImageIndex
 
-    paths = found_images(images)
+    paths = image_files(images)
     loaded = load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
@@ -168,12 +166,11 @@ def query(
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
 
-    from search.cli.embedded_files import embedded_files  # torch, from here on
+    from search.cli.embedded_files import embedded_files, image_files  # torch, from here on
     from search.tracking import load_model
-    from trainables.inference.images import found_images
     from trainables.inference.index import ImageIndex
 
-    paths = found_images(images)
+    paths = image_files(images)
     loaded = load_model(address, device=device, trust_code=trust_code)
     opened = ImageIndex.load(index, loaded)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)

@@ -77,8 +77,29 @@ def arrays(world: World, draw: random.Random) -> Attack:
     return Attack(kind="arrays of a user", name=name, prepare=lambda folder: None, action=refusing(differ))
 
 
-SYSTEMS = ("@eaDir", ".git", "__MACOSX", "$RECYCLE.BIN", ".Trash-1000", ".thumbnails", "#recycle", ".ipynb_checkpoints")
-FILES = ("Thumbs.db", "x.jfif", "x.gif", "x.txt", "x", ".hidden.png", "._x.png", "x.PNG", "empty.png", *NAMES[:8])
+SYSTEMS = (
+    "@eaDir",
+    ".git",
+    "__MACOSX",
+    "$RECYCLE.BIN",
+    ".Trash-1000",
+    ".thumbnails",
+    "~snapshot",
+    ".ipynb_checkpoints",
+)
+FILES = (
+    "Thumbs.db",
+    "x.jfif",
+    "x.gif",
+    "x.txt",
+    "x",
+    ".hidden.png",
+    "._x.png",
+    "x.PNG ",
+    "x.jpeg.jpg.",
+    "empty.png",
+    *NAMES[:8],
+)
 
 
 def folders(world: World, draw: random.Random) -> Attack:
