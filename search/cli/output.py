@@ -64,8 +64,8 @@ def set_up_logging() -> None:
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
     for package in PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
-    # Unreadable images are reported as mistakes. PYTHONWARNINGS=error is for a user's code, and not for MLflow's.
-    warnings.filterwarnings("ignore", module=r"(PIL|mlflow|sqlalchemy|alembic)\b")
+    # Unreadable images are reported as mistakes. PYTHONWARNINGS=error is for a user's code alone.
+    warnings.filterwarnings("ignore", module=r"(PIL|mlflow|sqlalchemy|alembic|optuna)\b")
     warnings.formatwarning = lambda *given, **more: without_password(_FORMAT(*given, **more))
     sys.excepthook = lambda kind, error, where: print(traced(error), file=sys.stderr)
 

@@ -118,7 +118,8 @@ def log_values(
 ) -> None:
     """Write everything in one call, or in several if there is too much for one."""
     while metrics or params or tags:
-        client.log_batch(run_id, metrics=metrics[:METRICS], params=params[:OTHERS], tags=tags[:OTHERS])
+        part = {"metrics": metrics[:METRICS], "params": params[:OTHERS], "tags": tags[:OTHERS]}
+        client.log_batch(run_id, **part, synchronous=True)  # whatever MLFLOW_ENABLE_ASYNC_LOGGING says
         metrics, params, tags = metrics[METRICS:], params[OTHERS:], tags[OTHERS:]
 
 

@@ -1,5 +1,6 @@
 """Input of a user's own, drawn: vectors, arrays, folders, lists, and code with odd values, names and actions."""
 
+import locale
 import os
 import random
 import shutil
@@ -156,8 +157,9 @@ def lists(world: World, draw: random.Random) -> Attack:
 
 
 def places(world: World, draw: random.Random) -> Attack:
-    """A search in a folder of any name."""
+    """A search in a folder of any name, in any locale."""
     place, (name, action) = draw.choice(NAMES), draw.choice(list(READ_SEARCH.items()))
+    spoken = draw.choice(("C", "C.UTF-8"))
 
     def prepare(folder: Path) -> None:
         (folder / place).mkdir()
@@ -165,6 +167,7 @@ def places(world: World, draw: random.Random) -> Attack:
 
     def there() -> object:
         os.chdir(place)
+        locale.setlocale(locale.LC_ALL, spoken)
         return action()
 
     return Attack(kind="a place", name=f"{place!r:.40}: {name}", prepare=prepare, action=there)

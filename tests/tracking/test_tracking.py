@@ -27,6 +27,11 @@ from search.tracking.tracker import Tracker
 from trainables.errors import Failure
 
 Opened = Callable[..., OpenedSearch]
+OF_CLUSTERS = {
+    "ENABLE_ASYNC_LOGGING": "true", "RUN_ID": "0" * 32, "EXPERIMENT_ID": "77", "EXPERIMENT_NAME": "of another program",
+    "TRACKING_URI": "http://127.0.0.1:9",
+}  # fmt: skip
+"""MLflow's variables that others set for their own programs."""
 
 
 @pytest.fixture
@@ -40,7 +45,9 @@ def runs_of(search: OpenedSearch) -> Path:
     return search.plan.folder.runs
 
 
-def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch) -> None:
+def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in OF_CLUSTERS.items():
+        monkeypatch.setenv(f"MLFLOW_{name}", value)
     for _ in range(2):  # by a second process, which does not know the runs of the first one
         assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
