@@ -138,6 +138,11 @@ def main() -> None:
     except RecursionError:  # raised by os.walk and shutil.rmtree
         say(["Folders are nested in more levels than this command can follow; move or remove them."], "red")
         sys.exit(MISTAKE)
+    except RuntimeError as error:
+        if "home directory" not in str(error):
+            raise
+        say(["This user has no home folder; set HOME to a folder that can be written to."], "red")
+        sys.exit(MISTAKE)
     except OSError as error:
         if is_full(error):
             where = Path(error.filename).absolute() if error.filename else "the output, or temporary files"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import shlex
 import stat
 import subprocess
@@ -200,6 +201,17 @@ def test_a_folder_that_was_removed_is_a_sentence(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert plain(holdout_here(*words, code=2).stderr) == "The current folder was removed; change to another one."
+
+
+def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*number: int) -> str:
+        raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
+
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    said = plain(holdout_here("disk", "--runs", tmp_path, code=2).stderr)
+    assert said == "This user has no home folder; set HOME to a folder that can be written to."
 
 
 def test_a_full_disk_below_the_output_is_not_that_of_the_current_folder(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """MLflow as a projection of the studies: complete, and without losses during an outage."""
 
+import os
+import pwd
 import subprocess
 import sys
 import time
@@ -22,7 +24,7 @@ from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.projection import Projection
-from search.tracking.summary_runs import key_of
+from search.tracking.summary_runs import key_of, origin_tags
 from search.tracking.tracker import Tracker
 from trainables.errors import Failure
 
@@ -77,6 +79,16 @@ def test_searches_of_one_name_in_one_store_are_known_by_their_ids(
             }
             above = {run.data.tags["mlflow.parentRunId"] for run in own if "mlflow.parentRunId" in run.data.tags}
             assert {ids[run] for run in above} == {search.plan.folder.own_id()}
+
+
+def test_a_user_without_a_name_is_known_by_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*number: int) -> str:
+        raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert origin_tags()["mlflow.user"] == f"uid {os.getuid()}"
 
 
 def test_a_deleted_experiment_is_named(search: OpenedSearch) -> None:
