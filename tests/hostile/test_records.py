@@ -210,7 +210,8 @@ def ascii_locale() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ascii_locale")
 @pytest.mark.parametrize("words", [REPORT, SHOW, EXPORT, ["verify", "small"], ["sync", "small"], EMBED], ids=lambda words: words[0])
-def test_files_are_utf_8_in_every_locale(words: list[str], copied: Copied, here: Path) -> None:
+def test_files_are_utf_8_in_every_locale(words: list[str], copied: Copied, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS")
     Image.new("RGB", (20, 20)).save("image.png")
     holdout_here(*words, *(["--device", "cpu"] if words is EMBED else ["--runs", "runs"]))
 
