@@ -189,7 +189,7 @@ class ReportPage:
         return f"<holdout report {str(self.path)!r}>"
 
     def _repr_html_(self) -> str:
-        page = escape(self.path.read_text(), quote=True)
+        page = escape(self.path.read_text("utf-8"), quote=True)
         return f'<iframe srcdoc="{page}" width="100%" height="800" style="border: 0"></iframe>'
 
 

@@ -25,9 +25,14 @@ MOST = 2**53
 """The largest whole number of a range: a study holds a hyperparameter as a float64."""
 
 
-def _item(value: Any) -> Any:
-    """Return a number or text of NumPy or PyTorch as Python's, and other values as they are."""
-    return value.item() if getattr(value, "shape", None) == () else value
+def as_python(value: Any) -> Any:
+    """Return a number or text of NumPy or PyTorch as Python's, and other values, also dates, as they are."""
+    if getattr(value, "shape", None) != () or getattr(value.dtype, "kind", "f") not in "biufU":
+        return value
+    if hasattr(value, "cpu"):
+        value = value.detach().cpu().float() if str(value.dtype) == "torch.bfloat16" else value.detach().cpu()
+        value = value.numpy()
+    return float(str(value)) if value.dtype.kind == "f" else value.item()  # 0.1, and not 0.10000000149
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +121,8 @@ class Float(Range):
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "step"):
-            object.__setattr__(self, name, self._typed(getattr(self, name)))
-        object.__setattr__(self, "default", _item(self.default))
+            object.__setattr__(self, name, self._typed(as_python(getattr(self, name))))
+        object.__setattr__(self, "default", as_python(self.default))
 
     @staticmethod
     def _typed(number: Any) -> Any:
@@ -229,8 +234,8 @@ class Choice(Range):
     choices: Sequence[Value]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", tuple(map(_item, self.choices)))
-        object.__setattr__(self, "default", _item(self.default))
+        object.__setattr__(self, "choices", tuple(map(as_python, self.choices)))
+        object.__setattr__(self, "default", as_python(self.default))
 
     @cached_property
     def distribution(self) -> "BaseDistribution":

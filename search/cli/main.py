@@ -117,7 +117,6 @@ def _options(
 def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 failure, 2 a user's mistake, 130 interrupted."""
     set_up_logging()
-    find_parts_here()
     if os.environ.get("COLUMNS", "").removeprefix("-").isdecimal() and int(os.environ["COLUMNS"]) < LEAST_WIDTH:
         del os.environ["COLUMNS"]  # Typer's help would print nothing
     words = sys.argv[1:]
@@ -125,6 +124,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`
         signal.signal(number, lambda *_: _interrupt(words[:1]))
     try:
+        find_parts_here()
         # Without standalone mode Typer raises its errors and returns the exit code; None after a command.
         code = program(*words[:1])(args=words or ["--help"], standalone_mode=False) or 0
         sys.exit(code if words else MISTAKE)
@@ -142,9 +142,15 @@ def main() -> None:
     except RecursionError:  # raised by os.walk and shutil.rmtree
         say(["Folders are nested in more levels than this command can follow; move or remove them."], "red")
         sys.exit(MISTAKE)
+    except RuntimeError as error:
+        if "home directory" not in str(error):
+            raise
+        say(["This user has no home folder; set HOME to a folder that can be written to."], "red")
+        sys.exit(MISTAKE)
     except OSError as error:
         if is_full(error):
-            say([str(DiskFull.at(Path(error.filename or ".").absolute()))], "red")
+            where = Path(error.filename).absolute() if error.filename else "the output, or temporary files"
+            say([str(DiskFull.at(where))], "red")
             sys.exit(FAILED)
         if error.errno not in UNUSABLE or error.filename is None:
             raise

@@ -83,9 +83,8 @@ def embed(
     refuse_file(to)
 
     from search.tracking import load_model
-    from trainables.inference.images import found_images
 
-    paths = found_images(images)
+    paths = image_files(images)
     loaded = load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     write_embeddings(to, files.embeddings_ND, files.paths)
@@ -121,10 +120,9 @@ def index(
 
     from search.tracking import load_model
     from search.trust import INDEX_MODEL, remember
-    from trainables.inference.images import found_images
     from trainables.inference.index import ImageIndex
 
-    paths = found_images(images)
+    paths = image_files(images)
     loaded = load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded)
@@ -172,10 +170,9 @@ def query(
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
 
     from search.tracking import load_model
-    from trainables.inference.images import found_images
     from trainables.inference.index import ImageIndex
 
-    paths = found_images(images)
+    paths = image_files(images)
     loaded = load_model(address, device=device, trust_code=trust_code)
     opened = ImageIndex.load(index, loaded)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
@@ -268,6 +265,16 @@ _WRITERS = {".npz": _as_npz, ".parquet": _as_parquet}
 
 
 # Embedding image files.
+
+
+def image_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the images among and below ``paths``, and print what is left out; errors as in :func:`found_images`."""
+    from trainables.data.sets.folders import left_out
+    from trainables.inference.images import found_images
+
+    found = found_images(paths)
+    say([*filter(None, (left_out(path, of_classes=False) for path in paths if path.is_dir()))], "yellow")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

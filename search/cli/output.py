@@ -64,14 +64,15 @@ def set_up_logging() -> None:
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
     for package in PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported as mistakes
+    # Unreadable images are reported as mistakes. PYTHONWARNINGS=error is for a user's code alone.
+    warnings.filterwarnings("ignore", module=r"(PIL|mlflow|sqlalchemy|alembic|optuna)\b")
     warnings.formatwarning = lambda *given, **more: without_password(_FORMAT(*given, **more))
     sys.excepthook = lambda kind, error, where: print(traced(error), file=sys.stderr)
 
 
 def _any_text(stream: TextIO | None) -> TextIO:
     """Return a stream that takes any text, also if it is closed or its encoding is that of a locale (ISO-8859-1)."""
-    stream = stream or Path(os.devnull).open("w")  # noqa: SIM115
+    stream = stream or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="replace")
     return stream

@@ -97,8 +97,14 @@ def find_parts_here() -> None:
     ``python -m`` does this by default; an installed program does not. The folder is added last, so that a file in it
     shadows no library, and not at all under ``python -P`` or ``PYTHONSAFEPATH``. Ray's workers on this machine also
     search the driver's folder.
+
+    Raises:
+        InvalidInput: the current folder was removed.
     """
-    here = os.getcwd()
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise InvalidInput("The current folder was removed; change to another one.") from None
     if not sys.flags.safe_path and here not in sys.path:
         sys.path.append(here)
 

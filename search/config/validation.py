@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from trainables.errors import InvalidInput, raise_if_any, shortened, suggestion
+from trainables.ranges import as_python
 from trainables.secrets import without_password
 
 Built = TypeVar("Built")
@@ -237,12 +238,9 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
         return plain(value.value, path)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if getattr(value, "shape", None) == ():  # a number of NumPy or PyTorch
-        number = value.item()
-        if isinstance(number, float) and str(value.dtype) != "torch.bfloat16":  # 0.1, and not 0.10000000149
-            return float(str(value.cpu().numpy() if hasattr(value, "cpu") else value))
-        return plain(number, path)
-    if isinstance(value, list | tuple | range) or hasattr(value, "tolist"):
+    if (number := as_python(value)) is not value:
+        return number
+    if isinstance(value, list | tuple | range) or getattr(value, "shape", ()):
         return [plain(entry, (*path, place)) for place, entry in enumerate(value)]
     for kind in (str, bool, int, float):
         if isinstance(value, kind):

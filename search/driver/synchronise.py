@@ -402,7 +402,7 @@ def described_model(outcome: Outcome, loss: str) -> DescribedModel:
     test = {name: score for name in comparison.test_metrics if (score := scores.get(name))}
     return DescribedModel(
         folder=path,
-        description=_without_head((path / CARD).read_text()),
+        description=_without_head((path / CARD).read_text("utf-8")),
         tags={
             SEARCH: summary.name,
             LOSS: loss,

@@ -106,7 +106,7 @@ def growth(bootstrap: Path) -> list[Node]:
     """Return the most nodes of a cluster made by ``ray up``, from the file ``bootstrap`` on its head."""
     if not bootstrap.is_file():
         return []
-    config = yaml.safe_load(bootstrap.read_text())
+    config = yaml.safe_load(bootstrap.read_bytes())
     limit = config.get("max_workers", 0)
     workers = [kind for name, kind in config["available_node_types"].items() if name != config.get("head_node_type")]
     nodes = [kind.get("resources", {}) for kind in workers for _ in range(kind.get("max_workers", limit))]

@@ -54,7 +54,7 @@ def ensure_token() -> None:
     except FileExistsError:
         path.chmod(0o600)
         return
-    with os.fdopen(descriptor, "w") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(secrets.token_hex(32))
 
 

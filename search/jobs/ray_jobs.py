@@ -51,7 +51,7 @@ class ClusterFailure(Failure):
 
 def _authorization() -> dict[str, str]:
     path = token_path()
-    token = os.environ.get("RAY_AUTH_TOKEN", "") if path is None else path.read_text() if path.is_file() else ""
+    token = os.environ.get("RAY_AUTH_TOKEN", "") if path is None else path.read_text("utf-8") if path.is_file() else ""
     return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
 
 

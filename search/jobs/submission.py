@@ -159,7 +159,7 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
                 shutil.copytree(path, directory / name, ignore=LEFT_HERE)
             else:
                 shutil.copy2(path, directory / path.name)
-        (directory / SUBMITTED).write_text(text)
+        (directory / SUBMITTED).write_text(text, "utf-8")
         yield directory
 
 

@@ -82,4 +82,4 @@ def owns_checkpoints(folder: RunFolder, trials: AnyPath) -> bool:
 
 
 def _owner(folder: RunFolder) -> dict[str, Any]:
-    return {"search": str(folder.path.resolve()), "id": folder.identity.read_text().strip()}
+    return {"search": str(folder.path.resolve()), "id": folder.identity.read_text("utf-8").strip()}

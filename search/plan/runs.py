@@ -84,7 +84,7 @@ class RunFolder:
         """Return the identity of the search or campaign, and write it the first time."""
         if not self.identity.exists():
             write_text(self.identity, f"{uuid.uuid4().hex}\n")
-        return self.identity.read_text().strip()
+        return self.identity.read_text("utf-8").strip()
 
     @property
     def is_campaign(self) -> bool:
@@ -153,7 +153,7 @@ class RunFolder:
                 return None
         except filelock.Timeout:
             with suppress(FileNotFoundError):  # just started, or just ended
-                return self._holder.read_text(errors="replace").strip()
+                return self._holder.read_text("utf-8", "replace").strip()
             return "another process"
         except OSError:  # nothing can run a search that cannot be written
             if os.access(self.path, os.W_OK):
@@ -174,7 +174,7 @@ class RunFolder:
         try:
             with folder_if_needed(self.path), self._lock as lock:
                 try:
-                    self._holder.write_text(f"{this_process()}\n")
+                    self._holder.write_text(f"{this_process()}\n", "utf-8")
                     yield
                 finally:
                     self._holder.unlink(missing_ok=True)

@@ -110,7 +110,7 @@ def plotly_script() -> str:
 
 def shared_file(name: str) -> str:
     """Read a style, script or page from the assets."""
-    return (_ASSETS / name).read_text()
+    return (_ASSETS / name).read_text("utf-8")
 
 
 # Reports of searches.

@@ -102,13 +102,18 @@ def is_outage(error: Exception) -> bool:
 
 
 def login_refusal(uri: str) -> str | None:
-    """Return why the server at ``uri`` refuses this user; None if it does not."""
+    """Return why the server at ``uri`` lists no experiments, and what helps; None if it does."""
     from mlflow.exceptions import MlflowException
 
     try:
         open_client(uri).search_experiments(max_results=1)
     except MlflowException as error:
-        return f"HTTP status {error.get_http_status_code()}"
+        if (status := error.get_http_status_code()) in (401, 403):
+            return (
+                f"denies access (HTTP status {status}); put user and password into ~/.mlflow/credentials, or into "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
+            )
+        return f"does not answer as MLflow ({_reason(error)}); correct the address, or set MLFLOW_TRACKING_TOKEN."
     return None
 
 

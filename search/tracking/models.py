@@ -105,7 +105,7 @@ def _requirements(folder: Path) -> list[str]:
 
 
 def _backbone_of(folder: Path) -> str:
-    name: str = json.loads((folder / DESCRIPTION).read_text())["model"]["backbone"]
+    name: str = json.loads((folder / DESCRIPTION).read_bytes())["model"]["backbone"]
     return name
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +49,7 @@ def origin_tags() -> dict[str, str]:
 
     commit = get_git_commit(str(Path(__file__).parent))
     return {
-        "mlflow.user": resolve_tags()["mlflow.user"],
+        "mlflow.user": resolve_tags().get("mlflow.user", f"uid {os.getuid()}"),  # one without a name, in a container
         "mlflow.source.name": "holdout",
         "mlflow.source.type": "LOCAL",
         **({"mlflow.source.git.commit": commit} if commit else {}),
@@ -116,7 +117,8 @@ def log_values(
 ) -> None:
     """Write everything in one call, or in several if there is too much for one."""
     while metrics or params or tags:
-        client.log_batch(run_id, metrics=metrics[:METRICS], params=params[:OTHERS], tags=tags[:OTHERS])
+        part = {"metrics": metrics[:METRICS], "params": params[:OTHERS], "tags": tags[:OTHERS]}
+        client.log_batch(run_id, **part, synchronous=True)  # whatever MLFLOW_ENABLE_ASYNC_LOGGING says
         metrics, params, tags = metrics[METRICS:], params[OTHERS:], tags[OTHERS:]
 
 

@@ -1,5 +1,6 @@
 """Input of a user's own, drawn: vectors, arrays, folders, lists, and code with odd values, names and actions."""
 
+import locale
 import os
 import random
 import shutil
@@ -77,8 +78,29 @@ def arrays(world: World, draw: random.Random) -> Attack:
     return Attack(kind="arrays of a user", name=name, prepare=lambda folder: None, action=refusing(differ))
 
 
-SYSTEMS = ("@eaDir", ".git", "__MACOSX", "$RECYCLE.BIN", ".Trash-1000", ".thumbnails", "#recycle", ".ipynb_checkpoints")
-FILES = ("Thumbs.db", "x.jfif", "x.gif", "x.txt", "x", ".hidden.png", "._x.png", "x.PNG", "empty.png", *NAMES[:8])
+SYSTEMS = (
+    "@eaDir",
+    ".git",
+    "__MACOSX",
+    "$RECYCLE.BIN",
+    ".Trash-1000",
+    ".thumbnails",
+    "~snapshot",
+    ".ipynb_checkpoints",
+)
+FILES = (
+    "Thumbs.db",
+    "x.jfif",
+    "x.gif",
+    "x.txt",
+    "x",
+    ".hidden.png",
+    "._x.png",
+    "x.PNG ",
+    "x.jpeg.jpg.",
+    "empty.png",
+    *NAMES[:8],
+)
 
 
 def folders(world: World, draw: random.Random) -> Attack:
@@ -135,8 +157,9 @@ def lists(world: World, draw: random.Random) -> Attack:
 
 
 def places(world: World, draw: random.Random) -> Attack:
-    """A search in a folder of any name."""
+    """A search in a folder of any name, in any locale."""
     place, (name, action) = draw.choice(NAMES), draw.choice(list(READ_SEARCH.items()))
+    spoken = draw.choice(("C", "C.UTF-8"))
 
     def prepare(folder: Path) -> None:
         (folder / place).mkdir()
@@ -144,6 +167,7 @@ def places(world: World, draw: random.Random) -> Attack:
 
     def there() -> object:
         os.chdir(place)
+        locale.setlocale(locale.LC_ALL, spoken)
         return action()
 
     return Attack(kind="a place", name=f"{place!r:.40}: {name}", prepare=prepare, action=there)

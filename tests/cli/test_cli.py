@@ -2,6 +2,8 @@
 
 import json
 import os
+import pwd
+import shlex
 import stat
 import subprocess
 from collections.abc import Callable
@@ -189,3 +191,30 @@ def test_a_locale_without_a_character_replaces_it() -> None:
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"?" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["losses"], ["status"], ["run", "quickstart"]])
+def test_a_folder_that_was_removed_is_a_sentence(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert plain(holdout_here(*words, code=2).stderr) == "The current folder was removed; change to another one."
+
+
+def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*number: int) -> str:
+        raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
+
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    said = plain(holdout_here("disk", "--runs", tmp_path, code=2).stderr)
+    assert said == "This user has no home folder; set HOME to a folder that can be written to."
+
+
+def test_a_full_disk_below_the_output_is_not_that_of_the_current_folder(tmp_path: Path) -> None:
+    done = subprocess.run(f"{shlex.join(command('losses'))} > /dev/full", shell=True, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("There is no space left for the output, or temporary files. Free some space there,")

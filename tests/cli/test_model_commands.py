@@ -99,6 +99,20 @@ def test_a_file_that_is_there_is_replaced(made: SmallModel, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
+def test_what_is_left_out_below_a_folder_is_counted(made: SmallModel, tmp_path: Path) -> None:
+    root = tmp_path / "images"
+    for path in ("a.png", "b.JPG ", "c", "lost+found/d.png", "e/@eaDir/f.png", "e/g.png", "Thumbs.db"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(made.images / "class-01" / "00.png", root / path)
+    done = holdout_here("embed", made.folder, root, root / "c", "--to", tmp_path / "a.npz", *CPU)
+    with np.load(tmp_path / "a.npz") as file:
+        assert file["paths"].tolist() == [str(root / name) for name in ("a.png", "b.JPG ", "e/g.png", "c")]
+    assert (
+        f"Left out in {str(root)!r}: 2 files without the suffix of an image (.db 1, none 1); 2 folders of systems "
+        "(@eaDir 1, lost+found 1)."
+    ) in plain(done.stderr)
+
+
 def test_neighbours_from_the_command_line(index: Path, made: SmallModel, model: Embedder) -> None:
     query = made.images / "class-02" / "05.png"
     expected = ImageIndex.load(index, model).query(query, k=3)

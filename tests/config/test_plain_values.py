@@ -32,12 +32,17 @@ def test_numbers_of_libraries_keep_their_value(number: int, kind: Any, parts: in
         found = plain(given_)
         assert found == expected
         assert type(found) in (int, float, list)
+    assert holdout.Choice([array[0]], default=torch.tensor(array)[0]) == holdout.Choice([value], default=value)
+    low, high = kind(number), kind(number) + kind(10)
+    assert holdout.Float(low, high) == holdout.Float(plain(low), plain(high))
 
 
 SAME = [
     (np.bool_(True), True), (np.str_("a"), "a"), (Path("a/b"), "a/b"), (Colour.RED, "red"), (range(3), [0, 1, 2]),
     ((1, 2), [1, 2]), ({np.int64(1): np.float32(0.3)}, {"1": 0.3}), (np.array([["a"], ["b"]]), [["a"], ["b"]]),
     (torch.tensor([0.1, 0.2]), [0.1, 0.2]), (None, None), (torch.tensor(3), 3),
+    (torch.tensor(0.1, requires_grad=True), 0.1), (torch.tensor(0.5).bfloat16(), 0.5), (np.longdouble(0.5), 0.5),
+    (np.array(7), 7),
 ]  # fmt: skip
 
 
@@ -49,8 +54,9 @@ def test_a_value_keeps_its_meaning(value: Any, expected: Any) -> None:
 
 
 REFUSED = [
-    datetime.datetime(2026, 1, 1), datetime.timedelta(1), np.datetime64("2026-01-01"), decimal.Decimal(1), {1, 2}, 1j,
-    object(), print, np.complex64(1), b"a", holdout.Float(0, 1),
+    datetime.datetime(2026, 1, 1), datetime.timedelta(1), np.datetime64("2026-01-01"), np.datetime64(1, "ns"),
+    np.timedelta64(1, "ns"), np.array(None), np.void(b"a"), np.clongdouble(1), np.bytes_(b"a"), decimal.Decimal(1),
+    {1, 2}, 1j, object(), print, np.complex64(1), b"a", holdout.Float(0, 1),
 ]  # fmt: skip
 
 

@@ -75,11 +75,13 @@ class _Guarded(BaseHTTPRequestHandler):
     """A server like MLflow with users: its health page is public, and everything else needs the right user."""
 
     known = base64.b64encode(b"u:secret").decode()
+    answer = (200, b"{}")
 
     def do_GET(self) -> None:
-        allowed = self.path == "/health" or self.headers["Authorization"] == f"Basic {self.known}"
-        body = b"{}" if allowed else b"secret?"
-        self.send_response(200 if allowed else 401)
+        health = self.path == "/health"
+        allowed = health or self.headers["Authorization"] == f"Basic {self.known}"
+        status, body = (200, b"OK") if health else self.answer if allowed else (401, b"secret?")
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -107,6 +109,14 @@ def test_a_server_that_asks_for_a_user_is_answered_by_reference(port: int, monke
     monkeypatch.setenv("WORD", "wrong")
     with pytest.raises(InvalidInput, match=r"denies access \(HTTP status 401\)"):
         check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
+    monkeypatch.setenv("WORD", "secret")
+    for answer in ((200, b"<html>\nSign in</html>"), (302, b""), (503, b"busy"), (404, b"no such page"), (200, b"[")):
+        monkeypatch.setattr(_Guarded, "answer", answer)
+        with pytest.raises(
+            InvalidInput, match=r"does not answer as MLflow \(.*\); correct the address, or set MLFLOW_TR"
+        ):
+            check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
+    monkeypatch.setenv("WORD", "wrong")
     with pytest.raises(InvalidInput) as nobody:
         check_tracking("http://u:${WORD}@127.0.0.1:9")
     assert "wrong" not in str(nobody.value)

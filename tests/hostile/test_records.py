@@ -7,12 +7,14 @@ The command fails with that sentence and changes no record.
 
 import gc
 import json
+import locale
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from support.commands import holdout, holdout_here, plain
 from support.journals import rewrite
 from support.refusals import contents, levels_below, refused
@@ -195,6 +197,23 @@ def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
             assert done.stderr.split() == ["Folders", "are", "nested", "in", "more", "levels", "than", "this", "command", "can", "follow;", "move", "or", "remove", "them."]
             assert deepest.exists(), "nothing is removed in part"
             assert (copied.path / "selection.json").exists()
+
+
+@pytest.fixture
+def ascii_locale() -> Iterator[None]:
+    """Take files for ASCII whose reader names no encoding, as Python does by LC_ALL=C without its UTF-8 mode."""
+    before = locale.setlocale(locale.LC_ALL)
+    locale.setlocale(locale.LC_ALL, "C")
+    yield
+    locale.setlocale(locale.LC_ALL, before)
+
+
+@pytest.mark.usefixtures("ascii_locale")
+@pytest.mark.parametrize("words", [REPORT, SHOW, EXPORT, ["verify", "small"], ["sync", "small"], EMBED], ids=lambda words: words[0])
+def test_files_are_utf_8_in_every_locale(words: list[str], copied: Copied, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS")
+    Image.new("RGB", (20, 20)).save("image.png")
+    holdout_here(*words, *(["--device", "cpu"] if words is EMBED else ["--runs", "runs"]))
 
 
 def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> None:

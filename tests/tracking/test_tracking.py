@@ -1,5 +1,7 @@
 """MLflow as a projection of the studies: complete, and without losses during an outage."""
 
+import os
+import pwd
 import subprocess
 import sys
 import time
@@ -22,11 +24,16 @@ from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.projection import Projection
-from search.tracking.summary_runs import key_of
+from search.tracking.summary_runs import key_of, origin_tags
 from search.tracking.tracker import Tracker
 from trainables.errors import Failure
 
 Opened = Callable[..., OpenedSearch]
+OF_CLUSTERS = {
+    "ENABLE_ASYNC_LOGGING": "true", "RUN_ID": "0" * 32, "EXPERIMENT_ID": "77", "EXPERIMENT_NAME": "of another program",
+    "TRACKING_URI": "http://127.0.0.1:9",
+}  # fmt: skip
+"""MLflow's variables that others set for their own programs."""
 
 
 @pytest.fixture
@@ -40,10 +47,48 @@ def runs_of(search: OpenedSearch) -> Path:
     return search.plan.folder.runs
 
 
-def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch) -> None:
+def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in OF_CLUSTERS.items():
+        monkeypatch.setenv(f"MLFLOW_{name}", value)
     for _ in range(2):  # by a second process, which does not know the runs of the first one
         assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+
+
+def test_searches_of_one_name_in_one_store_are_known_by_their_ids(
+    search_made: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    of_folder = {name: search_made(tmp_path / name, losses=["pnp"], tracking={"uri": uri}) for name in ("one", "two")}
+    values = {"one": 0.1, "two": 0.7}
+    for name, search in of_folder.items():
+        drive(search, lambda job, epoch, value=values[name]: value)  # type: ignore[misc]
+    client = MlflowClient(uri)
+    for _ in range(2):  # in turns, so that a run of the other search is there to be taken for its own
+        for search in of_folder.values():
+            assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 3
+        experiment = client.get_experiment_by_name("small")
+        assert experiment is not None
+        runs = client.search_runs([experiment.experiment_id], max_results=1000)
+        assert len(runs) == 2 * (1 + 1 + 3)
+        ids = {run.info.run_id: run.data.tags["holdout.id"] for run in runs}
+        for name, search in of_folder.items():
+            own = [run for run in runs if run.data.tags["holdout.id"] == search.plan.folder.own_id()]
+            assert {run.data.metrics["objective/value"] for run in own if "holdout.trial" in run.data.tags} == {
+                values[name]
+            }
+            above = {run.data.tags["mlflow.parentRunId"] for run in own if "mlflow.parentRunId" in run.data.tags}
+            assert {ids[run] for run in above} == {search.plan.folder.own_id()}
+
+
+def test_a_user_without_a_name_is_known_by_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*number: int) -> str:
+        raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert origin_tags.__wrapped__()["mlflow.user"] == f"uid {os.getuid()}"  # without its cache
 
 
 def test_a_deleted_experiment_is_named(search: OpenedSearch) -> None:

@@ -114,9 +114,7 @@ def _of_column(name: str, column: Any) -> NDArray[Any]:
 
     types = pyarrow.types
     if name != EMBEDDINGS:
-        entries = column.to_pylist()
-        nested = types.is_nested(column.type) or any(entry is None for entry in entries)
-        return np.array([*entries, None], dtype=object)[:-1] if nested else np.asarray(entries)
+        return _of_list(column.to_pylist())
     if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
         raise InvalidInput(f"{name} is a column of {column.type}; write lists of numbers.")
     if empty := np.flatnonzero(column.is_null()).tolist():
@@ -128,6 +126,25 @@ def _of_column(name: str, column: Any) -> NDArray[Any]:
     return np.asarray(flat).reshape(len(column), *lengths) if lengths else np.empty((0, 0), np.float32)
 
 
+def _of_list(entries: list[Any]) -> NDArray[Any]:
+    return np.array([*entries, None], dtype=object)[:-1]  # in which a list is one entry
+
+
+def _of_json(name: str, text: str) -> NDArray[Any]:
+    """Return the array of a list in a safetensors file's metadata.
+
+    Raises:
+        InvalidInput: it is no list.
+    """
+    try:
+        entries = json.loads(text)
+    except ValueError:
+        entries = None
+    if not isinstance(entries, list):
+        raise InvalidInput(f"{name} in the metadata must be a list in JSON; it is {shortened(text)}; use json.dumps.")
+    return _of_list(entries)
+
+
 _WITHOUT_NUMPY = ("BF16", "F8_E4M3", "F8_E5M2")
 
 
@@ -136,7 +153,7 @@ def _read_safetensors(path: Path) -> Arrays:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            lists = {name: json.loads(text) for name, text in (file.metadata() or {}).items() if name in NAMES[1:]}
+            lists = {name: _of_json(name, text) for name, text in (file.metadata() or {}).items() if name in NAMES[1:]}
             kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in file.keys()}  # noqa: SIM118
             arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
         if len(arrays) < len(kinds):
@@ -144,7 +161,7 @@ def _read_safetensors(path: Path) -> Arrays:
                 arrays |= {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
     except SafetensorError as error:
         raise ValueError(str(error)) from error
-    return {**{name: np.asarray(found) for name, found in lists.items()}, **arrays}
+    return {**lists, **arrays}
 
 
 _READERS: dict[str, Callable[[Path], Arrays]] = {
@@ -188,7 +205,7 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
     if values.ndim != 1:
         yield f"{name} must be one text or whole number for each item; they are {' × '.join(map(str, values.shape))}."
         return
-    entries = values.tolist()
+    entries = [*values] if values.dtype.kind in "mM" else values.tolist()  # in which nanoseconds are whole numbers
     if len(values) != count:
         yield f"there are {count:,} {EMBEDDINGS} and {len(values):,} {name}; give one for each."
     elif empty := [row for row, entry in enumerate(entries) if entry is None or entry == "" or entry != entry]:

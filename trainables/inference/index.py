@@ -202,7 +202,7 @@ def read_description(folder: AnyPath) -> IndexDescription:
     """
     path = folder / DESCRIPTION
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_bytes())
         if content.get("format") == FORMAT:
             if not isinstance(model := content["model"], str | None):
                 raise ValueError(f"model is {model!r}")

@@ -313,11 +313,11 @@ def read_model(address: str) -> ModelFiles:
 
 def _folder(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
     try:
-        content = json.loads((path / DESCRIPTION).read_text())
+        content = json.loads((path / DESCRIPTION).read_bytes())
         weights = (path / WEIGHTS).read_bytes()
         digest = hashlib.sha256(weights).hexdigest()
         tensors, _ = parsed_tensors(weights, path / WEIGHTS)
-        card = (path / CARD).read_text() if (path / CARD).is_file() else ""
+        card = (path / CARD).read_text("utf-8") if (path / CARD).is_file() else ""
     except OSError as error:
         raise InvalidInput(_no_model(path, error)) from error
     except InvalidInput:

@@ -204,7 +204,7 @@ def _of_a_library(name: str) -> str:
     for library in ("timm", "torchvision"):
         spec = find_spec(library)
         sources = (Path(spec.origin).parent / "models").rglob("*.py") if spec and spec.origin else ()
-        if name.isidentifier() and any(f"\ndef {name}(" in path.read_text() for path in sources):
+        if name.isidentifier() and any(f"\ndef {name}(" in path.read_text("utf-8") for path in sources):
             return f" (did you mean {library}:{name}?)"
     return ""
 

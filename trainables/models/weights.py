@@ -102,7 +102,7 @@ DEPTH = 5
 
 
 def _tensors(path: Path) -> "Tensors":
-    """Return the floating-point tensors of a file by name; a tensor within dictionaries has a dotted name.
+    """Return the dense floating-point tensors of a file by name; a tensor within dictionaries has a dotted name.
 
     Integers, such as counts of batches and index tables, are left out: they are never learned.
 
@@ -133,10 +133,10 @@ def _content(path: Path) -> Any:
     import torch  # late: `holdout backbones` uses this module without torch
 
     with path.open("rb") as file:
-        start = file.read(4)
+        start = file.read(9)
     if not start:
         raise _unreadable(path, "the file is empty; copy it again")
-    if path.suffix == ".safetensors":
+    if start[8:] == b"{":  # safetensors begin with the length of a JSON
         try:
             safetensors = importlib.import_module("safetensors.torch")
         except ModuleNotFoundError:
@@ -150,11 +150,13 @@ def _content(path: Path) -> Any:
                     "it is a TorchScript program; write its tensors to another file, with "
                     "torch.save(torch.jit.load(FILE, 'cpu').state_dict(), OTHER)",
                 )
+            if not any(name.endswith("data.pkl") for name in parts.namelist()):
+                raise _unreadable(path, "torch.save did not write this archive; unpack the file of weights in it")
     elif not start.startswith(PICKLE):
         raise _unreadable(path, "it is neither a .safetensors file nor one that torch.save wrote")
-    with torch.serialization.safe_globals([*SKIPPED]), warnings.catch_warnings():
+    with path.open("rb") as file, torch.serialization.safe_globals([*SKIPPED]), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # on pickles of another protocol
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 ZIP, PICKLE = b"PK", b"\x80"
@@ -181,7 +183,8 @@ def _flat(content: Any, above: str, depth: int) -> "Iterator[tuple[str, Tensor]]
         return
     for key, value in content.items():
         if isinstance(value, torch.Tensor) and isinstance(key, str):
-            yield f"{above}{key}", value
+            if value.layout == torch.strided and not value.is_meta:  # else it has no memory of numbers to compare
+                yield f"{above}{key}", value
         elif isinstance(key, str):
             yield from _flat(value, f"{above}{key}.", depth - 1)
 
@@ -326,7 +329,7 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     """Load the weights of ``backbone`` from a file of named tensors; others, such as a classifier's, are left out.
 
     Raises:
-        InvalidInput: the file cannot be read, or tensors of the backbone are missing or have another shape.
+        InvalidInput: the file cannot be read, or tensors of the backbone are missing, not finite or of another shape.
     """
     found = _tensors(path)
     state = backbone.state_dict()
@@ -335,6 +338,11 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     if len(match.fitting) < len(needed):
         raise _refusal(path, tensors, needed, match)
     loaded = {wanted: tensors[name].reshape(needed[wanted].shape) for wanted, name in match.fitting.items()}
+    if wrong := [name for name, tensor in loaded.items() if not tensor.float().isfinite().all()]:
+        raise InvalidInput(
+            f"{counted(len(wrong), 'tensor')} in {path} with NaN or infinity ({listed(wrong, shown=SHOWN)}); "
+            "give weights from before their training diverged."
+        )
     backbone.load_state_dict({**state, **loaded})
     used = {_memory(tensor) for tensor in loaded.values()}
     left_out = tuple(name for name, tensor in found.items() if _memory(tensor) not in used)
@@ -353,7 +361,7 @@ def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> 
     if not match.fitting and not match.other_shape:
         return InvalidInput(
             f"None of the {len(needed)} tensors that the backbone needs ({listed([*needed], shown=2)}) is in {path}, "
-            f"which has {listed([*found], shown=2) or 'no floating-point tensors'}. {fix}"
+            f"which has {listed([*found], shown=2) or 'no dense floating-point tensors'}. {fix}"
         )
     parts = []
     if missing := [

@@ -26,7 +26,7 @@ WRITE_EVERY_S = 10.0  # for messages; epochs and the end are written at once
 def read_log(directory: str) -> str:
     """Return the logs of all attempts at the trial in ``directory``, concatenated; empty if there is none."""
     logs: list[AnyPath] = sorted((as_path(directory) / FOLDER).glob("*.log"), key=lambda path: path.name)
-    return "\n".join(path.read_text() for path in logs)
+    return "\n".join(path.read_text("utf-8") for path in logs)
 
 
 class TrialLog:

@@ -142,10 +142,7 @@ def check_tracking(address: str) -> None:
     from search.tracking import login_refusal
 
     if refusal := login_refusal(uri):
-        raise InvalidInput(
-            f"tracking.uri: the MLflow server at {address} denies access ({refusal}); put user and password into "
-            "~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
-        )
+        raise InvalidInput(f"tracking.uri: the server at {address} {refusal}")
 
 
 # Machines.

@@ -385,7 +385,7 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
                 labels=2,
             ),
         ),
-        files=tuple((str(file.relative_to(file.parents[1])), file.read_text()) for file in files),
+        files=tuple((str(file.relative_to(file.parents[1])), file.read_text("utf-8")) for file in files),
     )
 
 

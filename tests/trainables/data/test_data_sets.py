@@ -18,6 +18,7 @@ from trainables.data import DATASETS, Dataset
 from trainables.data.dataset import similar_names
 from trainables.data.split import make_split
 from trainables.errors import InvalidInput
+from trainables.inference.images import found_images
 
 
 def write_images(root: Path, classes: dict[str, int]) -> Path:
@@ -84,7 +85,7 @@ def test_folder_ignores_hidden_and_follows_links(tmp_path: Path) -> None:
     assert classes == {"a": ("a/0.png", "a/1.png"), "linked": ("linked/0.png", "linked/1.png", "linked/2.png")}
 
 
-SYSTEMS = ["@eaDir", ".thumbnails", "__MACOSX", ".AppleDouble", "$RECYCLE.BIN", "lost+found", "#recycle", ".any"]
+SYSTEMS = ["@eaDir", ".thumbnails", "__MACOSX", ".AppleDouble", "$RECYCLE.BIN", "lost+found", "~snapshot", ".any"]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -94,19 +95,31 @@ def test_folders_of_systems_are_no_classes_and_have_no_images(tmp_path: Path, na
     dataset = DATASETS["folder"](root=root)
     assert dataset.classes() == {"a": ("a/0.png", "a/1.png"), "b": ("b/0.png",)}
     assert dataset.left_out() == f"Left out in {str(root)!r}: 1 folder of systems ({name} 1)."
+    assert len(found_images([root])) == 3
 
 
 def test_folder_takes_every_suffix_and_counts_the_rest(tmp_path: Path) -> None:
     root = write_images(tmp_path, {"a": 1})
     dataset = DATASETS["folder"](root=root)
     assert dataset.left_out() is None
-    for suffix, form in {"jfif": "JPEG", "JPE": "JPEG", "gif": "GIF", "bmp": "BMP", "pbm": "PPM", "png": "GIF"}.items():
+    for suffix, form in {
+        "jfif": "JPEG",
+        "JPE": "JPEG",
+        "gif": "GIF",
+        "bmp": "BMP",
+        "pbm": "PPM",
+        "png": "GIF",
+        "PNG ": "PNG",
+        "jpeg.jpg": "JPEG",
+        "jpg.": "JPEG",
+        "webp .": "WEBP",
+    }.items():
         Image.new("RGB", (4, 4), "white").save(root / "a" / f"x.{suffix}", form)
         assert dataset.read(f"a/x.{suffix}").shape == (4, 4, 3)
-    assert len(dataset.classes()["a"]) == 7
+    assert len(dataset.classes()["a"]) == 11
     for path in ("a/x.txt", "a/y.TXT", "a/notes", "read.me", "beside.png", ".DS_Store", "a/._0.png"):
         (root / path).touch()
-    assert len(dataset.classes()["a"]) == 7
+    assert len(dataset.classes()["a"]) == 11
     assert dataset.left_out() == (
         f"Left out in {str(root)!r}: 4 files without the suffix of an image (.me 1, .txt 2, none 1); 1 hidden image; "
         "1 image beside the folders of classes."

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow
 import pytest
 import torch
+from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 from pyarrow.parquet import write_table
@@ -142,6 +144,8 @@ MISTAKES = [
     ({"embeddings": np.array([["a"] * 2] * N)}, "embeddings must be numbers"),
     ({"labels": ["a"] * (N - 1)}, "there are 24 embeddings and 23 labels; give one for each."),
     ({"labels": np.full(N, 0.5)}, "labels must be text or whole numbers; one is 0.5; write them as text."),
+    ({"labels": np.arange(N).astype("datetime64[ns]")}, "labels must be text or whole numbers; one is np.datetime64("),
+    ({"labels": np.arange(N).astype("timedelta64[ns]")}, "labels must be text or whole numbers; one is np.timedelta"),
     ({"labels": np.ones((N, 2))}, "labels must be one text or whole number for each item; they are 24 × 2."),
     ({"labels": ["a"] * (N - 1) + [""]}, "labels has 1 empty entry (row 23); fill them in, or remove these items."),
     ({"labels": [1.0] * (N - 1) + [np.nan]}, "labels has 1 empty entry (row 23); fill them in, or remove"),
@@ -173,6 +177,32 @@ def test_a_nested_column_is_named(entry: Any, tmp_path: Path) -> None:
     write_table(table, tmp_path / "x.parquet")
     (said,) = sentences_of(lambda: read_features(tmp_path / "x.parquet"))
     assert "labels must be text or whole numbers; one is " in said
+
+
+LISTS = [
+    ("c1,c2", "labels in the metadata must be a list in JSON; it is c1,c2; use json.dumps."),
+    ('{"a": 1}', 'labels in the metadata must be a list in JSON; it is {"a": 1}; use json.dumps.'),
+    ('"abc"', "labels in the metadata must be a list in JSON; it is "),
+    ("[[1], [2, 3], [4]]", "labels must be text or whole numbers; one is [1]; write them as text."),
+    ("[[1, 2], [2, 3], [4, 5]]", "labels must be text or whole numbers; one is [1, 2]; write them as text."),
+    ('[null, "", "a"]', "labels has 2 empty entries (row 0, 1); fill them in"),
+    ('[1, "a"]', "there are 3 embeddings and 2 labels; give one for each."),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), LISTS)
+def test_a_list_in_metadata_is_read_or_its_cause_is_said(text: str, sentence: str, tmp_path: Path) -> None:
+    save_file({"embeddings": np.eye(3, dtype=np.float32)}, tmp_path / "x.safetensors", {"labels": text})
+    (said,) = sentences_of(lambda: read_features(tmp_path / "x.safetensors"))
+    assert said.startswith(f"{tmp_path / 'x.safetensors'}: {sentence}")
+
+
+@given(st.lists(st.one_of(st.text(min_size=1), st.integers(), st.booleans()), min_size=1, max_size=5))
+def test_lists_of_mixed_entries_are_those_of_text(entries: list[Any]) -> None:
+    with TemporaryDirectory() as folder:
+        content = {"embeddings": np.ones((len(entries), 2), np.float32)}
+        save_file(content, f"{folder}/x.safetensors", {"labels": json.dumps(entries)})
+        assert read_features(Path(folder, "x.safetensors")).labels == tuple(map(str, entries))
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from trainables.inference.images import found_images
 NAMES = (
     "M\N{LATIN SMALL LETTER U WITH DIAERESIS}ller", "\N{HANGUL SYLLABLE HAN}", "Stra\N{LATIN SMALL LETTER SHARP S}e",
     "a.b", "x y", "it's", 'a "b"', "a:b", "a;b", "a|b", "a\u2028b", "a\x85b", "a\x0bb", "a\x1cb", "a\nb", "a,b", "50%",
+    "b ",
 )  # fmt: skip
 WRITTEN = {
     "as it is": lambda path: path,
@@ -36,13 +37,14 @@ WRITTEN = {
     st.sampled_from(sorted(WRITTEN)),
     st.booleans(),
     st.booleans(),
+    st.sampled_from(("image.png", "image.png ")),
 )
 def test_a_path_that_can_mean_one_file_is_that_file(
-    parts: list[str], form: str, way: str, absolute: bool, index: bool
+    parts: list[str], form: str, way: str, absolute: bool, index: bool, last: str
 ) -> None:
     with TemporaryDirectory() as folder:
         root = Path(folder)
-        key = unicodedata.normalize(form, "/".join([*parts, "image.png"]))
+        key = unicodedata.normalize(form, "/".join([*parts, last]))
         keys = [key, *(f"c{number}/0.png" for number in range(8))]
         for path in (root / each for each in keys):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchvision
@@ -107,12 +108,49 @@ def test_weights_from_safetensors(whole: nn.Module, tmp_path: Path) -> None:
     network = BACKBONES["resnet18"].build()
     assert load_weights(network, path).prefix == "backbone."
     assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in network.state_dict().items())
-    for content in (b"garbage", path.read_bytes()[:-1000]):
-        path.write_bytes(content)
-        with pytest.raises(
-            InvalidInput, match=r"The weights in .* cannot be read: it is damaged \(.*\); copy it again\.$"
-        ):
-            load_weights(network, path)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(InvalidInput, match=r"The weights in .* cannot be read: it is damaged \(.*\); copy it again\.$"):
+        load_weights(network, path)
+
+
+@needs_safetensors
+@pytest.mark.parametrize("suffix", [".safetensors", ".SafeTensors", ".pth", ".bin", ""])
+@pytest.mark.parametrize("number", [torch.float64, torch.bfloat16, torch.float8_e4m3fn])
+def test_the_content_and_not_the_suffix_says_how_weights_are_read(
+    suffix: str, number: torch.dtype, tmp_path: Path
+) -> None:
+    from safetensors.torch import save_file
+
+    expected = {
+        name: tensor.to(number).contiguous() for name, tensor in BACKBONES["convnet"].build().state_dict().items()
+    }
+    for save in (torch.save, save_file):
+        save(expected, tmp_path / f"weights{suffix}")
+        network = BACKBONES["convnet"].build()
+        load_weights(network, tmp_path / f"weights{suffix}")
+        found = network.state_dict()
+        assert all(torch.equal(found[name], tensor.float()) for name, tensor in expected.items() if "num" not in name)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_of_a_training_that_diverged_are_refused(value: float, tmp_path: Path) -> None:
+    state = BACKBONES["convnet"].build().state_dict()
+    torch.save({**state, "classifier": torch.full((3,), value)}, tmp_path / "weights.pth")
+    load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+    state["blocks.0.weight"][0] = value
+    torch.save(state, tmp_path / "weights.pth")
+    with pytest.raises(InvalidInput, match=r"^1 tensor in .* with NaN or infinity \(blocks\.0\.weight\); give weights"):
+        load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+
+
+@pytest.mark.parametrize("form", [torch.Tensor.to_sparse, lambda tensor: tensor.to("meta")], ids=["sparse", "meta"])
+def test_tensors_without_an_array_are_left_out(form: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
+    state = BACKBONES["convnet"].build().state_dict()
+    torch.save({**state, "classifier": form(torch.ones(3, 3))}, tmp_path / "weights.pth")
+    load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+    torch.save({**state, "blocks.0.weight": form(state["blocks.0.weight"])}, tmp_path / "weights.pth")
+    with pytest.raises(InvalidInput, match=r"1 missing \(blocks\.0\.weight"):
+        load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
 
 
 # Other names.
@@ -313,6 +351,11 @@ def cut_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2000])
 
 
+def archive(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones(3))
+
+
 def recursive(path: Path) -> None:
     content: dict[str, Any] = {}
     content["model"] = content
@@ -332,6 +375,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_bytes(pickle.dumps({"a": 3})),
         "it is a pickle of something else than tensors",
     ),
+    "an archive": (archive, "torch.save did not write this archive; unpack the file of weights in it."),
     "TorchScript": (torchscript, "it is a TorchScript program; write its tensors to another file"),
 }
 

@@ -63,7 +63,7 @@ SYSTEM_FOLDERS = frozenset(
     {
         "#recycle", "#snapshot", "$recycle.bin", "@__thumb", "@eadir", "@recently-snapshot", "@recycle", "@tmp",
         "@transcode", "__macosx", "found.000", "lost+found", "network trash folder", "recycle bin", "recycled",
-        "recycler", "system volume information", "temporary items", "trash",
+        "recycler", "system volume information", "temporary items", "trash", "~snapshot",
     }
 )  # fmt: skip
 """Folders of operating systems and network storage, in lower case, beside the hidden ones: their images are thumbnails,
@@ -75,7 +75,7 @@ def _is_system(folder: str) -> bool:
 
 
 def _is_image(file: str) -> bool:
-    return os.path.splitext(file)[1].lower() in IMAGE_SUFFIXES
+    return os.path.splitext(file.rstrip(" ."))[1].lower() in IMAGE_SUFFIXES
 
 
 def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | None = None) -> Iterator[str]:
@@ -204,26 +204,31 @@ kestrel/anything.jpg"""
         return classes
 
     def left_out(self) -> str | None:
-        suffixes: Counter[str] = Counter()
-        folders: Counter[str] = Counter()
-        hidden, beside = 0, 0
-        for path, files, skipped in _walked(self._root):
-            folders.update(skipped)
-            shown = [name for name in files if not name.startswith(".")]
-            hidden += sum(map(_is_image, files)) - sum(map(_is_image, shown))
-            beside += sum(map(_is_image, shown)) if path == str(self._root) else 0
-            suffixes.update(os.path.splitext(name)[1].lower() or "none" for name in shown if not _is_image(name))
-        found = {
-            f"{counted(suffixes.total(), 'file')} without the suffix of an image ({_most(suffixes)})": suffixes,
-            f"{counted(hidden, 'hidden image')}": hidden,
-            f"{counted(beside, 'image')} beside the folders of classes": beside,
-            f"{counted(folders.total(), 'folder')} of systems ({_most(folders)})": folders,
-        }
-        left = [words for words, count in found.items() if count]
-        return f"Left out in {str(self.root)!r}: {'; '.join(left)}." if left else None
+        return left_out(self._root, of_classes=True)
 
     def identity(self) -> str:
         return "folder"
+
+
+def left_out(root: Path, *, of_classes: bool) -> str | None:
+    """Count what is no image below ``root`` in a sentence, and the images beside its folders if they are classes."""
+    suffixes: Counter[str] = Counter()
+    folders: Counter[str] = Counter()
+    hidden, beside = 0, 0
+    for path, files, skipped in _walked(root):
+        folders.update(skipped)
+        shown = [name for name in files if not name.startswith(".")]
+        hidden += sum(map(_is_image, files)) - sum(map(_is_image, shown))
+        beside += sum(map(_is_image, shown)) if of_classes and path == str(root) else 0
+        suffixes.update(os.path.splitext(name)[1].lower() or "none" for name in shown if not _is_image(name))
+    found = {
+        f"{counted(suffixes.total(), 'file')} without the suffix of an image ({_most(suffixes)})": suffixes,
+        f"{counted(hidden, 'hidden image')}": hidden,
+        f"{counted(beside, 'image')} beside the folders of classes": beside,
+        f"{counted(folders.total(), 'folder')} of systems ({_most(folders)})": folders,
+    }
+    left = [words for words, count in found.items() if count]
+    return f"Left out in {str(root)!r}: {'; '.join(left)}." if left else None
 
 
 def _most(names: Counter[str]) -> str:

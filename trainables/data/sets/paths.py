@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def _alike(name: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).rstrip()
 
 
 class Folders:

@@ -48,7 +48,7 @@ def read_contents(path: Path) -> StoreContents:
         InvalidInput: there is no store, or it is damaged.
     """
     try:
-        index = json.loads((path / INDEX).read_text())
+        index = json.loads((path / INDEX).read_bytes())
         labels_N, sizes_N2 = read_arrays(path / ARRAYS, "labels_N", "sizes_N2").values()
         pixels = np.memmap(path / PIXELS, dtype=np.uint8, mode="r")
     except (OSError, *DAMAGED) as error:
