@@ -51,7 +51,7 @@ soak: setup
 
 # Hostile input of every kind and mutations of a finished search, drawn from SEED; ends with 1 if any did harm.
 attack: setup
-	PYTHONPATH=tests $(BIN)/python -m attack --seed $(or $(SEED),0) --inputs $(or $(INPUTS),300) --mutations $(or $(MUTATIONS),500)
+	PYTHONPATH=tests $(BIN)/python -m hostile --seed $(or $(SEED),0) --inputs $(or $(INPUTS),300) --mutations $(or $(MUTATIONS),500)
 
 # Tests that take many seconds each, such as exporting a network of 201 layers in every format.
 test-slow: setup

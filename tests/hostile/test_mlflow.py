@@ -9,17 +9,9 @@ from support.commands import holdout_here, plain
 from support.tampered import Copied
 
 
-@pytest.fixture(scope="module")
-def shown(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a finished search that MLflow shows, not to be changed."""
-    runs = Copied(finished, tmp_path_factory.mktemp("shown") / "runs").runs
-    holdout_here("sync", "small", "--runs", runs)
-    return runs
-
-
 @pytest.fixture
-def database(shown: Path, tmp_path: Path) -> Path:
-    return Copied(shown, tmp_path / "runs").runs / "mlflow.db"
+def database(copied: Copied) -> Path:
+    return copied.runs / "mlflow.db"
 
 
 def _sql(*statements: str) -> Callable[[Path], None]:
@@ -47,8 +39,6 @@ WRITTEN_AGAIN: dict[str, Callable[[Path], object]] = {
 }
 
 REFUSED: dict[str, Callable[[Path], object]] = {
-    "garbage": lambda path: path.write_bytes(b"no database" * 1000),
-    "a folder": lambda path: [path.unlink(), path.mkdir()],
     "of another workspace": _sql("UPDATE experiments SET workspace = '/dev/zero'"),
     "of a later version": _sql("UPDATE alembic_version SET version_num = 'ffffffffffff'"),
 }

@@ -17,7 +17,7 @@ from typing import Any
 from unicodedata import category
 from urllib.parse import urlsplit
 
-from attack.world import World
+from hostile.world import World
 from search.driver.synchronise import LOCAL_SERVER
 
 LIMIT_S = 120
