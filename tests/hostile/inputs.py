@@ -126,6 +126,8 @@ KINDS: dict[str, Change] = {
     "a link to a private file": lambda path, before, world: path.symlink_to(world.secret),
 }
 """What may stand in place of a file."""
+NO_FILES = tuple(kind for kind in KINDS if kind.startswith("a link") or kind in ("a folder", "a pipe"))
+CONTENTS = tuple(kind for kind in KINDS if kind not in (*NO_FILES, "nothing"))
 
 READ_SEARCH = (
     "status", "status small --json", "trials small", f"trials small {LOSSES[1]} 0", "compare small",
@@ -139,32 +141,31 @@ PAGES = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "
 class Place:
     """A file that a ``command`` reads: it ends with 2, one sentence with ``says`` (its name), and writes nothing.
 
-    ``takes`` are the kinds that are right there.
+    ``kinds`` are those that are mistakes there.
     """
 
     file: str
     command: str
-    takes: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = (*CONTENTS, *NO_FILES)
     says: str = ""
 
 
 MODEL, SEARCH = f"runs/small/models/{LOSSES[0]}", "runs/small"
 EMBED, QUERY = "image.png --to e.npz", f"query index image.png --model {MODEL}"
 PLACES = (
-    Place(f"{SEARCH}/search.yaml", "trials small"),
-    Place(f"{SEARCH}/split.json", "export small --to exported"),
+    Place(f"{SEARCH}/search.yaml", "trials small", says="small"),
+    Place(f"{SEARCH}/split.json", "export small --to exported", says="split"),
     Place(f"{SEARCH}/selection.json", "compare small"),
     Place(f"{SEARCH}/summary.json", "compare small"),
     Place(f"{SEARCH}/test.json", "compare small"),
-    Place("runs/test_openings.jsonl", "compare small"),
-    Place(f"{SEARCH}/study.journal", "trials small"),
-    Place("runs/mlflow.db", "sync small"),
-    Place(f"{MODEL}/model.json", f"embed {MODEL} {EMBED}"),
-    Place(f"{MODEL}/model.safetensors", f"embed {MODEL} {EMBED}"),
-    Place(f"{SEARCH}/trials/pnp/0000/attempt-1/best.safetensors", f"embed FILE {EMBED}"),
-    Place("index/index.json", QUERY, says="index"),
-    Place("index/index.faiss", QUERY, says="index"),
-    Place("index/paths.json", QUERY, says="index"),
+    Place("runs/test_openings.jsonl", "compare small", kinds=("garbage", "a list", *NO_FILES)),
+    Place(f"{SEARCH}/study.journal", "trials small", kinds=NO_FILES),
+    Place(f"{MODEL}/model.json", f"embed {MODEL} {EMBED}", kinds=CONTENTS, says=LOSSES[0]),
+    Place(f"{MODEL}/model.safetensors", f"embed {MODEL} {EMBED}", kinds=CONTENTS),
+    Place(f"{SEARCH}/trials/pnp/0000/attempt-1/best.safetensors", f"embed FILE {EMBED}", kinds=CONTENTS),
+    Place("index/index.json", QUERY, kinds=CONTENTS, says="index"),
+    Place("index/index.faiss", QUERY, kinds=CONTENTS, says="index"),
+    Place("index/paths.json", QUERY, kinds=CONTENTS, says="index"),
     Place("image.png", f"embed {MODEL} {EMBED}"),
     Place("row.yaml", "submit row.yaml --address http://127.0.0.1:9"),
     Place("camp.yaml", "run camp.yaml"),
@@ -172,7 +173,7 @@ PLACES = (
     Place("own.npz", "datasets features --set file=own.npz"),
     Place("own.parquet", "datasets features --set file=own.parquet"),
     Place("own.safetensors", "datasets features --set file=own.safetensors"),
-    Place("weights.pth", "run row.yaml --set model.weights=weights.pth"),
+    Place("weights.pth", "run row.yaml --set model.weights=weights.pth", kinds=CONTENTS),
     *(
         Place(f"{name}/{file}", f"datasets {name} --root {name} --set subset=true", says=Path(file).name)
         for name, file in (
@@ -326,8 +327,10 @@ def of_file(world: World, draw: random.Random) -> Attack:
     return Attack(kind=Path(file).name, name=f"{file}: {said}: {words}", prepare=prepare, action=action, may_contact=9)
 
 
-RECORDS = (f"{SEARCH}/test/*/*.npz", f"{SEARCH}/test/*/retrieval/*.npz", f"{SEARCH}/test/*/thumbnails.npz")
-"""Arrays, of which only some commands need each."""
+RECORDS = (
+    f"{SEARCH}/test/*/*.npz", f"{SEARCH}/test/*/retrieval/*.npz", f"{SEARCH}/test/*/thumbnails.npz", "runs/mlflow.db",
+)  # fmt: skip
+"""Files of which only some commands need each."""
 
 
 def _words(words: str, file: str) -> list[str]:

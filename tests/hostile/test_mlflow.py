@@ -39,6 +39,8 @@ WRITTEN_AGAIN: dict[str, Callable[[Path], object]] = {
 }
 
 REFUSED: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda path: path.write_bytes(b"no database" * 1000),
+    "a folder": lambda path: [path.unlink(), path.mkdir()],
     "of another workspace": _sql("UPDATE experiments SET workspace = '/dev/zero'"),
     "of a later version": _sql("UPDATE alembic_version SET version_num = 'ffffffffffff'"),
 }
