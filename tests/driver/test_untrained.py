@@ -43,6 +43,7 @@ def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:
             "training": TRAINING,
             "losses": ["pnp", "proxy_anchor"],
             "search": {"trials": 2},
+            "selection": {"finalists": 1, "seeds": 1},
             "metrics": {"test": ["map_at_r", "recall_at_1", "nmi"]},
             **changes,
         },
@@ -144,7 +145,8 @@ def test_a_fine_tuned_search_has_baselines_on_every_split(
     changes: dict[str, Any], image_folder: Path, weights: Path, tmp_path: Path
 ) -> None:
     model = {"backbone": "resnet18", "weights": str(weights), "embedding_dim": None}
-    file = search_file(image_folder, weights, model=model, losses=["pnp"], search={"trials": 1}, **changes)
+    few = {"losses": ["pnp"], "search": {"trials": 1}, "final": {"seeds": 1}}
+    file = search_file(image_folder, weights, model=model, **few | changes)
     (search,) = run_here(tmp_path / "runs", [file])
     split, summary = search.plan.split, Summary.load(search.plan.folder.summary)
     search.close()
@@ -308,7 +310,9 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
     shutil.copytree(image_folder, images)
     engine = {"engine": "in_process"}
-    content = search_file(images, weights, losses=["pnp"], resources=engine, stages=["search", "select"])
+    content = search_file(
+        images, weights, losses=["pnp"], resources=engine, final={"seeds": 1}, stages=["search", "select"]
+    )
     file = write_search(tmp_path / "search.yaml", content)
     folder = RunFolder(runs, "small")
     shutil.copytree(images, hidden)

@@ -139,7 +139,7 @@ PAGES = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "
 
 @dataclass(frozen=True)
 class Place:
-    """A file that a ``command`` reads: it ends with 2, one sentence with ``says`` (its name), and writes nothing.
+    """A file that a ``command`` reads: it ends with 2, a sentence with each of ``says`` (its name), and writes nothing.
 
     ``kinds`` are those that are mistakes there.
     """
@@ -147,35 +147,35 @@ class Place:
     file: str
     command: str
     kinds: tuple[str, ...] = (*CONTENTS, *NO_FILES)
-    says: str = ""
+    says: tuple[str, ...] = ()
 
 
 MODEL, SEARCH = f"runs/small/models/{LOSSES[0]}", "runs/small"
 EMBED, QUERY = "image.png --to e.npz", f"query index image.png --model {MODEL}"
 PLACES = (
-    Place(f"{SEARCH}/search.yaml", "trials small", says="small"),
-    Place(f"{SEARCH}/split.json", "export small --to exported", says="split"),
+    Place(f"{SEARCH}/search.yaml", "trials small", says=("small",)),
+    Place(f"{SEARCH}/split.json", "export small --to exported", says=("split",)),
     Place(f"{SEARCH}/selection.json", "compare small"),
     Place(f"{SEARCH}/summary.json", "compare small"),
     Place(f"{SEARCH}/test.json", "compare small"),
     Place("runs/test_openings.jsonl", "compare small", kinds=("garbage", "a list", *NO_FILES)),
     Place(f"{SEARCH}/study.journal", "trials small", kinds=NO_FILES),
-    Place(f"{MODEL}/model.json", f"embed {MODEL} {EMBED}", kinds=CONTENTS, says=LOSSES[0]),
+    Place(f"{MODEL}/model.json", f"embed {MODEL} {EMBED}", kinds=CONTENTS, says=(LOSSES[0],)),
     Place(f"{MODEL}/model.safetensors", f"embed {MODEL} {EMBED}", kinds=CONTENTS),
     Place(f"{SEARCH}/trials/pnp/0000/attempt-1/best.safetensors", f"embed FILE {EMBED}", kinds=CONTENTS),
-    Place("index/index.json", QUERY, kinds=CONTENTS, says="index"),
-    Place("index/index.faiss", QUERY, kinds=CONTENTS, says="index"),
-    Place("index/paths.json", QUERY, kinds=CONTENTS, says="index"),
-    Place("image.png", f"embed {MODEL} {EMBED}"),
+    Place("index/index.json", QUERY, kinds=CONTENTS, says=("index",)),
+    Place("index/index.faiss", QUERY, kinds=CONTENTS, says=("index",)),
+    Place("index/paths.json", QUERY, kinds=CONTENTS, says=("index",)),
+    Place("image.png", f"embed {MODEL} {EMBED}", says=("image.png", "so nothing was written")),
     Place("row.yaml", "submit row.yaml --address http://127.0.0.1:9"),
     Place("camp.yaml", "run camp.yaml"),
-    Place("list.csv", "datasets manifest --set file=list.csv"),
+    Place("list.csv", "datasets manifest --set file=list.csv", kinds=("an empty file", "garbage", *NO_FILES)),
     Place("own.npz", "datasets features --set file=own.npz"),
     Place("own.parquet", "datasets features --set file=own.parquet"),
     Place("own.safetensors", "datasets features --set file=own.safetensors"),
     Place("weights.pth", "run row.yaml --set model.weights=weights.pth", kinds=CONTENTS),
     *(
-        Place(f"{name}/{file}", f"datasets {name} --root {name} --set subset=true", says=Path(file).name)
+        Place(f"{name}/{file}", f"datasets {name} --root {name} --set subset=true", says=(" ",))
         for name, file in (
             ("cub200", "images.txt"), ("cub200", "classes.txt"), ("cub200", "image_class_labels.txt"),
             ("cars196", "cars_annos.mat"), ("sop", "Ebay_train.txt"), ("inshop", "Eval/list_eval_partition.txt"),

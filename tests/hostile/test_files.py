@@ -35,7 +35,7 @@ def test_it_is_one_sentence_and_nothing_is_written(
     put(KINDS[kind], path, world)
     try:
         gc.collect()  # else a destructor that runs in the depth of a nested file fails there
-        refused(copy, arguments(place), place.says or path.name)
+        refused(copy, arguments(place), *(place.says or (path.name,)))
     finally:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
         path.write_bytes(before)

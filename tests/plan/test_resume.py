@@ -18,8 +18,8 @@ from support.stores import ftp_store
 
 from search.trials import epochs_of
 
-LOSSES = ("mpa", "pnp")
-EPOCHS = 10
+LOSSES = ("pnp",)
+EPOCHS = 8
 TRIALS = 2
 
 

@@ -4,8 +4,6 @@ import json
 import math
 import re
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -26,7 +24,6 @@ from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.drawing import Figure, Plot, Section
 from search.report.loss_results import BestTrial, Finding, FrontTrial
-from search.report.results import stored_summary
 from search.report.rows import SeedStatistics
 from search.report.sections.loss import (
     front,
@@ -230,24 +227,6 @@ def test_the_text_warns(chosen: OpenedSearch) -> None:
     assert "The grid has 4 points." in text
     assert "The values still rise." in text
     assert any(line.startswith("Overtuned? with the fresh seeds") and "0.4000" in line for line in text)
-
-
-def test_drawing_loads_nothing_that_trains(chosen: OpenedSearch) -> None:
-    write_summary(chosen)
-    folder = chosen.plan.folder
-    program = (
-        "import sys; from pathlib import Path; from search.plan.stored import stored_search\n"
-        "from search.report.results import stored_summary\n"
-        "from search.report.sections.loss import loss_section\n"
-        "print([name for name in ('matplotlib', 'plotly', 'scipy', 'sklearn') if name in sys.modules])\n"
-        f"stored = stored_search(Path({str(folder.runs)!r}), {folder.name!r})\n"
-        "print(len(loss_section(stored, stored_summary(stored.folder), 'pnp').figures))\n"
-        "print([name for name in ('torch', 'ray', 'mlflow') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    drawn = loss_section(StoredSearch(folder), stored_summary(folder), "pnp").figures
-    assert drawn
-    assert done.stdout == f"[]\n{len(drawn)}\n[]\n"
 
 
 def test_before_the_first_trial_there_is_nothing(opened: Opened) -> None:
