@@ -23,7 +23,7 @@ from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder, stored_split
 from search.plan.search import open_search
 
-FEW: dict[str, Any] = {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
+FEW: dict[str, Any] = {"search": {"trials": 2}, "selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
 NAMES = {"frozen": "whitened or untrained", "plain": "a loss"}
 
 
@@ -38,9 +38,7 @@ def runs(images: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) 
     runs = tmp_path_factory.mktemp("recommended") / "runs"
     frozen = {"backbone": "resnet18", "weights": str(weights), "freeze": "backbone", "embedding_dim": 8}
     for name, changes in (("frozen", {"model": frozen, "losses": ["pnp"]}), ("plain", {"losses": ["pnp", "triplet"]})):
-        content = small_search(
-            images, training={**TRAINING, "epochs": 2, "lr": 1e-8}, search={"trials": 2}, **FEW, **changes
-        )
+        content = small_search(images, training={**TRAINING, "epochs": 2, "lr": 1e-8}, **FEW, **changes)
         for search in run_here(runs, [{**content, "name": name}]):
             search.close()
     return runs

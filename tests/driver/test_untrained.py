@@ -309,10 +309,8 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     """The images of the test classes cannot be decoded until the choice is frozen."""
     images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
     shutil.copytree(image_folder, images)
-    engine = {"engine": "in_process"}
-    content = search_file(
-        images, weights, losses=["pnp"], resources=engine, final={"seeds": 1}, stages=["search", "select"]
-    )
+    few = {"losses": ["pnp"], "final": {"seeds": 1}, "resources": {"engine": "in_process"}}
+    content = search_file(images, weights, **few, stages=["search", "select"])
     file = write_search(tmp_path / "search.yaml", content)
     folder = RunFolder(runs, "small")
     shutil.copytree(images, hidden)

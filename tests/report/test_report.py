@@ -159,9 +159,8 @@ def test_two_searches_are_one_report(images: Path, finished: Path, runs: Path) -
 
 
 def test_a_search_without_its_test_says_so(images: Path, tmp_path: Path) -> None:
-    content = small_search(
-        images, training={**TRAINING, "epochs": 1}, losses=["pnp"], search={"trials": 2}, stages=["search", "select"]
-    )
+    few = {"training": {**TRAINING, "epochs": 1}, "losses": ["pnp"], "search": {"trials": 2}}
+    content = small_search(images, **few, stages=["search", "select"])
     finish(tmp_path, content)
     text = checked(reported(tmp_path, "small")).text
     assert "Test results: the test classes are sealed" in text
