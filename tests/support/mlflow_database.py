@@ -3,8 +3,9 @@
 import sqlite3
 import sys
 from contextlib import closing
+from pathlib import Path
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine
 
 EMPTY = sqlite3.connect(":memory:", check_same_thread=False)
 
@@ -30,3 +31,12 @@ def copy_migrated() -> None:
     for module in ("db.utils", "model_registry.sqlalchemy_store"):  # the second imported the name
         if found := sys.modules.get(f"mlflow.store.{module}"):
             found._initialize_tables = initialize  # type: ignore[attr-defined]
+
+
+def write_migrated(path: Path) -> None:
+    """Write an empty database of MLflow's, for a process that would otherwise migrate one."""
+    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+
+    copy_migrated()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.modules["mlflow.store.db.utils"]._initialize_tables(create_engine(f"sqlite:///{path}"))
