@@ -34,10 +34,13 @@ check: setup
 # PyTorch's CUDA is replaced by a simulation in the whole process.
 ON_SIMULATED_GPU := OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/pytest -p support.simulated_gpu
 
-# Two processes: one runs the tests that share a Ray cluster, which mostly wait, and the other starts with the rest.
+# Two processes: one runs the tests that share a Ray cluster, which mostly wait, and the other starts with the rest. Those on
+# the simulated GPU run beside them; their output comes last.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
-	$(ON_SIMULATED_GPU) -m "simulated_gpu and not slow" tests/simulated_gpu
+	@mkdir -p build
+	$(ON_SIMULATED_GPU) -m "simulated_gpu and not slow" tests/simulated_gpu > build/simulated-gpu.log 2>&1 & beside=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder; rest=$$?; \
+	wait $$beside; simulated=$$?; cat build/simulated-gpu.log; exit $$((rest || simulated))
 
 # MLflow, its PostgreSQL and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a
 # fold; a driver killed twenty times; and a trial whose machines die repeatedly.
