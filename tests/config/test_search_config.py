@@ -96,3 +96,8 @@ def test_a_cluster_that_does_not_answer_is_said_at_once(
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     (sentence,) = sentences(search_file())
     assert "RAY_ADDRESS is '127.0.0.1:9' and nothing answers there (Connection refused)" in sentence
+
+
+def test_more_gpus_than_this_machine_has_are_refused(search_file: SearchFile) -> None:
+    found = sentences(search_file(resources={"gpus_per_trial": 1}))
+    assert any("resources.gpus_per_trial is 1 and this machine has" in sentence for sentence in found)
