@@ -128,18 +128,15 @@ def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch:
     assert "leave out --backbone and --weights" in said
 
 
-def test_mlflow_serves_the_model(runs: Path, file: Path) -> None:
+def test_mlflow_serves_the_model(runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     holdout_here("sync", "small", "--runs", runs)
-    mlflow.set_tracking_uri(f"sqlite:///{runs}/mlflow.db")
-    try:
-        (experiment,) = MlflowClient().search_experiments(filter_string="name != 'Default'")
-        found = MlflowClient().search_logged_models([experiment.experiment_id])
-        (model,) = [model for model in found if model.name == "contrastive"]
-        with np.load(file) as content:
-            given = content["embeddings"][:5]
-        served = mlflow.pyfunc.load_model(model.model_uri).predict(pd.DataFrame({"features": given.tolist()}))
-    finally:
-        mlflow.set_tracking_uri(None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{runs}/mlflow.db")
+    (experiment,) = MlflowClient().search_experiments(filter_string="name != 'Default'")
+    found = MlflowClient().search_logged_models([experiment.experiment_id])
+    (model,) = [model for model in found if model.name == "contrastive"]
+    with np.load(file) as content:
+        given = content["embeddings"][:5]
+    served = mlflow.pyfunc.load_model(model.model_uri).predict(pd.DataFrame({"features": given.tolist()}))
     expected = holdout.load(runs / "small/models/contrastive").embed(given)
     np.testing.assert_allclose(np.stack(served["embedding"].tolist()), expected, atol=1e-6)
 
