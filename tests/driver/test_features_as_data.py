@@ -1,6 +1,7 @@
 """A search on embeddings that somebody has computed, from its file to the model that is handed out."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,7 @@ def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch:
 def test_mlflow_serves_the_model(runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     holdout_here("sync", "small", "--runs", runs)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{runs}/mlflow.db")
+    monkeypatch.setattr("sys.path", [*sys.path])  # the model brings its own code
     (experiment,) = MlflowClient().search_experiments(filter_string="name != 'Default'")
     found = MlflowClient().search_logged_models([experiment.experiment_id])
     (model,) = [model for model in found if model.name == "contrastive"]
