@@ -20,14 +20,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from hostile.code import of_code
 from hostile.inputs import of_file, of_job
 from hostile.mutations import as_json, mutations
 from hostile.observed import observe
 from hostile.world import World, free_of_threads
 
 COLUMNS = ("executed", "contacted", "outside", "told", "hung", "traceback", "memory")
-GENERATORS = (*[of_file] * 10, of_job, of_code, of_code)
+GENERATORS = (*[of_file] * 10, of_job)
 HEAVY = ("torch", "torchvision", "mlflow", "optuna", "faiss", "sqlalchemy", "fastapi", "PIL.Image", "scipy.stats")
 
 
@@ -77,7 +76,7 @@ def attack(world: World, seed: int, count: int, folder: Path, console: Console) 
             place = folder / "inputs" / f"{number:04d}"
             place.mkdir(parents=True)
             entry.prepare(place)
-            seen = observe(entry.action, place, world, may_contact=entry.may_contact, may_trace=entry.may_trace)
+            seen = observe(entry.action, place, world, may_contact=entry.may_contact)
             counts.setdefault(entry.kind, Counter()).update(["inputs", f"exit code {seen.code}", *seen.problems])
             line = {"input": number, "attack": entry.name, "code": seen.code, "problems": seen.problems}
             log.write(json.dumps({**line, "seconds": round(seen.seconds, 2)}) + "\n")

@@ -37,7 +37,7 @@ class Attack:
     """A change of a copy of the world, and a command that reads it.
 
     ``prepare`` changes the folder; ``action`` runs in it, in a process of its own; ``may_contact`` is the port of an
-    address that the user typed; with ``may_trace`` the traceback of a user's code is no harm.
+    address that the user typed.
     """
 
     kind: str
@@ -45,7 +45,6 @@ class Attack:
     prepare: Callable[[Path], object]
     action: Action
     may_contact: int | None = None
-    may_trace: bool = False
 
 
 def command(*arguments: str) -> Action:
