@@ -19,7 +19,7 @@ from support.commands import holdout_here, plain, write_search
 from support.expected_metrics import of_queries
 from support.finished_search import finish, run_here
 from support.small_search import small_search
-from support.tampered import Copied
+from support.tampered import Copied, array, entry
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.comparison import compare
@@ -244,34 +244,23 @@ def test_verify_passes_and_names_the_baselines(runs: Path, tmp_path: Path) -> No
     assert "the networks without training" in text
 
 
-def _scored(record: Any) -> Any:
-    return record["openings"][0]["baselines"][0]
+def _scores(copied: Copied) -> Path:
+    return next(copied.path.glob("test/*/untrained@*.npz"))
+
+
+OF_BASELINE = "openings/0/baselines/0/metrics/map_at_r"
 
 
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (
-            lambda copied: copied.json("baselines.json", lambda it: it["validation"]["untrained"].update(map_at_r=0.9)),
-            "baselines.json was changed",
-        ),
+        (entry("baselines.json", "validation/untrained/map_at_r", 0.9), "baselines.json was changed"),
         (lambda copied: (copied.path / "baselines.json").unlink(), "baselines.json is missing"),
         (lambda copied: (copied.path / "whitened.safetensors").write_bytes(b""), "whitened.safetensors is missing"),
-        (
-            lambda copied: copied.json("test.json", lambda it: _scored(it)["metrics"].update(map_at_r=0.99)),
-            "untrained@baseline.npz map_at_r: 0.99 is stored",
-        ),
-        (lambda copied: copied.json("test.json", lambda it: it["openings"][0].pop("baselines")), "baselines: "),
-        (
-            lambda copied: copied.arrays(
-                lambda it: it.update(map_at_r=it["map_at_r"] * 0.5), next(copied.path.glob("test/*/untrained@*.npz"))
-            ),
-            "untrained@baseline.npz map_at_r: ",
-        ),
-        (
-            lambda copied: copied.json("summary.json", lambda it: it["untrained"]["validation"].update(map_at_r=0.99)),
-            "summary.json untrained.validation.map_at_r: 0.99 is stored",
-        ),
+        (entry("test.json", OF_BASELINE, 0.99), "untrained@baseline.npz map_at_r: 0.99 is stored"),
+        (entry("test.json", "openings/0/baselines", []), "baselines: "),
+        (array("map_at_r", ..., lambda values: values * 0.5, _scores), "untrained@baseline.npz map_at_r: "),
+        (entry("summary.json", "untrained/validation/map_at_r", 0.99), "summary.json untrained.validation.map_at_r: 0"),
     ],
 )
 def test_verify_finds_a_changed_baseline(change: Any, found: str, runs: Path, tmp_path: Path) -> None:

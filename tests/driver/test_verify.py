@@ -21,7 +21,7 @@ from support.finished_search import campaign_here, finish, run_here
 from support.journals import CREATE_TRIAL, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
 from support.kinds import Finished
 from support.small_search import GLYPHS, draw_glyphs, small_search
-from support.tampered import Copied
+from support.tampered import Change, Copied, array, entry
 
 from search.driver.stages import selection_of
 from search.plan.make_plan import reopened
@@ -31,7 +31,6 @@ from search.selection.ledger import NAME
 from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Selection
 
-Change = Callable[[Copied], object]
 TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 CAMPAIGN: dict[str, Any] = {
     "name": "lot",
@@ -111,21 +110,6 @@ def test_an_untouched_campaign_passes(campaign: Path) -> None:
 # Changes of records.
 
 
-def entry(file: str, path: str, value: Any) -> Change:
-    """Change an entry of a JSON file or of the search file, found by its keys; a function makes it from the one before."""
-
-    def change(copied: Copied) -> None:
-        def changed(content: Any) -> None:
-            *above, last = [int(key) if key.isdigit() else key for key in path.split("/")]
-            for key in above:
-                content = content[key]
-            content[last] = value(content[last]) if callable(value) else value
-
-        copied.search_file(changed) if file == "search.yaml" else copied.json(file, changed)
-
-    return change
-
-
 def trial(study: str, number: int | str, code: int, **changes: Any) -> Change:
     """Change the last operation with this code of a trial, given by its number or its state."""
 
@@ -144,15 +128,6 @@ def epoch(study: str, number: int, epoch: int, **changes: Any) -> Change:
 def attribute(study: str, number: int, key: str, change: Callable[[Any], Any]) -> Change:
     """Change a user attribute of a trial."""
     return lambda copied: copied.attribute(study, number, key, change)
-
-
-def array(name: str, index: Any, change: Any, path: Callable[[Copied], Path] | None = None) -> Change:
-    """Change a number in an array of the first results, or of another file."""
-
-    def changed(arrays: dict[str, Any]) -> None:
-        arrays[name][index] = change(arrays[name][index]) if callable(change) else change
-
-    return lambda copied: copied.arrays(changed, path(copied) if path else None)
 
 
 def ledger(change: Callable[[list[str]], list[str]]) -> Change:

@@ -205,6 +205,20 @@ SPACES = [
     ("search: {sampler: grid, pruner: none}\nlosses: [pnp]", "space.pnp.temperature is a range without steps", "space.pnp.alpha is a range", "space.pnp.bound is a range"),
 ]
 
+OF_OWN = "name: row\ntrainable: examples.texts:LanguageTraining\ndataset: {name: 'examples.texts:Languages'}\n"
+"""A correct search file of a user's own training."""
+OWN = [
+    ("losses: [mpa]", "losses: a search trains losses or a trainable, and trainable is examples.texts"),
+    ("training: {lr: 0.1}\nmodel: {pooling: max}\nspace: {training: {lr: [0.1]}}", *(f"{key}: a setting of trainings with a loss" for key in ("training.lr", "model.pooling", "space.training"))),
+    ("trainable: examples.texts:Nothing", "trainable: The trainable 'examples.texts:Nothing' does not exist"),
+    ("trainable: examples.texts:Languages", "must be a class that derives from"),
+    ("trainable: texts", "trainable: The trainable 'texts' is not an import path"),
+    ("trainable: support.own_trainings:Incomplete", *(f"has no method {name};" for name in ("train_epoch", "embed", "save", "load")), "has no default for lr", "has the range depth = 3", "has the name 'not a name'"),
+    ("trainable: support.own_trainings:Impossible", "declares lr = 1 to 0.1: ", "declares margin = ", "declares depth = "),
+    ("space: {languages: {rate: 1}}", "space.languages.rate: there is no such hyperparameter to search"),
+    ("trainable: null\nlosses: [mpa]", "whose items are neither images nor embeddings"),
+]
+
 ADDRESSES = [
     ("tracking: {uri: 'postgresql://[::1/x'}", "tracking.uri is not a valid address (Invalid IPv6 URL); it is 'postgresql://[::1/x'."),
     ("tracking: {uri: ''}", "tracking.uri: must not be empty; it is ''."),
@@ -266,6 +280,13 @@ ACCEPTED = [
 def test_a_wrong_entry_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
     written, *sentences = row
     (here / "row.yaml").write_text(laid_over(written))
+    refused(here, ["run", "row.yaml"], *sentences)
+
+
+@pytest.mark.parametrize("row", OWN, ids=lambda row: row[0][:60])
+def test_a_wrong_entry_beside_a_training_of_one_s_own_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
+    written, *sentences = row
+    (here / "row.yaml").write_text(laid_over(written, OF_OWN))
     refused(here, ["run", "row.yaml"], *sentences)
 
 
