@@ -168,7 +168,7 @@ Change = Callable[[Copied], object]
 
 
 def entry(file: str, path: str, value: Any) -> Change:
-    """Change an entry of a JSON file or of the search file, found by its keys; a function makes it from the one before."""
+    """Change an entry of a JSON file or the search file, found by its keys; a function makes it of the one before."""
 
     def change(copied: Copied) -> None:
         def changed(content: Any) -> None:
