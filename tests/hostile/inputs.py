@@ -168,7 +168,10 @@ PLACES = (
     Place("image.png", f"embed {MODEL} {EMBED}", says=("image.png", "so nothing was written")),
     Place("row.yaml", "submit row.yaml --address http://127.0.0.1:9"),
     Place("camp.yaml", "run camp.yaml"),
-    Place("list.csv", "datasets manifest --set file=list.csv", kinds=("an empty file", "garbage", *NO_FILES)),
+    Place(
+        "list.csv", "datasets manifest --set file=list.csv",
+        kinds=("an empty file", "garbage", "a folder", "a pipe", "a link to itself", "a link to nothing"),
+    ),
     Place("own.npz", "datasets features --set file=own.npz"),
     Place("own.parquet", "datasets features --set file=own.parquet"),
     Place("own.safetensors", "datasets features --set file=own.safetensors"),

@@ -70,7 +70,7 @@ COMMANDS = [
 
 MODELS = [
     (["embed", "model", "nothing", "--to", "a.npz"], "There is no image and no folder "),
-    (["embed", "model", "image.png", "--to", "a.csv"], "--to a.csv: the suffix of the file is its format and must be one of .npz, .parquet; it is '.csv'."),
+    (["embed", "model", "image.png", "--to", "a.csv"], "--to a.csv: the file's suffix sets the format and must be one of .npz, .parquet; it is '.csv'."),
     (["embed", "model", "image.png", "--to", "b.npz"], "it is a folder; name a file."),
     (["embed", "model", "image.png", "--to", "row.yaml/c.npz"], "is not writable"),
     (["embed", "model", "image.png", "--to", "a.npz", "--batch-size", "0"], "batch_size is 0; give 1 or more."),

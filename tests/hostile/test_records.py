@@ -89,7 +89,7 @@ ROWS = [
     *((f"{MODEL}/model.json", in_json(frame={"side": side, "short_side": 16, "square": False}), EMBED, f"frame.side must be a whole number from 1 to 16384; it is {side!r}); export") for side in (-1, 0, "x", 10**9)),
     (f"{MODEL}/model.json", in_json(batch_size=0), EMBED, "batch_size must be a whole number from 1 to 16384; it is 0); export"),
     (f"{MODEL}/model.json", in_model(weights="/etc/passwd"), EMBED, "model.weights must be null; it is '/etc/passwd'); export"),
-    ("search.yaml", in_text("- proxy_anchor", "- proxy_anchor\n- pnp"), REPORT, "search.yaml names the losses pnp, of which runs/small/summary.json has no result"),
+    ("search.yaml", in_text("- proxy_anchor", "- proxy_anchor\n- triplet"), REPORT, "search.yaml names the losses triplet, of which runs/small/summary.json has no result"),
     ("search.yaml", in_text("- proxy_anchor", "- 3"), REPORT, "A record of small is damaged, or another version wrote it (TypeError: "),
     ("search.yaml", in_text("name: small", "name: big"), REPORT, "runs/small holds the records of a search called 'big', which are found by that name; rename"),
     ("summary.json", in_json(name="big"), COMPARE, "runs/small holds the records of a search called 'big', which are found by that name; rename"),
@@ -100,7 +100,7 @@ ROWS = [
 
 DAMAGED_JOURNALS: dict[str, tuple[Change, str]] = {
     "a changed line": (in_text('"step":2', '"step":3'), "study.journal is damaged: line "),
-    "a missing line": (without_a_line, ", at small/proxy_anchor@final trial 0, or a line before it, was changed or removed. Restore"),
+    "a missing line": (without_a_line, "@final trial 0, or a line before it, was changed or removed. Restore"),
     "no journal": (written(b"garbage\n"), "study.journal is damaged: line 1, or a line before it, was changed or removed. Restore the file from a copy, or"),
     "another version's": (of_another_version, "study.journal is damaged, or another version wrote it (KeyError: 'type'); restore it from a copy."),
 }
