@@ -60,7 +60,7 @@ def test_the_other_commands_do_without_it(tmp_path: Path) -> None:
     """A search that was run elsewhere is read, compared, verified and reported."""
     runs = tmp_path / "runs"
     finish(runs, SEARCH)
-    for command in ("status", "trials", "compare", "verify", "report"):
+    for command in ("compare", "verify", "report"):
         done = holdout_without(EXTRA, tmp_path, command, "bare", "--runs", runs)
         assert done.returncode == 0, done.stderr
     assert (runs / "bare" / "report.html").is_file()

@@ -250,11 +250,6 @@ def test_people_get_every_command_and_every_reason() -> None:
     assert "Psomas" in shown
 
 
-def test_a_mistyped_paper_is_a_sentence() -> None:
-    said = plain(holdout_here("papers", "thesus", code=2).stderr)
-    assert said == "thesus is not a paper (did you mean thesis?); choose one of mpa, pnp, sampling, thesis."
-
-
 def test_every_entry_is_of_one_kind() -> None:
     for paper in papers().values():
         for entry in paper.items:

@@ -89,15 +89,14 @@ def train(params, train, report):
 """
 
 
-@pytest.mark.parametrize("engine", ["in_process", "local"])
-def test_code_that_parses_the_command_line_gets_its_defaults(engine: str, tmp_path: Path) -> None:
+def test_code_that_parses_the_command_line_gets_its_defaults(tmp_path: Path) -> None:
     (tmp_path / "parses.py").write_text(PARSES)
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "f.npz", embeddings=rng.normal(size=(96, 4)), labels=np.repeat([f"c{n}" for n in range(12)], 8))
     content = {
         "name": "x", "trainable": "parses:train", "dataset": {"name": "features", "file": str(tmp_path / "f.npz")},
         "training": {"epochs": 1}, "search": {"trials": 1, "pruner": "none"}, "stages": ["search"],
-        "resources": {"engine": engine},
+        "resources": {"engine": "local"},
     }  # fmt: skip
     file, path = write_search(tmp_path / "x.yaml", content), os.pathsep.join([str(tmp_path), *sys.path])
     program = [sys.executable, "-m", "holdout", "run", str(file), "--runs", str(tmp_path / "runs"), "--output", "t.csv"]

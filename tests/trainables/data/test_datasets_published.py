@@ -61,10 +61,6 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_every_reader_has_a_tree() -> None:
-    assert set(WRITERS) == set(NAMES)
-
-
 def test_classes_hold_the_images_that_were_written_and_no_image_is_opened(name: str, tmp_path: Path) -> None:
     train_sizes, test_sizes = [3, 1, 4, 2], [2, 5, 1]
     expected: dict[int, set[str]] = {}

@@ -4,14 +4,66 @@ import json
 import os
 import shutil
 import sys
-from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+from support.refusals import NOWHERE
 from support.small_search import draw_folder, small_search
 
 LOSSES = ("proxy_anchor", "pnp")
+CAMPAIGN = """\
+name: camp
+study: what is varied
+base: {dataset: {name: glyphs}, losses: [pnp]}
+vary: {dim: {small: {model.embedding_dim: 8}, large: {model.embedding_dim: 16}}}
+table: {rows: [loss]}
+"""
+"""A correct campaign file."""
+
+
+def make_origin(folder: Path) -> Path:
+    """Write the finished search ``small`` below ``runs``, an index, and a file of every kind that commands read."""
+    from contextlib import closing
+
+    import numpy as np
+    import pyarrow
+    import torch
+    from pyarrow.parquet import write_table
+    from safetensors.numpy import save_file
+    from support.finished_search import run_here
+    from support.refusals import GOOD
+    from support.trees import WRITERS, make_tree
+
+    from search.driver.stages import recorded_outcome
+    from search.driver.synchronise import make_projection, synchronise
+    from search.report.document import write_search_report
+    from trainables.inference.embedder import load_model
+    from trainables.inference.index import ImageIndex
+
+    images, runs = draw_folder(folder / "images", images=6), folder / "runs"
+    training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+    few = {"search": {"trials": 2}, "selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
+    for search in run_here(runs, [small_search(images, training=training, losses=list(LOSSES), **few)]):
+        with closing(search):
+            synchronise(recorded_outcome(search), make_projection(search.plan))
+    write_search_report(runs, ["small"])
+    paths = sorted(images.glob("*/*.png"))
+    model = load_model(str(runs / "small" / "models" / LOSSES[0]), device="cpu")
+    ImageIndex.of(model.embed(paths), [*map(str, paths)], model).save(str(folder / "index"))
+    shutil.copy(paths[0], folder / "image.png")
+    (folder / "row.yaml").write_text(GOOD)
+    (folder / "camp.yaml").write_text(CAMPAIGN)
+    rows = [f"{path.relative_to(folder)},{path.parent.name}" for path in paths]
+    (folder / "list.csv").write_text("\n".join(["path,class", *rows]))
+    vectors, labels = np.eye(40, dtype="f4"), [f"c{row // 5}" for row in range(40)]
+    np.savez(folder / "own.npz", embeddings=vectors, labels=labels)
+    write_table(pyarrow.table({"embeddings": [*vectors], "labels": labels}), folder / "own.parquet")
+    save_file({"embeddings": vectors}, folder / "own.safetensors", {"labels": json.dumps(labels)})
+    torch.save({"conv1.weight": torch.zeros(2)}, folder / "weights.pth")
+    for name in WRITERS:
+        make_tree(name, folder / name)
+    return folder
 
 
 @dataclass
@@ -48,29 +100,17 @@ class World:
         return self.folder / "canary"
 
     @property
-    def runs(self) -> Path:
-        """The runs folder of the finished search ``small``."""
-        return self.folder / "runs"
-
-    @property
-    def model(self) -> Path:
-        return self.runs / "small" / "models" / LOSSES[0]
-
-    @property
-    def index(self) -> Path:
-        return self.folder / "index"
-
-    @property
-    def images(self) -> Path:
-        return self.folder / "images"
+    def origin(self) -> Path:
+        """The folder that is copied: a finished search and everything else that commands read."""
+        return self.folder / "origin"
 
     def begin(self) -> None:
         """Make everything; the search is trained in another process, since a fork needs a process without threads."""
         self.set_traps()
-        draw_folder(self.images)
         if (child := os.fork()) == 0:
             try:
-                self._train()
+                self.enter(self.folder, own=True)
+                make_origin(self.origin)
                 os._exit(0)
             finally:
                 os._exit(1)
@@ -90,27 +130,6 @@ class World:
         sys.path.append(str(modules))
         self.port = self._serve(_Counting)
 
-    def _train(self) -> None:
-        from support.finished_search import run_here
-
-        from search.driver.stages import recorded_outcome
-        from search.driver.synchronise import make_projection, synchronise
-        from search.report.document import write_search_report
-        from trainables.inference.embedder import load_model
-        from trainables.inference.index import ImageIndex
-
-        self.enter(self.folder, own=True)
-        training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-        few = {"search": {"trials": 2}, "selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
-        content = small_search(self.images, training=training, losses=list(LOSSES), **few)
-        for search in run_here(self.runs, [content]):
-            with closing(search):
-                synchronise(recorded_outcome(search), make_projection(search.plan))
-        write_search_report(self.runs, ["small"])
-        model = load_model(str(self.model), device="cpu")
-        paths = sorted(map(str, self.images.glob("*/*.png")))
-        ImageIndex.of(model.embed(paths), paths, model).save(str(self.index))
-
     def enter(self, folder: Path, *, own: bool = False) -> None:
         """Set the environment of a process: the user who made the search, or by default one who got it."""
         os.environ |= {
@@ -119,6 +138,7 @@ class World:
             "XDG_CONFIG_HOME": str(folder / ".config"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "HOME": str(folder),
+            "RAY_ADDRESS": NOWHERE,
         }
 
     def _serve(self, handler: "type[_Quiet]") -> int:

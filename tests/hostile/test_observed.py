@@ -1,7 +1,6 @@
 """What the attack program claims to see is seen, and what is harmless is not."""
 
 import os
-import random
 import socket
 import sys
 import time
@@ -10,12 +9,10 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from support.small_search import draw_folder
 
-from attack import observed, own
-from attack.inputs import Attack
-from attack.observed import observe
-from attack.world import World
+from hostile import observed
+from hostile.observed import observe
+from hostile.world import World
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +20,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World(tmp_path_factory.mktemp("world"))
     before = list(sys.path)
     world.set_traps()
-    draw_folder(world.images)
     yield world
     world.end()
     sys.path[:] = before
@@ -71,17 +67,6 @@ FAULTS: dict[str, tuple[str, Callable[[World], object]]] = {
 def test_a_fault_is_seen(column: str, fault: Callable[[World], object], world: World, tmp_path: Path) -> None:
     seen = observe(lambda: fault(world) and None, tmp_path, world)
     assert column in seen.problems, seen
-
-
-@pytest.mark.parametrize("kind", [own.scores, own.arrays, own.folders, own.lists])
-def test_drawn_input_of_a_user_does_no_harm(kind: Callable[..., Attack], world: World, tmp_path: Path) -> None:
-    draw = random.Random(kind.__name__)
-    for number in range(12):
-        entry, place = kind(world, draw), tmp_path / str(number)
-        place.mkdir()
-        entry.prepare(place)
-        seen = observe(entry.action, place, world)
-        assert not seen.problems, f"{entry.name}: {seen}"
 
 
 def test_what_hangs_is_killed(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

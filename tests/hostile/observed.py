@@ -17,7 +17,7 @@ from typing import Any
 from unicodedata import category
 from urllib.parse import urlsplit
 
-from attack.world import World
+from hostile.world import World
 from search.driver.synchronise import LOCAL_SERVER
 
 LIMIT_S = 120
@@ -47,13 +47,10 @@ class Observed:
     seconds: float
 
 
-def observe(
-    action: Callable[[], object], folder: Path, world: World, *, may_contact: int | None = None, may_trace: bool = False
-) -> Observed:
+def observe(action: Callable[[], object], folder: Path, world: World, *, may_contact: int | None = None) -> Observed:
     """Call ``action`` in a forked process whose current folder is ``folder``; a return value is its exit code.
 
-    ``may_contact`` is a port of this machine that the command was told to contact; with ``may_trace`` a printed
-    traceback is no problem.
+    ``may_contact`` is a port of this machine that the command was told to contact.
     """
     said, events = folder / ".said", folder / ".events"
     contacts, victims = world.contacts(), world.victim_state()
@@ -81,7 +78,7 @@ def observe(
         problems["told"] = f"it printed {unprintable!r}"
     if code is None:
         problems["hung"] = f"more than {LIMIT_S} s"
-    elif ("Traceback (most recent call last)" in text and not may_trace) or code not in (0, 1, 2):
+    elif "Traceback (most recent call last)" in text or code not in (0, 1, 2):
         problems["traceback"] = f"exit code {code}: {text.strip().splitlines()[-1] if text.strip() else 'nothing said'}"
     if (more := used - own) > MOST_MB:
         problems["memory"] = f"{more:,.0f} MB more"

@@ -1,4 +1,4 @@
-"""``python -m attack``: hostile and odd input, and mutations drawn from a seed; ends with 1 if any did harm.
+"""``python -m hostile``: hostile and odd input, and mutations drawn from a seed; ends with 1 if any did harm.
 
 Every input runs in a process of its own. ``log.jsonl`` in the folder has a line for each, with what it did.
 """
@@ -20,18 +20,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from attack import inputs, own
-from attack.mutations import as_json, mutations
-from attack.observed import observe
-from attack.world import World, free_of_threads
+from hostile.inputs import of_file, of_job
+from hostile.mutations import as_json, mutations
+from hostile.observed import observe
+from hostile.world import World, free_of_threads
 
 COLUMNS = ("executed", "contacted", "outside", "told", "hung", "traceback", "memory")
+GENERATORS = (*[of_file] * 10, of_job)
 HEAVY = ("torch", "torchvision", "mlflow", "optuna", "faiss", "sqlalchemy", "fastapi", "PIL.Image", "scipy.stats")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m attack", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m hostile", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--inputs", type=int, default=300, help="how many hostile inputs")
     parser.add_argument("--mutations", type=int, default=500, help="how many mutations of a finished search")
@@ -70,12 +71,12 @@ def attack(world: World, seed: int, count: int, folder: Path, console: Console) 
     counts: dict[str, Counter[str]] = {}
     draw = random.Random(seed)
     with (folder / "log.jsonl").open("w") as log:
-        for number, kind in enumerate(itertools.islice(itertools.cycle((*inputs.KINDS, *own.KINDS)), count)):
+        for number, kind in enumerate(itertools.islice(itertools.cycle(GENERATORS), count)):
             entry = kind(world, draw)
             place = folder / "inputs" / f"{number:04d}"
             place.mkdir(parents=True)
             entry.prepare(place)
-            seen = observe(entry.action, place, world, may_contact=entry.may_contact, may_trace=entry.may_trace)
+            seen = observe(entry.action, place, world, may_contact=entry.may_contact)
             counts.setdefault(entry.kind, Counter()).update(["inputs", f"exit code {seen.code}", *seen.problems])
             line = {"input": number, "attack": entry.name, "code": seen.code, "problems": seen.problems}
             log.write(json.dumps({**line, "seconds": round(seen.seconds, 2)}) + "\n")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from support.mutations import drawn_files, mutate
 
-from attack.inputs import command
-from attack.observed import Observed, observe
-from attack.world import LOSSES, World
+from hostile.inputs import command
+from hostile.observed import Observed, observe
+from hostile.world import LOSSES, World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,10 @@ def mutations(world: World, seed: int, count: int, folder: Path) -> Iterator[Mut
     """Mutate a copy of the search ``count`` times, each kind of file in turn."""
     draw = random.Random(seed)
     expected: Sequence[str] = ()
-    for kind, name in itertools.islice(drawn_files(world.runs, LOSSES, draw), count):
+    for kind, name in itertools.islice(drawn_files(world.origin / "runs", LOSSES, draw), count):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        shutil.copytree(world.runs, folder / "runs")
+        shutil.copytree(world.origin / "runs", folder / "runs")
         expected = expected or numbers(folder, world)
         mutation = mutate(folder / "runs" / name, draw)
         observed = observe(command("verify", "small", "--runs", "runs"), folder, world)

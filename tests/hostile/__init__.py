@@ -1,4 +1,4 @@
-"""A program that attacks the commands with drawn hostile input, and the records of a search with drawn mutations."""
+"""Tests with hostile input, and a program that attacks the commands with it and mutates a search's records."""
 
 import os
 
