@@ -160,7 +160,7 @@ def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
     with levels_below(copied.path / "models", 1_900) as deepest:
         for command in (["verify", "small"], ["disk"], ["remove", "small", "--yes"]):
             done = holdout(*command, "--runs", "runs", code=2)
-            assert done.stderr.split() == ["Folders", "are", "nested", "in", "more", "levels", "than", "this", "command", "can", "follow;", "move", "or", "remove", "them."]
+            assert plain(done.stderr).endswith("Folders are nested in more levels than this command can follow; move or remove them.")
             assert deepest.exists(), "nothing is removed in part"
             assert (copied.path / "selection.json").exists()
 
