@@ -3,6 +3,7 @@
 import copy
 import importlib
 import re
+from typing import Any
 
 from torch import nn
 
@@ -40,9 +41,10 @@ def merged(network: nn.Module) -> nn.Module:
     if not any(hasattr(part, "get_base_layer") for part in network.modules()):
         return network
     network = copy.deepcopy(network)
+    layer: Any  # one of peft's
     for parent in [*network.modules()]:
-        for name, part in parent.named_children():
-            if hasattr(part, "get_base_layer"):
-                part.merge()
-                setattr(parent, name, part.get_base_layer())
+        for name, layer in parent.named_children():
+            if hasattr(layer, "get_base_layer"):
+                layer.merge()
+                setattr(parent, name, layer.get_base_layer())
     return network

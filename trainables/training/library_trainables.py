@@ -252,7 +252,8 @@ class SentenceTransformerTrainable(_Fit):
     def save(self, folder: Path) -> None:
         """Write the model as its library does, and the state of the training."""
         super().save(folder)
-        merged(self._made.model).save_pretrained(str(folder / "model"), create_model_card=False)
+        whole: Any = merged(self._made.model)
+        whole.save_pretrained(str(folder / "model"), create_model_card=False)
         torch.save(self._weights.state_dict(), folder / "weights.pt")
         shutil.copytree(self._checkpoint, folder / "trainer", ignore=shutil.ignore_patterns("rng_state*"))
 

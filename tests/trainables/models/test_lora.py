@@ -1,5 +1,6 @@
 """LoRA: what learns, what the merged network computes, and a training from its first step to its export."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,12 @@ def test_rank_and_alpha_are_searched_by_the_names_of_their_keys() -> None:
     assert space.default["model.lora.alpha"] == 6.0
     changed = VIT.changed(Params({**space.default, "model.lora.rank": 4}).model)
     assert changed == replace(VIT, lora=Lora(rank=4, alpha=6.0))
+
+
+def test_peft_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(InvalidInput, match=r"needs peft, which is not installed: pip install 'holdout-dml\[lora\]'"):
+        EmbeddingModel(CONVOLUTIONS)
 
 
 def test_a_network_without_layers_is_refused() -> None:
