@@ -29,7 +29,7 @@ from rich.table import Table
 from scipy.stats import rankdata
 
 from benchmarks.json_lines import append_lines, read_lines
-from search.config.tables import SAMPLERS
+from search.tables import SAMPLERS
 from spaces.search_space import SearchSpace, search_space
 from trainables.data.sets.folders import Folder
 from trainables.data.split import make_split

@@ -87,10 +87,14 @@ ROWS = (
         note="squared distances, own proxy in the denominator",
     ),
     Row(name="arcface", theirs=lambda: losses.ArcFaceLoss(**SHAPE, margin=28.6, scale=64)),
-    Row(
-        name="soft_triple",
-        theirs=lambda: losses.SoftTripleLoss(**SHAPE, centers_per_class=10, la=20, gamma=0.1, margin=0.1),
-        note="no centre regulariser, gamma multiplies",
+    *(
+        Row(
+            name="soft_triple",
+            hyperparameters=hyperparameters,
+            theirs=lambda: losses.SoftTripleLoss(**SHAPE, centers_per_class=10, la=20, gamma=0.1, margin=0.1),
+            note=note,
+        )
+        for hyperparameters, note in (({"tau": 0.0}, ""), ({}, "no centre regulariser"))
     ),
     Row(name="proxy_anchor", theirs=lambda: losses.ProxyAnchorLoss(**SHAPE, margin=0.1, alpha=32)),
     Row(name="mpa"),

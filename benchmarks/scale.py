@@ -99,8 +99,7 @@ def ours(runs: Path, slots: int, trials: int) -> dict[str, Any]:
     from search.plan.make_plan import make_plan
     from search.plan.search import open_search
     from search.stages import Stage
-    from search.study.queued import QueuedStage, RunningTrial
-    from search.study.trial_queue import TrialQueue
+    from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 
     def only(stage: QueuedStage) -> Iterator[QueuedStage]:
         yield stage

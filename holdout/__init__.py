@@ -33,40 +33,24 @@ if TYPE_CHECKING:
     from trainables.training.own_model import OwnModel
     from trainables.training.trainable import Items, Report, Trainable, trainable
 
-_PATHS = {
-    path.partition(":")[2]: path
-    for path in (
-        "holdout.models:evaluate",
-        "holdout.models:load",
-        "holdout.models:losses",
-        "holdout.searches:Search",
-        "holdout.searches:campaign",
-        "holdout.searches:compare",
-        "holdout.searches:open",
-        "holdout.searches:run",
-        "search:__version__",
-        "trainables.data.dataset:Dataset",
-        "trainables.data.dataset:ItemDataset",
-        "trainables.errors:Failure",
-        "trainables.errors:InvalidInput",
-        "trainables.inference.embedder:Embedder",
-        "trainables.inference.index:ImageIndex",
-        "trainables.ranges:Choice",
-        "trainables.ranges:Float",
-        "trainables.ranges:Int",
-        "trainables.training.library_trainables:EstimatorTrainable",
-        "trainables.training.library_trainables:LightningTrainable",
-        "trainables.training.library_trainables:SentenceTransformerTrainable",
-        "trainables.training.own_model:OwnModel",
-        "trainables.training.trainable:Items",
-        "trainables.training.trainable:Report",
-        "trainables.training.trainable:Trainable",
-        "trainables.training.trainable:trainable",
-    )
-}
-"""Where each name is, as ``module:name``."""
+_ROWS = (
+    "holdout.models:evaluate load losses",
+    "holdout.searches:Search campaign compare open run",
+    "search:__version__",
+    "trainables.data.dataset:Dataset ItemDataset",
+    "trainables.errors:Failure InvalidInput",
+    "trainables.inference.embedder:Embedder",
+    "trainables.inference.index:ImageIndex",
+    "trainables.ranges:Choice Float Int",
+    "trainables.training.library_trainables:EstimatorTrainable LightningTrainable SentenceTransformerTrainable",
+    "trainables.training.own_model:OwnModel",
+    "trainables.training.trainable:Items Report Trainable trainable",
+)
+"""The names of each module."""
 
-__all__ = sorted(_PATHS)
+_MODULES = {name: module for module, _, names in (row.partition(":") for row in _ROWS) for name in names.split()}
+
+__all__ = sorted(_MODULES)
 
 
 def shadowed() -> str | None:
@@ -87,12 +71,11 @@ def shadowed() -> str | None:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PATHS:
+    if name not in _MODULES:
         raise AttributeError(f"module 'holdout' has no attribute {name!r}; it has {', '.join(__all__)}")
     if problem := shadowed():
         raise ImportError(problem)
-    module, _, attribute = _PATHS[name].partition(":")
-    value = getattr(import_module(module), attribute)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

@@ -3,12 +3,14 @@
 Importing this module does not import Optuna.
 """
 
+import itertools
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from search.stages import UNTRAINED, Role
 from trainables.errors import counted
 from trainables.metrics.table import is_bounded
 
@@ -108,8 +110,34 @@ class Recommendation:
 
 # The table of the test.
 
-RowName = tuple[str, str, str]
-"""A row of a test table: its search, its loss and its role."""
+
+class RowKey(NamedTuple):
+    """The name of a row in a comparison."""
+
+    search: str
+    loss: str
+    role: Role
+
+
+def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
+    """Return the test metrics that a comparison shows, among those that were ``computed``."""
+    return [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
+
+
+def tested_pairs(rows: Mapping[RowKey, int | None]) -> Iterator[tuple[RowKey, RowKey]]:
+    """Yield each tuned loss against its default, the untrained network, and the other tuned losses.
+
+    ``rows`` has the number of each row's trial: a tuned row with trial 0 is its default.
+    """
+    tuned = [key for key in rows if key.role is Role.TUNED]
+    untrained = {key.search: key for key in rows if key.role is Role.BASELINE and key.loss == UNTRAINED}
+    for key in tuned:
+        if rows[key] != 0:
+            yield key, key._replace(role=Role.DEFAULT)
+    for key in tuned:
+        if key.search in untrained:
+            yield key, untrained[key.search]
+    yield from itertools.combinations(tuned, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +148,15 @@ class Family:
     """
 
     metrics: frozenset[str]
-    rows: frozenset[RowName]
-    pairs: frozenset[frozenset[RowName]]
+    rows: frozenset[RowKey]
+    pairs: frozenset[frozenset[RowKey]]
     within: float | None = None
+
+    @classmethod
+    def of(cls, rows: Mapping[RowKey, int | None], metrics: Sequence[str], within: float | None) -> "Family":
+        """Return the table that compares ``rows``, each with the number of its trial."""
+        pairs = frozenset(map(frozenset, tested_pairs(rows)))
+        return cls(metrics=frozenset(metrics), rows=frozenset(rows), pairs=pairs, within=within)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for ``selection.json``; equal families give equal content."""
@@ -137,7 +171,12 @@ class Family:
     def from_json(cls, content: dict[str, Any]) -> "Family":
         return cls(
             metrics=frozenset(content["metrics"]),
-            rows=frozenset(tuple(row) for row in content["rows"]),
-            pairs=frozenset(frozenset(tuple(row) for row in pair) for pair in content["pairs"]),
+            rows=frozenset(map(_row, content["rows"])),
+            pairs=frozenset(frozenset(map(_row, pair)) for pair in content["pairs"]),
             within=content["within"],
         )
+
+
+def _row(names: Sequence[str]) -> RowKey:
+    search, loss, role = names
+    return RowKey(search, loss, Role(role))

@@ -1,6 +1,13 @@
-"""Holdout's packages: side by side in the repository, below ``holdout`` in an installed wheel (``setup.py``)."""
+"""Packages: Holdout's own, and those of the extra ``search``, which run searches and a plain installation lacks.
 
+Our packages are side by side in the repository, and below ``holdout`` in an installed wheel (``setup.py``).
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+
+from trainables.errors import InvalidInput, listed
 
 IN_REPOSITORY = not __name__.startswith("holdout.")
 
@@ -14,3 +21,37 @@ HOLDOUT = SEARCH.with_name("holdout") if IN_REPOSITORY else SEARCH.parent
 
 TOP = HOLDOUT.parent
 """The folder in which Python finds the top-level packages."""
+
+# The extra.
+
+EXTRA = ("cmaes", "fastapi", "mlflow", "ray", "uvicorn")
+"""What ``holdout-dml[search]`` installs beyond ``holdout-dml``, see ``pyproject.toml``."""
+
+INSTALL = "pip install 'holdout-dml[search]'"
+
+
+def missing_packages(packages: Sequence[str] = EXTRA) -> list[str]:
+    """Return those of ``packages`` that are not installed; nothing is imported."""
+    return [package for package in packages if not _is_installed(package)]
+
+
+def check_extra(what: str, packages: Sequence[str] = EXTRA) -> None:
+    """Check that ``packages`` are installed.
+
+    Args:
+        what: what needs them, such as "Running a search"; the sentence begins with it.
+        packages: packages of the extra, by default all of them.
+
+    Raises:
+        InvalidInput: some are missing.
+    """
+    if missing := missing_packages(packages):
+        raise InvalidInput(f"{what} needs packages that are not installed: {listed(missing)}; run `{INSTALL}`.")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        found = find_spec(package)
+    except ValueError:  # sys.modules holds None: importing it is forbidden
+        return False
+    return found is not None and found.origin is not None  # not just a folder of that name, such as our mlflow/

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -34,6 +35,8 @@ SEARCHABLE: Mapping[str, Mapping[str, Range]] = {
         "embedding_dim": Int(1, MOST_DIMENSIONS, log=True),
         "pooling": Choice(tuple(POOLING)),
         "freeze": Choice((None, BACKBONE)),
+        "lora.rank": Int(1, MOST_DIMENSIONS, log=True),
+        "lora.alpha": Float(1e-3, 1e3, log=True),
         "layer_norm": Choice((False, True)),
         "head": Choice(HEADS),
         "head_dropout": Float(0.0, 0.9),
@@ -202,7 +205,7 @@ def _impossible_networks(space: SearchSpace, model: ModelConfig) -> Iterator[str
     for combination in islice(product(*searched.values()), MOST_NETWORKS):
         params = Params(dict(zip(searched, combination, strict=True))).model
         try:
-            replace(model, **params)
+            model.changed(params)
         except InvalidInput as error:
             shown = ", ".join(f"{name}: {value_text(value)}" for name, value in params.items())
             yield from (f"space.{MODEL} allows {{{shown}}}: {sentence}" for sentence in error.sentences)
@@ -277,7 +280,7 @@ def model_space(model: ModelConfig) -> Space:
     """Return the searchable parameters of the network, with defaults from ``model``."""
     found = {}
     for name, entry in SEARCHABLE[MODEL].items():
-        default = getattr(model, name)
+        default = attrgetter(name)(model)
         if isinstance(entry, Float) and default is None:
             entry = Choice((None,))  # to be replaced by a list of choices
         elif isinstance(entry, Choice) and not entry.contains(default):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.kinds import Finished, finished
+from support.mlflow_database import copy_migrated
 from support.refusals import NOWHERE
 from support.services import SECRET, TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
@@ -85,6 +86,7 @@ def state_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test its own state folder, without the openings of others."""
+    copy_migrated()
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))

@@ -16,41 +16,45 @@ PACKAGES = ("trainables", "spaces", "search", "holdout")  # each may import itse
 ROOMS: dict[str, set[str]] = {
     "config": {
         "campaign", "image_facts", "initial_file", "keys", "names", "parts", "recipes", "search_config", "sections",
-        "tables", "validation", "yaml_file",
+        "validation", "yaml_file",
     },
     "study": set(),
     "tracking": set(),
     "selection": set(),
     "plan": {
-        "checks.parts", "disk_usage", "make_plan", "plan", "runs", "search", "stored", "work",
+        "checks.parts", "make_plan", "places", "plan", "runs", "search", "stored", "work",
     },
+    "disk": {"needs", "removal", "usage"},
     "engines": {"base", "capacity", "ray_session"},
     "report": {
         "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs", "results",
         "rows", "summary", "trial_page",
     },
     "driver": {
-        "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "ray_jobs", "removal", "stages", "start",
-        "start_up", "submission", "synchronise", "verify",
+        "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "stages", "start",
+        "start_up", "synchronise", "verify",
     },
+    "jobs": {"log", "ray_jobs", "submission"},
     "campaigns": set(),
     "cli": set(),
 }  # fmt: skip
 SHARED = {
-    "difference", "extra", "goal", "packages", "private_parts", "secrets", "stages", "text_table", "trials", "trust",
+    "difference", "goal", "packages", "private_parts", "secrets", "stages", "tables", "text_table", "trials",
+    "trust",
 }  # fmt: skip
 """Vocabulary that every room may import: modules of search/ in no room, which import none."""
-MOST_PAIRS = 23
-"""Pairs of rooms that know each other, of 45; a new one needs a reason."""
+MOST_PAIRS = 30
+"""Pairs of rooms that know each other, of 66; a new one needs a reason."""
 MOST_LINES = {
-    "holdout": 570, "spaces": 1710, "search/campaigns": 990, "search/cli": 2740, "search/config": 3060,
-    "search/driver": 4900, "search/engines": 1800, "search/plan": 2990, "search/report": 6340, "search/selection": 2010,
-    "search/study": 2520, "search/tracking": 1490, "trainables/data": 4900, "trainables/inference": 1380,
-    "trainables/losses": 2010, "trainables/metrics": 1350, "trainables/models": 1600, "trainables/training": 3440,
+    "holdout": 560, "search": 1360, "search/campaigns": 970, "search/cli": 2600, "search/config": 2820,
+    "search/disk": 420, "search/driver": 4000, "search/engines": 1770, "search/jobs": 630, "search/plan": 2670,
+    "search/report": 5900, "search/selection": 2050, "search/study": 1810, "search/tracking": 1430, "spaces": 1700,
+    "trainables": 1980, "trainables/data": 4750, "trainables/inference": 1320, "trainables/losses": 1950,
+    "trainables/metrics": 1350, "trainables/models": 1680, "trainables/training": 3440,
 }  # fmt: skip
-"""Lines of each room; what needs more raises its budget in the same commit, with the reason."""
+"""Lines of each room, and of the modules of ``search`` and ``trainables`` in none; what needs more pays by deleting."""
 SERVICES = {
-    "ray": {"search/engines", "search/driver/ray_jobs.py", "trainables/trial.py"},
+    "ray": {"search/engines", "search/jobs/ray_jobs.py", "trainables/trial.py"},
     "optuna": {"search", "spaces", "trainables/ranges.py"},
     "mlflow": {"search/tracking"},
     "pydantic": {"search"},
@@ -126,13 +130,15 @@ def test_most_rooms_do_not_know_each_other() -> None:
 
 @pytest.mark.parametrize("room", MOST_LINES)
 def test_no_room_outgrows_its_budget(room: str) -> None:
-    lines = sum(len(path.read_text().splitlines()) for path in (ROOT / room).rglob("*.py"))
+    files = (ROOT / room).glob("*.py") if room in ("search", "trainables") else (ROOT / room).rglob("*.py")
+    lines = sum(len(path.read_text().splitlines()) for path in files)
     assert lines <= MOST_LINES[room], f"{room} has {lines} lines"
 
 
 def test_every_room_has_a_budget() -> None:
     rooms = {str(path.relative_to(ROOT)) for path in (*(ROOT / "search").iterdir(), *(ROOT / "trainables").iterdir())}
-    assert {room for room in rooms if (ROOT / room / "__init__.py").exists()} | {"holdout", "spaces"} == set(MOST_LINES)
+    rooms = {room for room in rooms if (ROOT / room / "__init__.py").exists()}
+    assert rooms | set(PACKAGES) == set(MOST_LINES)
 
 
 def test_every_module_of_a_face_is_imported_from_another_room() -> None:

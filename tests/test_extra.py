@@ -10,10 +10,10 @@ from packaging.requirements import Requirement
 from support.commands import holdout_without, plain
 from support.finished_search import finish
 
-from search.extra import INSTALL, PACKAGES, missing_packages
+from search.packages import EXTRA, INSTALL, missing_packages
 
 ROOT = Path(__file__).parents[1]
-NAMED = ", ".join(PACKAGES)
+NAMED = ", ".join(EXTRA)
 SEARCH: dict[str, Any] = {
     "name": "bare",
     "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4, "size": 16},
@@ -28,7 +28,7 @@ SEARCH: dict[str, Any] = {
 
 def test_the_packages_are_those_of_the_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert [Requirement(line).name for line in project["optional-dependencies"]["search"]] == list(PACKAGES)
+    assert [Requirement(line).name for line in project["optional-dependencies"]["search"]] == list(EXTRA)
     assert missing_packages() == []
 
 
@@ -49,7 +49,7 @@ def test_a_folder_of_a_packages_name_is_not_the_package(tmp_path: Path, monkeypa
 )
 def test_a_command_that_needs_the_extra_names_it(arguments: list[str], what: str, missing: str, tmp_path: Path) -> None:
     (tmp_path / "bare.yaml").write_text(yaml.safe_dump(SEARCH))
-    done = holdout_without(PACKAGES, tmp_path, *arguments)
+    done = holdout_without(EXTRA, tmp_path, *arguments)
     sentence = f"{what} needs packages that are not installed: {missing}; run `{INSTALL}`."
     assert done.returncode == 2, done.stderr
     assert plain(done.stderr).endswith(sentence)
@@ -60,13 +60,13 @@ def test_the_other_commands_do_without_it(tmp_path: Path) -> None:
     """A search that was run elsewhere is read, compared, verified and reported."""
     runs = tmp_path / "runs"
     finish(runs, SEARCH)
-    for command in ("status", "trials", "compare", "verify", "report"):
-        done = holdout_without(PACKAGES, tmp_path, command, "bare", "--runs", runs)
+    for command in ("compare", "verify", "report"):
+        done = holdout_without(EXTRA, tmp_path, command, "bare", "--runs", runs)
         assert done.returncode == 0, done.stderr
     assert (runs / "bare" / "report.html").is_file()
 
 
 def test_doctor_warns_of_what_is_missing(tmp_path: Path) -> None:
-    done = holdout_without(PACKAGES, tmp_path, "doctor")
+    done = holdout_without(EXTRA, tmp_path, "doctor")
     assert done.returncode == 0, done.stderr
     assert f"not installed: {NAMED}; models can be used" in plain(done.stdout)

@@ -20,6 +20,18 @@ class InvalidInput(ValueError):
         return type(self), (self.sentences,)  # keeps the sentences when pickled
 
 
+class Mistake(str):
+    """The sentence on a mistake: what was ``found``, and the fix; ``advice`` is the fix as a sentence of its own."""
+
+    found: str
+    advice: str
+
+    def __new__(cls, found: str, fix: str) -> "Mistake":
+        mistake = super().__new__(cls, f"{found}; {fix}.")
+        mistake.found, mistake.advice = found, f"{fix[0].upper()}{fix[1:]}."
+        return mistake
+
+
 class Failure(RuntimeError):
     """An operation that failed for an outside reason. Exit code 1.
 

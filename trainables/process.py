@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -76,13 +75,10 @@ def _settings() -> list[Setting]:
         partial(_enter, _folder()),
         partial(_handle, {number: signal.getsignal(number) for number in signal.valid_signals()}),
         partial(random.setstate, random.getstate()),
-        partial(_filter, [*warnings.filters]),
-        partial(_write_to, sys.stdout, sys.stderr),
     ]
     if "numpy" in sys.modules:
         numpy = import_module("numpy")
         found.append(partial(numpy.random.set_state, numpy.random.get_state()))
-        found.append(partial(numpy.seterr, **numpy.geterr()))
     if "torch" not in sys.modules:
         return [*found, _set_torch]
     torch = import_module("torch")
@@ -113,16 +109,6 @@ def _handle(handlers: dict[int, Any]) -> None:
         for number, handler in handlers.items():
             if handler is not None and signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
-
-
-def _filter(filters: list[Any]) -> None:
-    if warnings.filters != filters:
-        warnings.resetwarnings()
-        warnings.filters.extend(filters)  # type: ignore[attr-defined]
-
-
-def _write_to(out: Any, err: Any) -> None:
-    sys.stdout, sys.stderr = out, err
 
 
 def _set_torch(dtype: Any = None, device: Any = None, deterministic: int = 0) -> None:

@@ -215,8 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--trials", type=int, nargs="+", default=[8, COMPARED, 32])
-    frozen = [name for name in names if "-scratch-" not in name]
-    parser.add_argument("--tables", nargs="+", default=frozen, choices=names, metavar="NAME")
+    parser.add_argument("--tables", nargs="+", default=names, choices=names, metavar="NAME")
     parser.add_argument(
         "--way", default=DEFAULT_WAY, choices=WAYS, metavar="WAY", help="after which rules are compared"
     )
@@ -245,8 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(f"{len(wanted.tables)} tables, {wanted.runs} runs of each, {wanted.slots} slots")
     console.print(of_rules(wanted.tables, found[wanted.way, COMPARED]))
     console.print(of_ways(wanted.tables, found, sizes))
-    if not any("-scratch-" in name for name in wanted.tables):
-        console.print(of_recommendations(wanted.tables, found))
+    console.print(of_recommendations(wanted.tables, found))
 
 
 if __name__ == "__main__":

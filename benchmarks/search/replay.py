@@ -20,12 +20,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.search.table import Table
 from benchmarks.search.ways import Rule, Way
-from search.config.tables import PRUNERS
 from search.difference import Basis
 from search.selection import Confirmation, choose, finalists
 from search.stages import Stage, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, RunningTrial, StudyStorage, TrialQueue
 from search.study.sampler import Availability, Sampler
+from search.tables import PRUNERS
 from search.trials import epochs_trained, values_of
 from spaces.space import Value
 from trainables.spec import derived_seed

@@ -12,9 +12,7 @@ with several seeds: on nine tenths of the training half, every epoch validated b
 scored on the test classes: the mean over seeds is what a configuration is worth. And each is trained as the
 confirmation does it: on each half of the training classes, validated by the other half, class by class.
 
-The tables ``…-scratch-<division>`` are of a small network on drawings, which learns as a whole from random weights.
-
-Otherwise the network is a linear layer on features of a frozen one: on 256 principal components, turned by a fixed
+The network is a linear layer on features of a frozen one: on 256 principal components, turned by a fixed
 rotation. The components themselves would be other data: Adam gives each coordinate a step of the same size, and a rate
 that spoils the layer on raw features does less harm where most coordinates are small.
 
@@ -93,13 +91,6 @@ LOSSES = {
 A number is the seed of a random division; no rule was chosen on one of them. In the division ``far`` the classes are
 in the order of the first principal component of their means, so that the test classes are unlike the training classes.
 """
-
-
-SCRATCH = {"contrastive": "1", "proxy_anchor": "2", "triplet": "3", "arcface": "4"}
-"""The losses of networks that learn as a whole, with the seed of the division."""
-SCRATCH_TRAINING = {"epochs": 8, "batch_size": 60, "images_per_class": 5, "image_size": 32, "precision": "float32"}
-SCRATCH_RATES = {name: {**rates, "low": 1e-4} for name, rates in RATES.items()}
-SCRATCH_CONFIGURATIONS = 16
 
 
 # Features.
@@ -199,32 +190,15 @@ class Unkept(Training):
         }
 
 
-def of_drawings(division: str, images: Path) -> tuple[Path, ClassSplit]:
-    """Divide the classes of the drawings, and return their folder."""
-    root = images / "omniglot" / "images"
-    names = np.random.default_rng(int(division)).permutation(sorted(DATASETS["folder"](root=str(root)).classes()))
-    published = tuple(sorted(names[:40].tolist())), tuple(sorted(names[40:100].tolist()))
-    return root, make_split(f"scratch-{division}", [*published[0], *published[1]], published, ratio=0.9, seed=0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Maker:
-    """The trainings of one table: ``loss`` on the features or images in ``file``, with the classes in ``split``."""
+    """The trainings of one table: ``loss`` on the features in ``file``, with the classes in ``split``."""
 
     loss: str
     file: Path
     split: ClassSplit
     count: int
     work: Path
-
-    @property
-    def _parts(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """The dataset, the model, the training and the ranges of its rates."""
-        if self.file.is_dir():
-            model = {"backbone": "convnet", "embedding_dim": 64}
-            return {"name": "folder", "root": str(self.file)}, model, SCRATCH_TRAINING, SCRATCH_RATES
-        training = {**TRAINING, "sampler": LOSSES[self.loss][1]}
-        return {"name": "features", "file": str(self.file)}, {"embedding_dim": 128}, training, RATES
 
     @property
     def name(self) -> str:
@@ -234,19 +208,18 @@ class Maker:
     @cached_property
     def plan(self) -> Plan:
         """The product's plan of this search."""
-        dataset, model, training, rates = self._parts
         validated = validate_config(
             {
                 "name": self.name,
-                "dataset": {**dataset, "cache": str(self.work / "cache")},
-                "model": model,
-                "training": training,
+                "dataset": {"name": "features", "file": str(self.file), "cache": str(self.work / "cache")},
+                "model": {"embedding_dim": 128},
+                "training": {**TRAINING, "sampler": LOSSES[self.loss][1]},
                 "losses": [self.loss],
                 "metrics": {"gallery": "training_half", "validation": [OBJECTIVE]},
             }
         )
         config = validated.result()
-        space = search_space(self.loss, config.training, {}, {"training": rates})
+        space = search_space(self.loss, config.training, {}, {"training": RATES})
         folder = RunFolder(runs=self.work, name=self.name)
         return Plan(config=config, folder=folder, split=self.split, spaces={self.loss: space})
 
@@ -368,9 +341,9 @@ def main() -> None:
     tables = {
         f"{loss}-{data}-{division}": (loss, data, division)
         for (loss, (division, _)), data in itertools.product(LOSSES.items(), DATA)
-    } | {f"{loss}-scratch-{division}": (loss, "scratch", division) for loss, division in SCRATCH.items()}
+    }
     parser.add_argument("--only", nargs="+", choices=tables, default=list(tables), metavar="TABLE")
-    parser.add_argument("--configurations", type=int, help="trial 0 among them")
+    parser.add_argument("--configurations", type=int, default=CONFIGURATIONS, help="trial 0 among them")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     wanted.work.mkdir(parents=True, exist_ok=True)
@@ -380,14 +353,10 @@ def main() -> None:
         if path.exists():
             continue
         begin = time.monotonic()
-        if data == "scratch":
-            file, split = of_drawings(division, wanted.images)
-        else:
-            features = features_file(data, wanted.images, wanted.weights, wanted.work)
-            file, split = divided(data, division, features, wanted.work)
-            write_networks(split, file, wanted.work)
-        count = wanted.configurations or (SCRATCH_CONFIGURATIONS if data == "scratch" else CONFIGURATIONS)
-        write_table(Maker(loss=loss, file=file, split=split, count=count, work=wanted.work), path)
+        features = features_file(data, wanted.images, wanted.weights, wanted.work)
+        file, split = divided(data, division, features, wanted.work)
+        write_networks(split, file, wanted.work)
+        write_table(Maker(loss=loss, file=file, split=split, count=wanted.configurations, work=wanted.work), path)
         print(f"{name}: {time.monotonic() - begin:.0f} s, {path.stat().st_size:,} bytes", flush=True, file=sys.stderr)
 
 

@@ -18,8 +18,8 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.config.tables import PRUNERS
 from search.report.sections.searched import importances
+from search.tables import PRUNERS
 
 STUDIES = 60
 STEPS = 8

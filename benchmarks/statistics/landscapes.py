@@ -7,9 +7,9 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.tables import SAMPLERS
 from search.study.sampler import Sampler
 from search.study.study import SeenStudy
+from search.tables import SAMPLERS
 from spaces.search_space import SearchSpace
 from spaces.space import Float, Space, Value
 

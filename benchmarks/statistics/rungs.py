@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from search.config.tables import PRUNERS
+from search.tables import PRUNERS
 
 Floats = NDArray[np.float64]
 Rule = Callable[[int, int, float], bool]

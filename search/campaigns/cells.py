@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member
+from search.difference import RowKey
 from search.report.formats import interval
 from search.report.results import Pair, Summary
-from search.report.rows import Result, RowKey, Shown
+from search.report.rows import Result, Shown
 from search.stages import BASELINES, Role
 from search.text_table import NOTHING
 from spaces.space import Value

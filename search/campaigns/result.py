@@ -21,7 +21,7 @@ from search.campaigns.cells import (
 )
 from search.campaigns.tables import campaign_csv, campaign_tables, data_set_tables
 from search.config.campaign import VALIDATION, Campaign
-from search.difference import Family
+from search.difference import Family, RowKey
 from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
@@ -33,9 +33,10 @@ from search.report.comparison import (
     training_told,
     unlike_told,
 )
-from search.report.pairs import comparable_rows, pairs_of, scored_openings
+from search.report.pairs import comparable_rows, pairs_of
 from search.report.results import Pair, Summary
-from search.report.rows import Row, RowKey
+from search.report.rows import Row
+from search.selection import scored_openings
 from search.stages import UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained

@@ -1,7 +1,6 @@
 """Commands for searches on a cluster: `submit`, `logs`, `stop`, and `status --jobs`."""
 
 import os
-import re
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,60 +15,9 @@ from trainables.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from search.driver.ray_jobs import Jobs, SearchJob
+    from search.jobs.ray_jobs import Jobs, SearchJob
     from search.text_table import TextTable
 
-
-# The log of a search's job, without Ray's own lines: hundreds of them if a machine dies.
-
-_RAYS = re.compile(
-    r"(\x1b\[\d+m)?\((pid=)?(raylet|gcs_server|autoscaler|log_monitor)\b[^)]*\)"  # from its processes
-    r"|(\S*\(\w+ pid=[^)]*\)\S* )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z] \d+ \d+\]"  # from its C++ in our processes
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t[A-Z]+ \S+\.py:\d+ -- "  # from its Python
-    r"|\t\(\d\) "  # further causes of a message
-    r"|Running entrypoint for job "
-)
-"""The beginnings of Ray's lines."""
-_LOG_FOLLOWS = "Raylet logs:"
-"""The end of the line before the last log lines of a dead machine, which are indented and end with an empty line."""
-
-
-class LogFilter:
-    """Filter that removes Ray's own lines from a log that arrives in pieces; ``left_out`` counts them.
-
-    Lines of workers, which Ray prefixes with ``(TrainingTrial pid=…)``, are the search's.
-    """
-
-    def __init__(self) -> None:
-        self.left_out = 0
-        self._begun = ""
-        self._in_raylet_log = False
-
-    def take(self, text: str) -> str:
-        """Return the search's lines that ``text`` completes."""
-        *lines, self._begun = (self._begun + text).split("\n")
-        return "".join(f"{line}\n" for line in lines if self._is_own(line))
-
-    def end(self) -> str:
-        """Return the search's last line, if the log does not end with a newline."""
-        begun, self._begun = self._begun, ""
-        return begun if begun and self._is_own(begun) else ""
-
-    def _is_own(self, line: str) -> bool:
-        is_own = not self._is_rays(line)
-        self.left_out += not is_own
-        return is_own
-
-    def _is_rays(self, line: str) -> bool:
-        if self._in_raylet_log and (not line or line.startswith("    ")):
-            self._in_raylet_log = bool(line)
-            return True
-        is_rays = bool(_RAYS.match(line))
-        self._in_raylet_log = is_rays and line.endswith(_LOG_FOLLOWS)
-        return is_rays
-
-
-# The commands.
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a submitted search or campaign.")]
@@ -80,7 +28,7 @@ ADDRESS = "http://127.0.0.1:8265"
 @contextmanager
 def _cluster(address: str, name: str | None = None) -> "Iterator[Jobs]":
     """Connect to a cluster; if that fails, or ``name`` is not there, also mention the searches of this machine."""
-    from search.driver.ray_jobs import connected
+    from search.jobs.ray_jobs import connected
 
     try:
         with connected(address) as jobs:
@@ -123,8 +71,8 @@ def submit(
 ) -> None:
     """Start or resume a search or campaign on a cluster."""
     from search.config.recipes import read_file
-    from search.driver.ray_jobs import connected
-    from search.driver.submission import submission
+    from search.jobs.ray_jobs import connected
+    from search.jobs.submission import submission
 
     submitted = submission(read_file(file, settings or []))
     name = submitted.name
@@ -155,7 +103,8 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the log of a search on a cluster, including its workers' errors."""
-    from search.driver.ray_jobs import MISTAKE
+    from search.jobs.log import LogFilter
+    from search.jobs.ray_jobs import MISTAKE
 
     lines, shown = LogFilter(), ""
 
@@ -209,3 +158,16 @@ def _table(found: list["SearchJob"], location: str) -> "TextTable":
         labels=2,
         notes=() if found else (f"No search at {location}.",),
     )
+
+
+# Earlier names of `holdout status --jobs` and `holdout logs NAME --follow`.
+
+
+def list_jobs(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
+    """List the jobs on a cluster, as `holdout status --jobs`."""
+    show_jobs(None, address, as_json, runs)
+
+
+def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
+    """Wait until a search on a cluster ends, as `holdout logs NAME --follow`."""
+    logs(name, follow=True, runs=runs, address=address, as_json=as_json)

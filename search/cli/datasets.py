@@ -136,7 +136,7 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
 
 def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     """Write random images of the training half; test classes are not shown before a selection is frozen."""
-    from trainables.data.sample_picture import random_images, sample
+    from trainables.data.images import random_images, sample
     from trainables.files import write_whole
 
     classes = dataset.classes()

@@ -11,7 +11,7 @@ from search.cli.output import Tables, say, show
 from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from search.driver.removal import Removal
+    from search.disk.removal import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
@@ -39,7 +39,7 @@ def disk(
 
     from rich.filesize import decimal
 
-    from search.plan.disk_usage import free_bytes, measure_disk
+    from search.disk.usage import free_bytes, measure_disk
     from search.text_table import TextTable
 
     if to is not None and not trim:
@@ -66,7 +66,7 @@ def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
     """Remove decoded images beyond ``to`` GB that no search on this machine uses, and return what was removed."""
     from rich.filesize import decimal
 
-    from search.plan.disk_usage import caches_of
+    from search.disk.usage import caches_of
     from search.plan.runs import find_runs
     from search.trust import started
     from trainables.data.store.cache import make_room
@@ -92,7 +92,7 @@ def remove(
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
     from rich.filesize import decimal
 
-    from search.driver.removal import plan_removal
+    from search.disk.removal import plan_removal
 
     removal = plan_removal(runs, name)
     if not yes:

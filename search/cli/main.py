@@ -69,6 +69,12 @@ PANELS: dict[str, tuple[str, ...]] = {
 }
 """The commands, as ``module:name``, by heading of ``--help``."""
 
+ALIASES = {
+    "campaign": "run:run", "list": "cluster:list_jobs", "register": "run:register", "show": "trials:trials",
+    "wait": "cluster:wait",
+}  # fmt: skip
+"""Earlier commands that other programs rely on, each another command with an option; ``--help`` does not list them."""
+
 RESUMABLE = {"run", "select", "test", "sync"}
 """The commands that resume where they were interrupted."""
 
@@ -83,16 +89,14 @@ def program(command: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    rows = [(panel, *row.split(":")) for panel, commands in PANELS.items() for row in commands]
-    wanted = [row for row in rows if row[-1] == command]
-    for panel, module, name in wanted or rows:
-        function = getattr(import_module(f"search.cli.{module}"), name)
-        app.command(cls=_Command, rich_help_panel=panel)(function)
-    if not wanted:
-        from search.cli.aliases import ALIASES
-
-        for alias, function in ALIASES.items():
-            app.command(alias, cls=_Command, hidden=True)(function)
+    rows: list[tuple[str | None, str, str]] = [
+        (panel, place.rpartition(":")[2], place) for panel, places in PANELS.items() for place in places
+    ]
+    rows += [(None, alias, place) for alias, place in ALIASES.items()]
+    for panel, name, place in [row for row in rows if row[1] == command] or rows:
+        module, _, function = place.partition(":")
+        register = app.command(name, cls=_Command, rich_help_panel=panel, hidden=panel is None)
+        register(getattr(import_module(f"{__package__}.{module}"), function))
     return app
 
 

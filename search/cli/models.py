@@ -1,9 +1,12 @@
 """Commands for models: `export`, `embed`, `index`, `query`."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,12 +24,19 @@ from search.cli.options import (
     TrustCode,
     TrustSearch,
 )
-from search.cli.output import Tables, say, show, show_line
+from search.cli.output import Tables, messages, say, show, show_line
 from trainables.errors import InvalidInput
+from trainables.files import given_path, write_whole
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from search.text_table import TextTable
+    from trainables.data.images import Unreadable
+    from trainables.inference.embedder import Embedder
     from trainables.inference.index import Neighbour
+    from trainables.training.own_model import OwnModel
 
 
 # holdout export
@@ -70,11 +80,8 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Embed images with a trained model, as in its test, and write the unit-length embeddings and paths to a file."""
-    from search.cli.embedded_files import refuse_file, write_embeddings
-
     refuse_file(to)
 
-    from search.cli.embedded_files import embedded_files, image_files  # torch, from here on
     from search.tracking import load_model
 
     paths = image_files(images)
@@ -106,14 +113,11 @@ def index(
     as_json: Json = False,
 ) -> None:
     """Embed images with a trained model and write a faiss index for `holdout query`."""
-    from search.cli.embedded_files import refuse_unwritable
-    from trainables.files import given_path
     from trainables.inference.index import refuse_other_folder
 
     refuse_other_folder(given_path(to))
     refuse_unwritable(to)
 
-    from search.cli.embedded_files import embedded_files, image_files  # torch, from here on
     from search.tracking import load_model
     from search.trust import INDEX_MODEL, remember
     from trainables.inference.index import ImageIndex
@@ -151,7 +155,6 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Find the images of an index that are most similar to each given image."""
-    from trainables.files import given_path
     from trainables.inference.index import read_description, refuse_neighbours
 
     described = read_description(given_path(index))
@@ -166,7 +169,6 @@ def query(
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
 
-    from search.cli.embedded_files import embedded_files, image_files  # torch, from here on
     from search.tracking import load_model
     from trainables.inference.index import ImageIndex
 
@@ -192,4 +194,177 @@ def _table(path: str, found: "Sequence[Neighbour]") -> "TextTable":
         rows=tuple((str(rank), f"{one.similarity:.4f}", one.path) for rank, one in enumerate(found, start=1)),
         labels=1,
         prose=(2,),
+    )
+
+
+# Files of embeddings, in shapes N images, D dimensions.
+
+
+def refuse_file(address: str) -> None:
+    """Raise :class:`InvalidInput` if the file has an unknown format or cannot be written, before any image."""
+    path = given_path(address)
+    if path.suffix not in _WRITERS:
+        raise InvalidInput(
+            f"--to {address}: the file's suffix sets the format and must be one of {', '.join(_WRITERS)}; it is "
+            f"{path.suffix!r}."
+        )
+    if path.is_dir():
+        raise InvalidInput(f"--to {address}: it is a folder; name a file.")
+    refuse_unwritable(address)
+
+
+def refuse_unwritable(address: str) -> None:
+    """Raise :class:`InvalidInput` if the nearest existing folder above ``address`` is not writable."""
+    path = given_path(address)
+    if not isinstance(path, Path):
+        return  # a remote storage fails when it is written
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise InvalidInput(f"--to {address}: {above} is not writable; name another folder.")
+
+
+def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
+    """Write embeddings and their images' paths, in the format of the file's suffix.
+
+    ``.npz`` holds the arrays ``embeddings`` (float32 [N, D]) and ``paths``; ``.parquet`` the columns ``embeddings``
+    (lists of D float32) and ``paths``.
+
+    Raises:
+        InvalidInput: the file cannot be written, or a path cannot be written in its format.
+    """
+    path = given_path(address)
+    try:
+        write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"--to {address}: the path {error.object!a} is not UTF-8, which Parquet requires; write a .npz file."
+        ) from error
+    except OSError as error:
+        raise InvalidInput(
+            f"--to {address}: it cannot be written ({error.strerror or error}); name another file."
+        ) from error
+
+
+def _as_npz(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> Callable[[IO[bytes]], object]:
+    import numpy as np
+
+    return lambda file: np.savez(file, embeddings=embeddings_ND, paths=np.array(paths, dtype=np.str_))
+
+
+def _as_parquet(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> Callable[[IO[bytes]], object]:
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    flat = pyarrow.array(embeddings_ND.reshape(-1))
+    embeddings = pyarrow.FixedSizeListArray.from_arrays(flat, embeddings_ND.shape[1])
+    table = pyarrow.table({"embeddings": embeddings, "paths": pyarrow.array(paths, pyarrow.string())})
+    return lambda file: write_table(table, file)
+
+
+_WRITERS = {".npz": _as_npz, ".parquet": _as_parquet}
+
+
+# Embedding image files.
+
+
+def image_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the images among and below ``paths``, and print what is left out; errors as in :func:`found_images`."""
+    from trainables.data.sets.folders import left_out
+    from trainables.inference.images import found_images
+
+    found = found_images(paths)
+    say([*filter(None, (left_out(path, of_classes=False) for path in paths if path.is_dir()))], "yellow")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedFiles:
+    """Embeddings [N, D] of the images at ``paths``, the images that could not be read, and the duration."""
+
+    embeddings_ND: "NDArray[np.float32]"
+    paths: tuple[str, ...]
+    unreadable: "tuple[Unreadable, ...]"
+    seconds: float
+
+    @property
+    def images_per_second(self) -> float:
+        return (len(self.paths) + len(self.unreadable)) / self.seconds
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "images": len(self.paths),
+            "dimensions": self.embeddings_ND.shape[1],
+            "unreadable": [{"path": image.key, "reason": image.reason} for image in self.unreadable],
+            "seconds": self.seconds,
+            "images_per_second": self.images_per_second,
+        }
+
+
+def embedded_files(
+    model: "Embedder | OwnModel", paths: Sequence[Path], *, batch_size: int | None, skip_unreadable: bool
+) -> EmbeddedFiles:
+    """Embed image files, or for a model of features files of embeddings, with a progress bar.
+
+    Raises:
+        InvalidInput: images cannot be read and ``skip_unreadable`` is False, or none can be read; or a model of a
+            user-defined training is given other files than those of embeddings.
+    """
+    from trainables.data.feature_file import SUFFIXES, is_feature_file
+    from trainables.inference.embedder import Embedder
+
+    if not isinstance(model, Embedder):
+        if other := [path for path in paths if not is_feature_file(path)]:
+            raise InvalidInput(
+                f"{model.address} is a model of {model.spec.trainable}, a user-defined training, and {other[0]} is no "
+                f"file of embeddings ({', '.join(SUFFIXES)}); give it its items in Python, by holdout.load(…).embed(…)."
+            )
+        return _embedded_features(paths, model.embed)
+    if model.network.on_vectors:
+        return _embedded_features(paths, partial(model.embed, batch_size=batch_size))
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("Embedding images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = messages()
+    begun = time.perf_counter()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(paths))
+        found = model.embed_readable(
+            paths,
+            batch_size=batch_size,
+            on_progress=lambda done: progress.update(task, completed=done),
+            all_or_none=not skip_unreadable,
+        )
+    seconds = time.perf_counter() - begun
+    sentences = [f"{image.key} cannot be read ({image.reason})." for image in found.unreadable]
+    if found.unreadable and not skip_unreadable:
+        count = f"{len(found.unreadable):,} of {len(paths):,} images cannot be read"
+        raise InvalidInput([*sentences, f"{count}, so nothing was written: repair them, or add --skip-unreadable."])
+    if not len(found.positions_N):
+        which = "The only image cannot" if len(paths) == 1 else f"None of the {len(paths):,} images can"
+        raise InvalidInput([*sentences, f"{which} be read, so nothing was written."])
+    say(sentences, "yellow")
+    kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
+    files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)
+    skipped = f"; skipped {len(found.unreadable):,} that cannot be read" if found.unreadable else ""
+    what = "1 image" if len(kept) == 1 else f"{len(kept):,} images"
+    say([f"{what} in {seconds:.1f} s, {files.images_per_second:,.1f} images per second{skipped}."], "dim")
+    return files
+
+
+def _embedded_features(
+    paths: Sequence[Path], embed: "Callable[[NDArray[np.float32]], NDArray[np.float32]]"
+) -> EmbeddedFiles:
+    """Embed the items of files of embeddings, which are called by their ids, or by file and row."""
+    import numpy as np
+
+    from trainables.data.feature_file import read_features
+
+    begun = time.perf_counter()
+    files = [read_features(path) for path in paths]
+    several = len(files) > 1
+    return EmbeddedFiles(
+        embeddings_ND=np.concatenate([embed(file.embeddings_NF) for file in files]),
+        paths=tuple(f"{path}: {name}" if several else name for path, file in zip(paths, files) for name in file.names),
+        unreadable=(),
+        seconds=time.perf_counter() - begun,
     )

@@ -53,7 +53,7 @@ def status(
         show_jobs(name, address or ADDRESS, as_json)
         return
     if address:
-        from search.driver.ray_jobs import connected
+        from search.jobs.ray_jobs import connected
 
         with connected(address) as cluster:
             found = cluster.status(name, str(runs))
@@ -257,7 +257,7 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8650,
 ) -> None:
     """Serve a live page of all searches and campaigns in the runs folder. It is read-only."""
-    from search.extra import check_extra
+    from search.packages import check_extra
 
     check_extra("The live page", ["fastapi", "uvicorn"])
     from search.report.live.app import serve as serve_page

@@ -251,6 +251,18 @@ def sync(
     show(records, as_json, lambda: "\n".join(sentence for record in records for sentence in _synced(record)))
 
 
+def register(
+    name: Name,
+    model_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The registered model's name.")] = None,
+    runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
+    as_json: Json = False,
+) -> None:
+    """Register the chosen models in MLflow, as `holdout sync NAME --register`."""
+    sync([name], register=True, model_name=model_name, runs=runs, as_json=as_json)
+
+
 def _synced(record: dict[str, Any]) -> Iterator[str]:
     what = "the only trial" if record["trials"] == 1 else f"all {record['trials']} trials"
     yield f"MLflow holds {what} of {record['name']}."

@@ -65,7 +65,6 @@ class ImageFacts:
     class_sizes: Spread
     train_images: int
     validation_classes: int
-    validation_images: int
     test_classes: int
     test_images: int
     short_side: Spread | None
@@ -148,7 +147,6 @@ def dataset_facts(dataset: Dataset, *, frozen: bool = False) -> ImageFacts:
         class_sizes=Spread.of(sizes(split.train)),
         train_images=sum(sizes(split.train)),
         validation_classes=len(split.validation),
-        validation_images=sum(sizes(split.validation)),
         test_classes=len(split.test),
         test_images=sum(sizes(split.test)),
         notes=tuple(filter(None, [similar_names(classes), dataset.left_out()])),

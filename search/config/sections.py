@@ -17,11 +17,11 @@ from pydantic import (
 
 from search.config.names import allowed_measure, allowed_objective, known_metric
 from search.config.parts import build_dataset
-from search.config.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
 from search.config.validation import ConfigSection
 from search.goal import bound_text
 from search.packages import PACKAGES
 from search.secrets import without_a_password
+from search.tables import AUTO, ENGINES, PRUNERS, SAMPLERS
 from trainables.data import Dataset
 from trainables.errors import InvalidInput, raise_if_any
 from trainables.rules import Bounds, OneOf
@@ -125,7 +125,7 @@ class MetricsSection(ConfigSection):
 class ResourcesSection(ConfigSection):
     """The engine that runs the trials, the resources of one trial, and the limits on silent workers.
 
-    A user-defined engine is a :class:`search.engines.base.Engine`; :func:`search.config.tables.engine_name` resolves
+    A user-defined engine is a :class:`search.engines.base.Engine`; :func:`search.tables.engine_name` resolves
     ``auto``.
     """
 

@@ -17,12 +17,11 @@ import torch
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
-from search.config.tables import ENGINES, PRUNERS, engine_name
-from search.driver.disk_needs import MAY_NOT_FIT, check_space
+from search.disk.needs import MAY_NOT_FIT, check_space
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, roomier, too_tight, trials_on, wanted
-from search.extra import INSTALL, missing_packages
+from search.packages import INSTALL, missing_packages
 from search.plan.checks.parts import slow_precision
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
@@ -32,10 +31,10 @@ from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots
 from search.selection import REPAIR
 from search.stages import Stage
 from search.study import is_blind, without_model
+from search.tables import ENGINES, PRUNERS, engine_name
 from trainables.data.header import inspect_headers
 from trainables.errors import InvalidInput, counted, listed
-from trainables.gpu_driver import NEWER_DRIVER, driver_problem, installed_driver
-from trainables.machine import allotted_cpus, allotted_memory
+from trainables.machine import NEWER_DRIVER, allotted_cpus, allotted_memory, driver_problem, installed_driver
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
@@ -254,9 +253,8 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
 
 def _precision(plan: Plan) -> Iterator[CheckResult]:
     """Check that this machine computes in the precision of the trainings."""
-    if sentence := slow_precision(plan.config):
-        found, fix = sentence.split("; ")
-        yield CheckResult(check="precision", state="warning", found=found, fix=fix)
+    if mistake := slow_precision(plan.config):
+        yield CheckResult(check="precision", state="warning", found=mistake.found, fix=mistake.advice)
 
 
 def _sampling(plan: Plan) -> Iterator[CheckResult]:

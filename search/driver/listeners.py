@@ -5,7 +5,7 @@ from collections import deque
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.sections import ResourcesSection
+from search.engines.base import Resources
 from search.engines.capacity import too_tight
 from search.plan.plan import trial_directory
 from search.plan.search import OpenedSearch
@@ -128,7 +128,7 @@ class GpuMemoryCheck(TrialListener):
     It warns again only when a trial exceeds the highest peak so far.
     """
 
-    def __init__(self, resources: ResourcesSection) -> None:
+    def __init__(self, resources: Resources) -> None:
         self._gpus_per_trial = resources.gpus_per_trial
         self._most = 0
 

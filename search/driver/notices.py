@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
-from search.config.tables import PRUNERS
-from search.driver.disk_needs import check_space
+from search.disk.needs import check_space
 from search.plan.checks.parts import slow_precision
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
 from search.selection import Baselines
 from search.stages import Stage
 from search.study import without_model
+from search.tables import PRUNERS
 from trainables.errors import counted
 from trainables.metrics.table import is_bounded
 

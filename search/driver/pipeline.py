@@ -40,7 +40,7 @@ from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection
 from search.driver.untrained import validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
-from search.extra import check_extra
+from search.packages import check_extra
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -26,18 +26,21 @@ from search.selection import (
     ImageSet,
     Ledger,
     Opening,
+    ScoredOpening,
     Scoring,
     SealedTest,
     Selection,
     frozen_baselines,
     images_in,
+    scored_openings,
     study_digest,
+    write_openings,
 )
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import Failure, InvalidInput, listed, raise_if_any
-from trainables.files import json_digest, read_json, write_json, write_whole
+from trainables.files import write_json, write_whole
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
@@ -59,7 +62,7 @@ class _Candidate:
     search: OpenedSearch
     selection: Selection
     models: Sequence[tuple[str, FrozenTrial, TrialSpec, str]]
-    results: Sequence[dict[str, Any]]
+    results: Sequence[ScoredOpening]
 
     @property
     def configurations(self) -> int:
@@ -119,7 +122,7 @@ def _candidate(search: OpenedSearch) -> _Candidate:
         search=search,
         selection=selection,
         models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
-        results=[*recorded_openings(plan.folder).values()],
+        results=scored_openings(plan.folder.test),
     )
 
 
@@ -143,7 +146,7 @@ def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | No
     folder = search.plan.folder
     again = f"or open the test classes again with `holdout test {search.name} --again REASON`."
     openings = Ledger(folder.openings).of_selection(selection.digest)
-    answered = {*recorded_openings(folder)}
+    answered = {scored.id for scored in scored_openings(folder.test)}
     pending = [entry for entry in openings if selection.digest not in entry.scores and entry.id not in answered]
     trained = trained_digests(search, selection)
     for opening in pending:
@@ -173,12 +176,6 @@ def scored_as(loss: str, trial: FrozenTrial) -> dict[str, Any]:
         "fold": trial.user_attrs.get("fold"),
         "per_image": f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
     }
-
-
-def recorded_openings(folder: RunFolder) -> dict[str, dict[str, Any]]:
-    """Return the records of the openings in ``test.json``, by id."""
-    records = read_json(folder.test)["openings"] if folder.test.exists() else []
-    return {record["id"]: record for record in records}
 
 
 def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
@@ -267,19 +264,18 @@ def _score_held(
         written |= files
     for name, content in written.items():
         write_whole(plan.folder.path / "test" / opening.id / name, methodcaller("write", content))
-    record = {
-        **opening.entry,
-        "finished": time.time(),
-        "overlap": overlap,
-        "copies": found.copies,
-        "scores": [scores for scores, _ in scored],
+    record = ScoredOpening.of(
+        opening,
+        finished=time.time(),
+        overlap=overlap,
+        copies=found.copies,
+        scores=[scores for scores, _ in scored],
         **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
         **({"failed": failed} if failed else {}),
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in written.items()},
-    }
-    record["digest"] = scores_digest(record)
-    write_json(plan.folder.test, {"openings": [*candidate.results, record]})
-    ledger.score(opening, candidate.selection.digest, record["digest"])
+        files={name: hashlib.sha256(content).hexdigest() for name, content in written.items()},
+    )
+    write_openings(plan.folder.test, [*candidate.results, record])
+    ledger.score(opening, candidate.selection.digest, record.digest)
 
 
 def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
@@ -305,14 +301,14 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
 
 def catch_up(folder: RunFolder) -> None:
     """Write what a killed driver left out of the ledgers: lines of one of them, and that a search has its scores."""
-    ledger, recorded = Ledger(folder.openings), recorded_openings(folder)
+    ledger, recorded = Ledger(folder.openings), {scored.id: scored for scored in scored_openings(folder.test)}
     if folder.openings.exists() or recorded:
         ledger.catch_up()
     if recorded and folder.selection.exists():
         selection = Selection.load(folder.selection)
         for opening in ledger.of_selection(selection.digest):
             if opening.id in recorded and selection.digest not in opening.scores:
-                ledger.score(opening, selection.digest, recorded[opening.id]["digest"])
+                ledger.score(opening, selection.digest, recorded[opening.id].digest)
 
 
 def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str]:
@@ -321,12 +317,6 @@ def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str
         study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
         for loss in selection.chosen
     }
-
-
-def scores_digest(record: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the record of an opening, without its own ``digest``."""
-    content = {key: value for key, value in record.items() if key != "digest"}
-    return json_digest(content)
 
 
 # Checks of the images when a search starts

@@ -9,11 +9,10 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.difference import Family
+from search.difference import Family, RowKey, shown_metrics
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
-from search.report.comparison import Comparison, compare, family_of
-from search.report.rows import Row, shown_metrics
+from search.report.comparison import Comparison, compare
 from search.report.summary import Summary, write_summary
 from search.selection import (
     EXPORTED,
@@ -288,16 +287,13 @@ def _study_digests(search: OpenedSearch) -> dict[str, str]:
 def _own_family(
     search: OpenedSearch, computed: Sequence[str], chosen: Mapping[str, Confirmation], has_baselines: bool
 ) -> Family:
-    baselines = BASELINES if has_baselines else ()
-    rows = [
-        *(Row(search=search.name, loss=name, role=Role.BASELINE, number=None) for name in baselines),
-        *(
-            Row(search=search.name, loss=loss, role=role, number=number)
-            for loss, entry in chosen.items()
-            for role, number in ((Role.DEFAULT, 0), (Role.TUNED, entry.number))
-        ),
-    ]
-    return family_of(rows, shown_metrics(search.config.objective, computed), search.config.final.within)
+    rows: dict[RowKey, int | None] = {
+        RowKey(search.name, name, Role.BASELINE): None for name in (BASELINES if has_baselines else ())
+    }
+    for loss, entry in chosen.items():
+        rows[RowKey(search.name, loss, Role.DEFAULT)] = 0
+        rows[RowKey(search.name, loss, Role.TUNED)] = entry.number
+    return Family.of(rows, shown_metrics(search.config.objective, computed), search.config.final.within)
 
 
 def frozen_selection(search: OpenedSearch) -> Selection:

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from search.config.sections import ResourcesSection
-from search.config.tables import ENGINES, engine_name
+from search.tables import ENGINES, engine_name
 from trainables.data.store.spec import StoreSpec
 from trainables.limits import LIMITS, Limits
 from trainables.spec import TrialSpec
@@ -25,6 +24,19 @@ class CheckResult:
     state: Literal["ok", "warning", "failed"]
     found: str
     fix: str = ""
+
+
+class Resources(Protocol):
+    """What a trial asks for: the section ``resources`` of a search file."""
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def cpus_per_trial(self) -> float: ...
+
+    @property
+    def gpus_per_trial(self) -> float: ...
 
 
 class Running(Protocol):
@@ -77,7 +89,7 @@ class Engine(ABC):
     trains_here: ClassVar[bool] = False
     images_first: bool = False
 
-    def __init__(self, resources: ResourcesSection, max_concurrent: int | None = None) -> None:
+    def __init__(self, resources: Resources, max_concurrent: int | None = None) -> None:
         self.resources = resources
         self.max_concurrent = max_concurrent
 
@@ -124,7 +136,7 @@ class Engine(ABC):
         """
 
 
-def make_engine(resources: ResourcesSection, max_concurrent: int | None = None) -> Engine:
+def make_engine(resources: Resources, max_concurrent: int | None = None) -> Engine:
     """Return the engine that ``resources.engine`` names.
 
     Raises:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from search.config.sections import ResourcesSection
+from search.engines.base import Resources
 from trainables.errors import InvalidInput
 from trainables.spec import DeviceMemory
 
@@ -19,7 +19,7 @@ CONTEXT_BYTES = 600_000_000
 """GPU memory of a process in addition to PyTorch's tensors: CUDA itself and its libraries."""
 
 
-def wanted(resources: ResourcesSection) -> Node:
+def wanted(resources: Resources) -> Node:
     return {"CPU": resources.cpus_per_trial, "GPU": resources.gpus_per_trial}
 
 
@@ -35,7 +35,7 @@ def trials_on(node: Node, asked: Node) -> int:
     return min(fits)
 
 
-def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Iterable[Node] = ()) -> int:
+def capacity(resources: Resources, nodes: Iterable[Node], may_come: Iterable[Node] = ()) -> int:
     """Return the number of trials that fit on ``nodes``, or on the nodes that ``may_come`` if that is more.
 
     Raises:
@@ -59,7 +59,7 @@ def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Itera
 
 
 def at_once(
-    resources: ResourcesSection, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
+    resources: Resources, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
 ) -> int:
     """Return the number of trials at once: :func:`capacity`, ``max_concurrent`` at most.
 
@@ -83,7 +83,7 @@ def too_tight(gpus_per_trial: float, memory: DeviceMemory) -> str | None:
     )
 
 
-def roomier(resources: ResourcesSection, memory: DeviceMemory, node: Node) -> str:
+def roomier(resources: Resources, memory: DeviceMemory, node: Node) -> str:
     """Return a share with which more trials run on each GPU of ``node``, as a key of a search file, else nothing."""
     packed = int(1 / resources.gpus_per_trial + _ROUNDING)
     most = min(fitting(memory)[1], int(node["CPU"] / node["GPU"] / resources.cpus_per_trial + _ROUNDING))

@@ -16,8 +16,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from typing import Any
 
-from search.config.sections import ResourcesSection
-from search.engines.base import Engine, Queue, Running
+from search.engines.base import Engine, Queue, Resources, Running
 from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call, Step
 from search.engines.waiting import Patience, Silences
@@ -50,7 +49,7 @@ class Local(Engine):
 
     title = "local workers"
 
-    def __init__(self, resources: ResourcesSection, max_concurrent: int | None = None) -> None:
+    def __init__(self, resources: Resources, max_concurrent: int | None = None) -> None:
         super().__init__(resources, max_concurrent)
         self._processes: dict[int, _Process] = {}
         self._events: queue.SimpleQueue[tuple[_Process, Answer | None]] = queue.SimpleQueue()
@@ -274,7 +273,7 @@ def _folders() -> list[str]:
     return [entry or os.getcwd() for entry in sys.path]
 
 
-def _environment(number: int, resources: ResourcesSection) -> dict[str, str]:
+def _environment(number: int, resources: Resources) -> dict[str, str]:
     """Return the environment of worker ``number``: a trial's threads, and its GPU."""
     environment = {
         "OMP_NUM_THREADS": str(max(1, int(resources.cpus_per_trial))),

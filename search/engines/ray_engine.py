@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
-from search.config.tables import AUTO, engine_name, ray_mistakes
 from search.engines.base import CheckResult, Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
-from search.extra import missing_packages
+from search.packages import missing_packages
+from search.tables import AUTO, engine_name, ray_mistakes
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput, counted, raise_if_any
 from trainables.files import as_path
@@ -38,9 +38,8 @@ def check_ray() -> Iterator[CheckResult]:
     if missing_packages(["ray"]):
         return  # a check of its own names them
     for mistake in ray_mistakes():
-        found, _, fix = mistake.rpartition("; ")
         state: Literal["failed", "warning"] = "failed" if engine_name(AUTO, 0) == "ray" else "warning"
-        yield CheckResult(check="ray", state=state, found=found, fix=f"{fix[0].upper()}{fix[1:]}")
+        yield CheckResult(check="ray", state=state, found=mistake.found, fix=mistake.advice)
         return
     where = os.environ.get("RAY_ADDRESS") or "this machine"
     try:

@@ -19,9 +19,8 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from search.config.sections import ResourcesSection
 from search.engines import ray_private
-from search.engines.base import Queue, Running
+from search.engines.base import Queue, Resources, Running
 from search.engines.capacity import Node, at_once, growth
 from search.engines.ray_session import NAMESPACE
 from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
@@ -40,7 +39,7 @@ BOOTSTRAP = Path.home() / "ray_bootstrap_config.yaml"
 """The file that ``ray up`` writes on the head of its cluster."""
 
 
-def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
+def slots(resources: Resources, max_concurrent: int | None) -> int:
     """Return the number of trials that run at once on the connected cluster, grown as far as it may.
 
     Raises:
@@ -49,7 +48,7 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
     return at_once(resources, max_concurrent, _alive_nodes(), growth(BOOTSTRAP))
 
 
-def run_queue(queue: Queue, worker: type[Any], limits: Limits, *, resources: ResourcesSection, concurrent: int) -> None:
+def run_queue(queue: Queue, worker: type[Any], limits: Limits, *, resources: Resources, concurrent: int) -> None:
     """Train everything in the queue with workers of the class ``worker``, at most ``concurrent`` trials at once."""
     check_private_parts("ray")
     assignments = _Assignments(
@@ -279,7 +278,7 @@ def _is_here() -> bool:
 # Calls of a function on workers and nodes.
 
 
-def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: ResourcesSection) -> list[Any]:
+def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: Resources) -> list[Any]:
     """Return ``function`` of each argument, computed by tasks with a trial's resources each."""
     gpus = resources.gpus_per_trial
     task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=gpus, max_retries=2)(function)

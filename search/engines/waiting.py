@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from search.config.sections import ResourcesSection
+from search.engines.base import Resources
 from search.engines.capacity import Node, trials_on, wanted
 from trainables.errors import Failure
 from trainables.limits import LIMITS, Limits
@@ -32,7 +32,7 @@ class Placement:
 
     def __init__(
         self,
-        resources: ResourcesSection,
+        resources: Resources,
         nodes: Callable[[], Sequence[Node]],
         may_come: Sequence[Node],
         is_here: Callable[[], bool],

@@ -9,12 +9,12 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import SplitSection
-from search.config.tables import SAMPLERS
 from search.difference import FEW_CLASSES, Basis, confirms_on_halves, shown_points
-from search.plan.disk_usage import default_cache
+from search.plan.places import default_cache
 from search.plan.runs import RunFolder, trials_in
 from search.stages import Stage, short_study_name
 from search.study import Budget
+from search.tables import SAMPLERS
 from search.trials import epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
@@ -176,7 +176,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         loss=config.loss(loss).key,
         trainable=config.trainable,
         hyperparameters=params.loss,
-        model=replace(config.model, **params.model),
+        model=config.model.changed(params.model),
         training=replace(settings, **training),
         schedule_epochs=settings.epochs if on_all else None,  # the rates of the trainings whose best epoch it was
         images=plan.images,

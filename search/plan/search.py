@@ -8,16 +8,16 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig, parse_config, settled_digest
-from search.config.tables import PRUNERS
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
-from search.plan.disk_usage import mark_checkpoints
 from search.plan.growth import growth
+from search.plan.places import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
 from search.study import LossStudy, StudyStorage, copy_studies, open_studies
+from search.tables import PRUNERS
 from search.trust import check_code, own_code
 from spaces.search_space import SearchSpace
 from trainables.errors import InvalidInput
@@ -36,17 +36,14 @@ class OpenedSearch:
     _studies: dict[tuple[str, Stage], LossStudy] = field(default_factory=dict, repr=False)
 
     def close(self) -> None:
-        """Close the journal of the studies."""
         self.storage.close()
 
     @property
     def config(self) -> SearchConfig:
-        """The search file."""
         return self.plan.config
 
     @property
     def name(self) -> str:
-        """The search's name."""
         return self.plan.config.name
 
     def study(self, loss: str, stage: Stage) -> LossStudy:

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.config.tables import PRUNERS
 from search.plan.runs import (
     RunFolder,
     existing_run,
@@ -19,6 +18,7 @@ from search.plan.runs import (
 )
 from search.stages import Stage, short_study_name, study_name
 from search.study import JournalReader, StudyCounts
+from search.tables import PRUNERS
 from search.trials import Tally, record_keys
 from search.trust import ADDRESSES, CHECKPOINTS, addresses_in, check_address
 from spaces.space import Value
@@ -41,7 +41,6 @@ class StoredSearch:
 
     @property
     def name(self) -> str:
-        """The search's name."""
         return self.folder.name
 
     @cached_property
@@ -58,7 +57,6 @@ class StoredSearch:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """The names of its losses."""
         return tuple(entry if isinstance(entry, str) else entry["name"] for entry in self.config["losses"])
 
     @cached_property

@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from search.difference import RowKey
 from search.report.formats import (
     difference_interval,
     difference_text,
@@ -19,7 +20,7 @@ from search.report.formats import (
 )
 from search.report.pairs import METHOD
 from search.report.results import Comparison, Pair, SplitSummary
-from search.report.rows import COLUMNS, Column, Entry, Output, Row, RowKey, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable, best_of
 from trainables.errors import counted, listed

@@ -16,10 +16,9 @@ from search.report.comparison import compare
 from search.report.comparison_tables import baselines_told, confirmed_on
 from search.report.formats import interval, parameters, sentence
 from search.report.loss_results import LossSummary
-from search.report.pairs import ScoredModel, scored_openings
 from search.report.results import Comparison, stored_summary
 from search.report.rows import SeedStatistics
-from search.selection import Selection, exported_trial, frozen_baselines
+from search.selection import ScoredModel, Selection, exported_trial, frozen_baselines, scored_openings
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
 from search.text_table import NOTHING, TextTable, rows_as_markdown
 from trainables.errors import InvalidInput, counted

@@ -1,102 +1,22 @@
-"""The scores of each opening of the test classes (``test.json``), by class, and the differences of pairs of rows."""
+"""The scores of an opening of the test classes by class, and the differences of pairs of rows."""
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
+from search.difference import RowKey
 from search.plan.runs import RunFolder
 from search.report.results import Pair
-from search.report.rows import Row, RowKey
+from search.report.rows import Row
 from search.report.statistics import MIN_CLASSES, ScoredRows
-from search.stages import UNTRAINED, Role
+from search.selection import scored_openings
+from search.stages import Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
-
-# The file that the test stage writes.
-
-
-class _Stored(BaseModel):
-    """A part of the file; keys that a report does not need are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
-
-
-class _Scored(_Stored):
-    """The scores of a network on the test classes; see :class:`ScoredModel`."""
-
-    metrics: Mapping[str, float | None]
-    in_small_galleries: float | None
-    per_image: str
-    undefined: Mapping[str, str] = {}
-
-
-class ScoredBaseline(_Scored):
-    """A network without training on the test classes; the attributes are those of a :class:`ScoredModel`."""
-
-    name: str
-
-
-class ScoredModel(_Scored):
-    """One trained model on the test classes.
-
-    Attributes:
-        loss: name of the loss.
-        source_trial: trial of the search whose configuration was trained.
-        seed: seed of the training.
-        fold: fold of the training; None without folds.
-        metrics: value of each metric; None if it is undefined.
-        in_small_galleries: objective on test galleries with as many classes as a validation gallery.
-        per_image: name of the file with the per-image results.
-        undefined: why metrics of the user's are undefined, by name.
-    """
-
-    loss: str
-    source_trial: int
-    seed: int
-    fold: int | None
-
-
-class FailedScoring(_Stored):
-    """A model that could not be scored: its loss and seed, or the name of a network without training, and why."""
-
-    loss: str
-    seed: int | None
-    reason: str
-
-
-class ScoredOpening(_Stored):
-    """One opening: its ``id`` in the ledger, when it ``finished`` (seconds since 1970), and the models' scores.
-
-    ``overlap`` is the number of test images that are images of the training half, too, and ``copies`` of those that
-    have an equal one in the test set.
-    """
-
-    id: str
-    finished: float
-    overlap: int
-    copies: int
-    scores: tuple[ScoredModel, ...]
-    baselines: tuple[ScoredBaseline, ...] = ()
-    failed: tuple[FailedScoring, ...] = ()
-
-
-class _TestFile(_Stored):
-    openings: tuple[ScoredOpening, ...]
-
-
-def scored_openings(path: Path) -> tuple[ScoredOpening, ...]:
-    """Return the openings stored at ``path``, in order; none while the test classes are sealed."""
-    if not path.exists():
-        return ()
-    with reading(path):
-        return _TestFile.model_validate_json(path.read_bytes()).openings
-
 
 # Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
 
@@ -284,16 +204,3 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]], within
         )
         for (first, second), estimate in zip(pairs, estimates, strict=True)
     ]
-
-
-def tested_pairs(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
-    """Yield each tuned loss against its default, the untrained network, and the other tuned losses."""
-    tuned = [row for row in rows if row.role is Role.TUNED]
-    untrained = {row.search: row.key for row in rows if row.role is Role.BASELINE and row.loss == UNTRAINED}
-    for row in tuned:
-        if row.number != 0:
-            yield row.key, row.key._replace(role=Role.DEFAULT)
-    for row in tuned:
-        if row.search in untrained:
-            yield row.key, untrained[row.search]
-    yield from itertools.combinations((row.key for row in tuned), 2)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError, field_validator
 
-from search.difference import FEW_CLASSES, Recommendation
+from search.difference import FEW_CLASSES, Recommendation, RowKey
 from search.plan.runs import RunFolder, refuse_renamed
 from search.report.loss_results import Incumbent as Incumbent, LossSummary as LossSummary, rows_from_stored
-from search.report.rows import Named, Result, Row, RowKey, SeedStatistics, Shown, frame_of
+from search.report.rows import Named, Result, Row, SeedStatistics, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from trainables.errors import InvalidInput
 from trainables.metrics.table import metric_name
@@ -147,7 +147,6 @@ class Summary(Shown):
 
     @property
     def baselines(self) -> Mapping[str, Baseline]:
-        """The networks without training by name."""
         found = {UNTRAINED: self.untrained, WHITENED: self.whitened}
         return {name: baseline for name, baseline in found.items() if baseline}
 

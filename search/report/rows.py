@@ -5,14 +5,15 @@ A column is one entry of :data:`COLUMNS`. The terminal tables, CSV, Markdown, La
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from search.difference import RowKey
 from search.stages import Role
 from search.text_table import NOTHING
 from spaces.space import Value
@@ -164,14 +165,6 @@ def _failure_cause(trials: Sequence[FrozenTrial]) -> str | None:
 # A row.
 
 
-class RowKey(NamedTuple):
-    """The name of a row in a comparison."""
-
-    search: str
-    loss: str
-    role: Role
-
-
 class Row(Result):
     """One configuration of a loss, default or tuned, from the search to the test classes, or a baseline.
 
@@ -215,7 +208,6 @@ class Row(Result):
 
     @property
     def key(self) -> RowKey:
-        """The name of the row."""
         return RowKey(search=self.search, loss=self.loss, role=self.role)
 
     @property
@@ -345,8 +337,3 @@ COLUMNS = (
 def mean_of(entry: Entry) -> float | None:
     """Return the number of an entry: a mean over seeds, or the number itself."""
     return entry.mean if isinstance(entry, SeedStatistics) else entry
-
-
-def shown_metrics(objective: str, computed: Collection[str]) -> list[str]:
-    """Return the test metrics that a comparison shows, among those that were ``computed``."""
-    return [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]

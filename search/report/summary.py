@@ -16,11 +16,20 @@ from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
 from search.report.diagnostics import diagnose
 from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts
-from search.report.pairs import ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds
-from search.selection import Baselines, Confirmation, Ledger, Selection, confirmations
+from search.selection import (
+    Baselines,
+    Confirmation,
+    Ledger,
+    ScoredBaseline,
+    ScoredModel,
+    ScoredOpening,
+    Selection,
+    confirmations,
+    scored_openings,
+)
 from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import by_params, epochs_of, running_value
 from spaces.space import Value

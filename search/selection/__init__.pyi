@@ -2,7 +2,6 @@ from .baselines import (
     Baselines as Baselines,
     BaselineScoring as BaselineScoring,
     baseline_entry as baseline_entry,
-    baseline_file as baseline_file,
     frozen_baselines as frozen_baselines,
     save_baselines as save_baselines,
     validate_untrained as validate_untrained,
@@ -23,6 +22,13 @@ from .image_set import (
 from .ledger import (
     Ledger as Ledger,
     Opening as Opening,
+)
+from .openings_file import (
+    ScoredBaseline as ScoredBaseline,
+    ScoredModel as ScoredModel,
+    ScoredOpening as ScoredOpening,
+    scored_openings as scored_openings,
+    write_openings as write_openings,
 )
 from .retrieval_file import (
     FOLDER as FOLDER,

@@ -115,16 +115,11 @@ class BaselineScoring:
     gallery: int | None
 
 
-def baseline_file(name: str) -> str:
-    """Return the name of the file of a baseline's per-image results."""
-    return f"{name}@baseline.npz"
-
-
 def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:
     """Return the part of a baseline's entry in ``test.json`` that follows from its validation."""
     return {
         "name": name,
         "network": network,
         "whitening_sha256": whitening_sha256 if name == WHITENED else None,
-        "per_image": baseline_file(name),
+        "per_image": f"{name}@baseline.npz",
     }

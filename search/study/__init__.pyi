@@ -8,12 +8,6 @@ from .journal import (
 from .pruners import (
     Pruner as Pruner,
 )
-from .queued import (
-    QueuedStage as QueuedStage,
-    QueuedStudy as QueuedStudy,
-    RunningTrial as RunningTrial,
-    TrialListener as TrialListener,
-)
 from .sampler import (
     is_blind as is_blind,
     without_model as without_model,
@@ -29,5 +23,9 @@ from .study import (
     pruning_sentence as pruning_sentence,
 )
 from .trial_queue import (
+    QueuedStage as QueuedStage,
+    QueuedStudy as QueuedStudy,
+    RunningTrial as RunningTrial,
+    TrialListener as TrialListener,
     TrialQueue as TrialQueue,
 )

@@ -50,7 +50,6 @@ class Random(Sampler):
     summary = "independent draws from every range"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """Return Optuna's sampler."""
         return RandomSampler(seed=self.seed_of(number))
 
 
@@ -78,7 +77,6 @@ class GaussianProcess(Sampler):
     models_complete = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """Return Optuna's sampler."""
         return GPSampler(seed=self.seed_of(number), n_startup_trials=self.startup_trials)
 
     def problems(self) -> list[str]:

@@ -106,7 +106,6 @@ class LossStudy:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
     def attributes(self) -> dict[str, Any]:
-        """Return the study's user attributes."""
         return dict(self._study.user_attrs)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from search.extra import INSTALL, check_extra, missing_packages
+from search.packages import INSTALL, check_extra, missing_packages
 from search.secrets import sqlite_address, sqlite_file
 from search.tracking.models import FOLDER
 from trainables.errors import InvalidInput

@@ -141,7 +141,6 @@ class Projection:
 
     @property
     def experiment(self) -> str:
-        """The id of the experiment."""
         self._connect()
         return self._experiment_id
 

@@ -96,14 +96,12 @@ def _tell_left_out(name: str, key: str) -> None:
 
 
 def params_of(values: Mapping[str, Value]) -> "list[Param]":
-    """Return the parameters ``values``."""
     from mlflow.entities import Param
 
     return [Param(key, text) for key, text in {key_of(name): text_of(values[name]) for name in values}.items()]
 
 
 def tags_of(values: Mapping[str, str]) -> "list[RunTag]":
-    """Return the tags ``values``."""
     from mlflow.entities import RunTag
 
     return [RunTag(name, text_of(value)[:TAG_LENGTH]) for name, value in values.items()]

@@ -1,7 +1,7 @@
 """Contracts of data sets and batch samplers, built-in or user-defined."""
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from spaces.contract.outcome import Check
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.dataset import ItemDataset
@@ -20,28 +20,19 @@ from trainables.errors import raise_if_any
 from trainables.rules import OneOf
 
 
-def check_dataset(dataset: str | Dataset, options: Mapping[str, Any] | None = None) -> Iterator[CheckOutcome]:
-    """Check that a data set keeps the contract: an instance, or a name or import path with ``options``."""
-
-    def load() -> Mapping[str, Check]:
-        if isinstance(dataset, Dataset):
-            return _DatasetContract(dataset).checks()
-        raise_if_any(OneOf(DATASETS, own=True).mistakes("The data set", dataset))
-        return _DatasetContract(DATASETS[dataset](**options or {})).checks()
-
-    return outcomes_of(load)
-
-
 def _copy(dataset: Dataset) -> Dataset:
     """Return an equal data set with empty caches."""
     return replace(dataset)  # type: ignore[type-var]
 
 
-class _DatasetContract:
-    """The checks of one data set."""
+class DatasetContract:
+    """The checks of a data set: an instance, or a name or import path with ``options``."""
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: str | Dataset, options: Mapping[str, Any] | None = None) -> None:
+        if not isinstance(dataset, Dataset):
+            raise_if_any(OneOf(DATASETS, own=True).mistakes("The data set", dataset))
+            dataset = DATASETS[dataset](**options or {})
+        self._dataset: Dataset = dataset
 
     def checks(self) -> Mapping[str, Check]:
         return {
@@ -166,13 +157,8 @@ SETTINGS: tuple[Setting, ...] = (
 """Class sizes, batch size and images a class; settings that the sampler rejects are skipped."""
 
 
-def check_batch_sampler(name: str) -> Iterator[CheckOutcome]:
-    """Check that a batch sampler (name or import path) keeps the contract."""
-    return outcomes_of(lambda: _SamplerContract(name).checks())
-
-
-class _SamplerContract:
-    """The checks of one batch sampler."""
+class SamplerContract:
+    """The checks of a batch sampler (name or import path)."""
 
     def __init__(self, name: str) -> None:
         raise_if_any(OneOf(BATCH_SAMPLERS, own=True).mistakes("The batch sampler", name))

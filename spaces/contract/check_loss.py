@@ -4,17 +4,17 @@ Shapes: B batch, D embedding.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
 import torch
 
-from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from spaces.contract.outcome import Check
 from spaces.losses import declared_space
 from spaces.space import Choice, Space, Value
 from trainables.errors import raise_if_any
-from trainables.losses import LOSSES, LossPart, loss_part, loss_row
+from trainables.losses import LOSSES, loss_part, loss_row
 from trainables.losses.base import Loss, Unit, Used
 from trainables.rules import OneOf
 
@@ -36,16 +36,11 @@ MAKES = {
 }
 
 
-def check_loss(loss: str | LossPart) -> Iterator[CheckOutcome]:
-    """Check that a loss (name, import path, or part of a search) keeps the contract. Nothing is raised."""
-    return outcomes_of(lambda: _LossContract(loss).checks())
+class LossContract:
+    """The checks of a loss (name or import path)."""
 
-
-class _LossContract:
-    """The checks of one loss."""
-
-    def __init__(self, loss: str | LossPart) -> None:
-        part = loss_part(loss) if isinstance(loss, str) else loss
+    def __init__(self, loss: str) -> None:
+        part = loss_part(loss)
         raise_if_any(OneOf(LOSSES, own=True).mistakes("The loss", part.key))
         self._class = LOSSES[part.key]
         self._space: Space = declared_space(part)

@@ -4,13 +4,13 @@ Shapes: B batch, H and W pixels, N images, D embedding, C classes.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from spaces.contract.outcome import Check
 from trainables.errors import InvalidInput, suggestion
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import METRICS, metric_name, own_metric, unknown_metrics
@@ -20,13 +20,8 @@ from trainables.models.embedding import EmbeddingModel
 from trainables.parts import is_own
 
 
-def check_backbone(name: str, image_size: int = 224) -> Iterator[CheckOutcome]:
-    """Check that a backbone (name or import path) keeps the contract for images of ``image_size`` pixels."""
-    return outcomes_of(lambda: _BackboneContract(name, image_size).checks())
-
-
-class _BackboneContract:
-    """The checks of one backbone."""
+class BackboneContract:
+    """The checks of a backbone (name or import path), for images of ``image_size`` pixels."""
 
     def __init__(self, name: str, image_size: int) -> None:
         self._name, self._size = name, image_size
@@ -105,13 +100,8 @@ class _BackboneContract:
         return "" if same else "Some of its state is not in its state_dict."
 
 
-def check_metric(name: str) -> Iterator[CheckOutcome]:
-    """Check that a metric (a name such as ``recall_at_1``, or an import path) keeps the contract."""
-    return outcomes_of(lambda: _MetricContract(name).checks())
-
-
-class _MetricContract:
-    """The checks of one metric."""
+class MetricContract:
+    """The checks of a metric (a name such as ``recall_at_1``, or an import path)."""
 
     def __init__(self, name: str) -> None:
         if unknown_metrics([name]):

@@ -1,16 +1,18 @@
 """Contract of any part: find its kind and run its checks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch.nn import Module
 
-from spaces.contract.check_data import check_batch_sampler, check_dataset
-from spaces.contract.check_loss import check_loss
-from spaces.contract.check_model import check_backbone, check_metric
-from spaces.contract.check_trainable import check_trainable
-from spaces.contract.outcome import CheckOutcome
+from spaces.contract.check_data import DatasetContract, SamplerContract
+from spaces.contract.check_loss import LossContract
+from spaces.contract.check_model import BackboneContract, MetricContract
+from spaces.contract.check_trainable import TrainableContract
+from spaces.contract.outcome import CheckOutcome, Contract, outcomes
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.samplers import BatchSampler
@@ -82,18 +84,17 @@ def check_part(
         kind: one of those of :func:`kind_of`, which finds it by default.
         image_size: size of a backbone's images in pixels.
     """
-    if kind is None:
-        try:
-            kind = kind_of(name)
-        except InvalidInput as error:
-            yield CheckOutcome(what="It can be loaded.", ok=False, sentence=str(error))
-            return
-    checks = {
-        "loss": lambda: check_loss(name),
-        "dataset": lambda: check_dataset(name, options),
-        "backbone": lambda: check_backbone(name, image_size),
-        "sampler": lambda: check_batch_sampler(name),
-        "metric": lambda: check_metric(name),
-        "trainable": lambda: check_trainable(name, options),
-    }
-    yield from checks[kind]()
+    with TemporaryDirectory(prefix="holdout-check-") as folder:
+
+        def load() -> Contract:
+            contracts: dict[str, Callable[[], Contract]] = {
+                "loss": lambda: LossContract(name),
+                "dataset": lambda: DatasetContract(name, options),
+                "backbone": lambda: BackboneContract(name, image_size),
+                "sampler": lambda: SamplerContract(name),
+                "metric": lambda: MetricContract(name),
+                "trainable": lambda: TrainableContract(name, options or {}, Path(folder)),
+            }
+            return contracts[kind or kind_of(name)]()
+
+        yield from outcomes(load)

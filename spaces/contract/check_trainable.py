@@ -1,6 +1,5 @@
 """Contract of a user-defined training, tested with real trainings of two epochs."""
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from spaces.contract.outcome import Check
 from spaces.losses import space_of_trainable
 from spaces.space import Space, Value
 from trainables.data import DATASETS, Dataset
@@ -63,25 +62,17 @@ class DrawnFeatures(Dataset):
         return (centre + np.random.default_rng((label, row)).normal(size=16)).astype(np.float32)
 
 
-def check_trainable(path: str, options: Mapping[str, Any] | None = None) -> Iterator[CheckOutcome]:
-    """Check that the training at the import path ``path`` keeps the contract. Nothing is raised.
+class TrainableContract:
+    """The checks of the training at an import path, in a ``folder`` for its checkpoints.
 
-    Args:
-        path: the training.
-        options: the section ``dataset`` of a search file; by default drawn vectors are trained on.
+    ``options`` are the section ``dataset`` of a search file; by default drawn vectors are trained on.
     """
-    with tempfile.TemporaryDirectory(prefix="holdout-check-") as folder:
-        yield from outcomes_of(lambda: _TrainableContract(path, dict(options or {}), Path(folder)).checks())
 
-
-class _TrainableContract:
-    """The checks of one training, in a folder for its checkpoints."""
-
-    def __init__(self, path: str, options: dict[str, Any], folder: Path) -> None:
+    def __init__(self, path: str, options: Mapping[str, Any], folder: Path) -> None:
         self._path, self._folder = path, folder
         self._space: Space = space_of_trainable(path)
         self._own = trainable_class(path)
-        dataset = _dataset(options)
+        dataset = _dataset(dict(options))
         names = tuple(islice(dataset.classes(), MOST_CLASSES))
         train = names[: -(-2 * len(names) // 3)]
         self._spec = TrialSpec(

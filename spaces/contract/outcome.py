@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
@@ -34,12 +35,19 @@ def outcome_of(what: str, check: Check) -> CheckOutcome:
     return CheckOutcome(what=what, ok=not sentence, sentence=sentence)
 
 
-def outcomes_of(load: Callable[[], Mapping[str, Check]]) -> Iterator[CheckOutcome]:
-    """Load a part, which returns its checks, then run them in order."""
+class Contract(Protocol):
+    """The checks of a part, which was loaded to make this object."""
+
+    def checks(self) -> Mapping[str, Check]:
+        """Return the checks by what they require, in the order in which they are run."""
+
+
+def outcomes(load: Callable[..., Contract], *part: Any) -> Iterator[CheckOutcome]:
+    """Load a ``part``, then run the checks of its contract. Nothing is raised."""
     checks: dict[str, Check] = {}
 
     def can_be_loaded() -> str:
-        checks.update(load())
+        checks.update(load(*part).checks())
         return ""
 
     yield outcome_of("It can be loaded.", can_be_loaded)

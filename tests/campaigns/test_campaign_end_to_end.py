@@ -78,7 +78,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> CampaignRun:
     while not ran.amid_the_second_fold():
         kill_when(ran.amid_the_second_fold, *ran.command)
         time.sleep(3)  # its workers outlive it for a moment, in which they may end their fold
-    assert [file.name for file in (ran.runs / "lot").iterdir()] == ["campaign.yaml"]
+    assert {file.name for file in (ran.runs / "lot").iterdir()} == {".id", "campaign.yaml"}
     done = holdout(*ran.command)
     shown = plain(done.stdout)
     assert "this test set: 1 opening by 2 searches" in shown

@@ -17,8 +17,7 @@ from search.selection.ledger import Ledger, Opening
 from search.selection.retrieval_file import Scoring
 from search.selection.scoring import score
 from search.stages import Stage
-from search.study.queued import RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.training.train import Training
 
 ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)

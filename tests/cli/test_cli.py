@@ -53,18 +53,6 @@ def test_backbones_say_what_they_want_and_where_their_weights_go() -> None:
         assert words in shown
 
 
-def test_a_recipe_is_found_by_name(tmp_path: Path) -> None:
-    """A complete search file is refused for its one mistake alone."""
-    done = holdout_here("run", "quickstart", "--runs", tmp_path, "--set", "search.trials=0", code=2)
-    assert plain(done.stderr) == "search.trials: must be at least 1; it is 0."
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("arguments", [("run",), ("runn",), ("run", "quickstart", "--rnus", "x"), ()])
-def test_wrong_words_exit_with_2(arguments: tuple[str, ...]) -> None:
-    holdout_here(*arguments, code=2)
-
-
 @pytest.mark.parametrize("command", [(), ("trials",), ("remove",)])
 def test_flags_take_no_value_in_the_help(command: tuple[str, ...]) -> None:
     shown = holdout_here(*command, "--help").stdout

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search.cli.cluster import LogFilter
+from search.jobs.log import LogFilter
 
 OURS = (
     "Searching …\n",

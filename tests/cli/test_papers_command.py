@@ -10,6 +10,7 @@ import pytest
 import typer
 from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
+from support.spaces import spaces_of
 from support.trees import Trees
 
 from benchmarks.__main__ import BENCHMARKS
@@ -20,7 +21,6 @@ from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import PaperItem, is_campaign, papers, read_file, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
-from search.plan.checks.parts import spaces_of
 from search.plan.make_plan import read_plan
 from trainables.data import DATASETS
 
@@ -248,11 +248,6 @@ def test_people_get_every_command_and_every_reason() -> None:
     assert "Saeki et al." in only
     assert "Psomas" not in only
     assert "Psomas" in shown
-
-
-def test_a_mistyped_paper_is_a_sentence() -> None:
-    said = plain(holdout_here("papers", "thesus", code=2).stderr)
-    assert said == "thesus is not a paper (did you mean thesis?); choose one of mpa, pnp, sampling, thesis."
 
 
 def test_every_entry_is_of_one_kind() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection
-from search.config.tables import engine_name
 from search.engines.base import make_engine
 from search.engines.in_process import InProcess
+from search.tables import engine_name
 from trainables.errors import InvalidInput
 
 

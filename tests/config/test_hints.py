@@ -53,25 +53,6 @@ def test_nothing_is_guessed_where_nothing_is_like_it(search_file: SearchFile, ke
     assert said.endswith(f"no such {'key' if '.' in key else 'section'}; remove it.")
 
 
-NAMES: list[tuple[dict[str, Any], str]] = [
-    ({"losses": ["proxy_ancor"]}, "proxy_anchor"),
-    ({"dataset": {"name": "cub"}}, "cub200"),
-    ({"model": {"backbone": "ResNet50"}}, "resnet50"),
-    ({"training": {"sampler": "balance"}}, "balanced"),
-    ({"search": {"objective": "map@r"}}, "map_at_r"),
-    ({"metrics": {"validation": ["Recall@1"]}}, "recall_at_1"),
-    ({"metrics": {"validation": ["R@10"]}}, "recall_at_10"),
-    ({"metrics": {"test": ["recal_at_4"]}}, "recall_at_4"),
-]
-
-
-@pytest.mark.parametrize(("changes", "meant"), NAMES, ids=[str(changes) for changes, _ in NAMES])
-def test_an_unknown_name_is_answered_with_the_nearest(
-    search_file: SearchFile, changes: dict[str, Any], meant: str
-) -> None:
-    assert f"(did you mean {meant}?)" in refused(lambda: parse_config(search_file(**changes)))
-
-
 CAMPAIGN: dict[str, Any] = {
     "name": "many",
     "study": "several",

@@ -119,22 +119,6 @@ def test_comments_keep_text_of_every_kind() -> None:
     assert yaml.safe_load(commented(SearchConfig, content)) == content
 
 
-@pytest.mark.parametrize(
-    ("setting", "near"),
-    [
-        ("model.freeze=backbon", "backbone"),
-        ("metrics.gallery=training_hal", "training_half"),
-        ("dataset={name: features, file: texts.npy}", ".npz"),
-        ("space.model.poolin=[avg]", "pooling"),
-    ],
-)
-def test_a_refusal_names_the_near_thing(setting: str, near: str, tmp_path: Path) -> None:
-    file = tmp_path / "near.yaml"
-    file.write_text(yaml.safe_dump(BASE))
-    said = holdout_here("run", file, "--set", setting, "--runs", tmp_path / "runs", code=2)
-    assert f"(did you mean {near}?)" in said.stderr
-
-
 def test_patterns_find_names_then_descriptions() -> None:
     def found(pattern: str) -> list[str]:
         return [key.name for key in matching(KEYS, pattern)]

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.spaces import spaces_of
 from support.trees import Trees, recipe_on, varied_on
 
 from search.config.recipes import campaigns, read_search, recipes
 from search.config.search_config import SearchConfig
-from search.plan.checks.parts import spaces_of
 from spaces.space import Params
 from trainables.losses import loss_row
 from trainables.training.config import TrainingConfig

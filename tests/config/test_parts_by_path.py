@@ -10,7 +10,7 @@ import yaml
 from support.refusals import sentences_of
 
 from search.config.search_config import parse_config
-from search.driver.submission import PACKAGES, SUBMITTED, submission, working_directory
+from search.jobs.submission import PACKAGES, SUBMITTED, submission, working_directory
 from search.plan.make_plan import read_plan
 from search.plan.plan import training_of
 from search.plan.search import open_search

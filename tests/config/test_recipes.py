@@ -118,9 +118,9 @@ def trains(plan: Plan, loss: str) -> None:
     assert tuple(record["metrics"]) == plan.metrics
 
 
-# One recipe for each network of a paper, and for each of its losses: the rest differ in numbers.
+# One recipe for each network, and for each loss of a paper: the rest differ in numbers.
 _CONTENTS = {recipe: read_yaml(recipes()[recipe]) for recipe in PAPERS}
-NETWORKS = {(recipe.split("-")[0], content["model"]["backbone"]): recipe for recipe, content in _CONTENTS.items()}
+NETWORKS = {content["model"]["backbone"]: recipe for recipe, content in _CONTENTS.items()}
 LOSSES_OF = {
     (recipe.split("-")[0], loss): recipe for recipe, content in _CONTENTS.items() for loss in content["losses"]
 }

@@ -20,6 +20,7 @@ import yaml
 from hypothesis import example, given, settings, strategies as st
 from support.commands import holdout, holdout_here, write_search
 from support.finished_search import finish
+from support.mlflow_database import write_migrated
 from support.serving import served
 from support.small_search import small_search
 
@@ -330,6 +331,7 @@ def test_a_search_tells_no_secret_of_a_failing_training(tmp_path: Path, monkeypa
         "name": "small", "trainable": "tells:Tells", "dataset": {"name": "tells:Records"}, "training": {"epochs": 1},
         "search": {"trials": 2}, "stages": ["search"], "resources": {"engine": "local"},
     }  # fmt: skip
+    write_migrated(runs / "mlflow.db")
     done = [holdout("run", write_search(tmp_path / "search.yaml", content), "--runs", runs)]
     for words in ("sync small", "report small", "status small --json", "trials small", "show small tells 1 --json"):
         done.append(holdout_here(*words.split(), "--runs", runs))

@@ -13,7 +13,7 @@ from search.driver.listeners import CheckpointCleanup
 from search.plan.plan import trial_directory
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.queued import RunningTrial
+from search.study.trial_queue import RunningTrial
 from trainables.files import as_path
 
 SIZE = 1000

@@ -79,7 +79,7 @@ def test_a_precision_that_the_cpu_emulates_is_told_of(
     training = search_file()["training"] | {"precision": "bfloat16"}
     findings = examined(parse_config(search_file(training=training)), tmp_path)
     told = [(each.state, each.fix) for each in findings if each.check == "precision"]
-    assert told == ([("warning", "set training.precision: auto.")] if warned else [])
+    assert told == ([("warning", "Set training.precision: auto.")] if warned else [])
 
 
 def test_a_token_that_others_may_read_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,15 @@
 """A search on embeddings that somebody has computed, from its file to the model that is handed out."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -128,28 +129,18 @@ def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch:
     assert "leave out --backbone and --weights" in said
 
 
-SERVED = """
-import sys
-import mlflow, numpy as np, pandas as pd
-mlflow.set_tracking_uri(sys.argv[1])
-found = mlflow.MlflowClient().search_logged_models([sys.argv[2]])
-(model,) = [model for model in found if model.name == "contrastive"]
-with np.load(sys.argv[3]) as content:
-    given = content["embeddings"][:5]
-found = mlflow.pyfunc.load_model(model.model_uri).predict(pd.DataFrame({"features": given.tolist()}))
-np.save(sys.argv[4], np.stack(found["embedding"].tolist()))
-"""
-
-
-def test_mlflow_serves_the_model(runs: Path, file: Path, tmp_path: Path) -> None:
+def test_mlflow_serves_the_model(runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     holdout_here("sync", "small", "--runs", runs)
-    address = f"sqlite:///{runs}/mlflow.db"
-    (experiment,) = MlflowClient(address).search_experiments(filter_string="name != 'Default'")
-    arguments = [address, experiment.experiment_id, str(file), str(tmp_path / "x.npy")]
-    subprocess.run([sys.executable, "-c", SERVED, *arguments], check=True)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{runs}/mlflow.db")
+    monkeypatch.setattr("sys.path", [*sys.path])  # the model brings its own code
+    (experiment,) = MlflowClient().search_experiments(filter_string="name != 'Default'")
+    found = MlflowClient().search_logged_models([experiment.experiment_id])
+    (model,) = [model for model in found if model.name == "contrastive"]
     with np.load(file) as content:
-        expected = holdout.load(runs / "small/models/contrastive").embed(content["embeddings"][:5])
-    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, atol=1e-6)
+        given = content["embeddings"][:5]
+    served = mlflow.pyfunc.load_model(model.model_uri).predict(pd.DataFrame({"features": given.tolist()}))
+    expected = holdout.load(runs / "small/models/contrastive").embed(given)
+    np.testing.assert_allclose(np.stack(served["embedding"].tolist()), expected, atol=1e-6)
 
 
 ROWS: list[tuple[dict[str, Any], str]] = [

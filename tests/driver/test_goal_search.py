@@ -9,7 +9,6 @@ import pytest
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.kinds import QUALITY, WEIGHT, Finished, trade
-from support.refusals import laid_over, refused
 
 from search.config.search_config import validate_config
 from search.driver.stages import FailedLosses
@@ -94,37 +93,6 @@ def test_costs_of_a_network_are_measured(search_file: Callable[..., dict[str, An
     assert sizes[64] > sizes[8]
     search.close()
     holdout_here("verify", "small", "--runs", tmp_path, "--retrain", "triplet:1")
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        ("search: {objectives: [map_at_r, -embed_ms]}", "pruner asha compares trials by one metric"),
-        ("search: {objectives: [-embed_ms, map_at_r]}", "so it must be a metric that is maximised; it is -embed_ms"),
-        ("search: {objectives: [map_at_r]}", "objectives has only one metric, map_at_r"),
-        (
-            "search: {objectives: [map_at_r, -map_at_r], pruner: none}",
-            "objectives: map_at_r is given more than once",
-        ),
-        (
-            "search: {objective: recall_at_1, objectives: [map_at_r, -embed_ms], pruner: none}",
-            "objective is recall_at_1, and the first of objectives map_at_r; leave objective out",
-        ),
-        (
-            "search: {objectives: [map_at_r, -embed_ms], pruner: none, sampler: cmaes}",
-            "sampler cmaes compares trials by one metric, and there are objectives",
-        ),
-        (
-            "search: {constraints: {embed_ms: '< 5'}, pruner: none, sampler: coordinate}",
-            "sampler coordinate compares trials by one metric, and there are constraints",
-        ),
-        ("search: {constraints: {embed_ms: fast}}", "it must be <, <=, > or >= and a number"),
-        ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
-    ],
-)
-def test_mistakes(here: Path, file: str, said: str) -> None:
-    (here / "search.yaml").write_text(laid_over(file))
-    refused(here, ["run", "search.yaml"], said)
 
 
 @pytest.mark.parametrize("goal", [{"constraints": {"embed_ms": "< 5"}}, {"objectives": ["map_at_r", "-embed_ms"]}])

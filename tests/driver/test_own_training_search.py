@@ -4,15 +4,13 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from mlflow import MlflowClient
-from support.commands import holdout_here, summary, write_search
+from support.commands import holdout_here, summary
 from support.kinds import Finished, example
-from support.refusals import refused
 
 import holdout as library
 from examples.texts import Languages
@@ -117,39 +115,3 @@ def test_the_report_and_mlflow_show_it(runs: Path) -> None:
     assert experiment is not None
     logged = [run.data.metrics for run in client.search_runs([experiment.experiment_id])]
     assert any("train/loss" in metrics and "validation/map_at_r" in metrics for metrics in logged)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentences"),
-    [
-        ({"losses": ["mpa"]}, ["losses: a search trains losses or a trainable, and trainable is examples.texts"]),
-        (
-            {"training": {"lr": 0.1}, "model": {"pooling": "max"}, "space": {"training": {"lr": [0.1]}}},
-            [
-                f"{key}: a setting of trainings with a loss"
-                for key in ("training.lr", "model.pooling", "space.training")
-            ],
-        ),
-        ({"trainable": "examples.texts:Nothing"}, ["trainable: The trainable 'examples.texts:Nothing' does not exist"]),
-        ({"trainable": "examples.texts:Languages"}, ["must be a class that derives from"]),
-        ({"trainable": "texts"}, ["trainable: The trainable 'texts' is not an import path"]),
-        (
-            {"trainable": "support.own_trainings:Incomplete"},
-            [
-                *(f"has no method {name};" for name in ("train_epoch", "embed", "save", "load")),
-                "has no default for lr",
-                "has the range depth = 3",
-                "has the name 'not a name'",
-            ],
-        ),
-        (
-            {"trainable": "support.own_trainings:Impossible"},
-            ["declares lr = 1 to 0.1: ", "declares margin = ", "declares depth = "],
-        ),
-        ({"space": {"languages": {"rate": 1}}}, ["space.languages.rate: there is no such hyperparameter to search"]),
-        ({"trainable": None, "losses": ["mpa"]}, ["whose items are neither images nor embeddings"]),
-    ],
-)
-def test_a_mistake_in_the_file_is_a_sentence(tmp_path: Path, changes: dict[str, Any], sentences: list[str]) -> None:
-    path = write_search(tmp_path / "search.yaml", {**example("texts"), **changes})
-    refused(tmp_path, ["run", path, "--runs", tmp_path / "runs"], *sentences)

@@ -19,8 +19,7 @@ from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.stages import Stage
 from search.study.pruners import Hyperband, Median, Pruner
-from search.study.queued import QueuedStage, RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 
 Opened = Callable[..., OpenedSearch]
 KNOWN_LATER = "time left known after the first trial"

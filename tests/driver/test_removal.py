@@ -13,10 +13,10 @@ from support.stores import ftp_store
 
 from search.config.campaign import read_config
 from search.config.search_config import parse_config
-from search.driver import removal
-from search.driver.removal import plan_removal
-from search.plan.disk_usage import mark_checkpoints
+from search.disk import removal
+from search.disk.removal import plan_removal
 from search.plan.make_plan import make_plan
+from search.plan.places import mark_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import open_search
 from search.stages import Stage, study_name

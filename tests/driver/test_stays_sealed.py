@@ -25,7 +25,7 @@ def doubtful(folder: Path, **changes: Any) -> Path:
     """Write a search of one trial whose choice rests on two validation classes alone."""
     content = {
         **GLYPHS, "name": "small", "losses": ["pnp"], "search": {"trials": 1}, "final": {"seeds": 1},
-        "selection": {"finalists": 1, "seeds": 1, "on": "split"}, **changes,
+        "selection": {"finalists": 1, "seeds": 1, "on": "split"}, "resources": {"engine": "in_process"}, **changes,
     }  # fmt: skip
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(content))

@@ -20,7 +20,7 @@ TESTED = 80
 
 
 class _Kinds(holdout.EstimatorTrainable):
-    def estimator(self, params: Any, *, seed: int) -> Any:
+    def function(self, params: Any, train: Any, report: Any) -> Any:
         return _Kind(params["kind"])
 
 

@@ -19,7 +19,7 @@ from support.commands import holdout_here, plain, write_search
 from support.expected_metrics import of_queries
 from support.finished_search import finish, run_here
 from support.small_search import small_search
-from support.tampered import Copied
+from support.tampered import Copied, array, entry
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.comparison import compare
@@ -43,6 +43,7 @@ def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:
             "training": TRAINING,
             "losses": ["pnp", "proxy_anchor"],
             "search": {"trials": 2},
+            "selection": {"finalists": 1, "seeds": 1},
             "metrics": {"test": ["map_at_r", "recall_at_1", "nmi"]},
             **changes,
         },
@@ -144,7 +145,8 @@ def test_a_fine_tuned_search_has_baselines_on_every_split(
     changes: dict[str, Any], image_folder: Path, weights: Path, tmp_path: Path
 ) -> None:
     model = {"backbone": "resnet18", "weights": str(weights), "embedding_dim": None}
-    file = search_file(image_folder, weights, model=model, losses=["pnp"], search={"trials": 1}, **changes)
+    few = {"losses": ["pnp"], "search": {"trials": 1}, "final": {"seeds": 1}}
+    file = search_file(image_folder, weights, model=model, **few | changes)
     (search,) = run_here(tmp_path / "runs", [file])
     split, summary = search.plan.split, Summary.load(search.plan.folder.summary)
     search.close()
@@ -242,34 +244,23 @@ def test_verify_passes_and_names_the_baselines(runs: Path, tmp_path: Path) -> No
     assert "the networks without training" in text
 
 
-def _scored(record: Any) -> Any:
-    return record["openings"][0]["baselines"][0]
+def _scores(copied: Copied) -> Path:
+    return next(copied.path.glob("test/*/untrained@*.npz"))
+
+
+OF_BASELINE = "openings/0/baselines/0/metrics/map_at_r"
 
 
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (
-            lambda copied: copied.json("baselines.json", lambda it: it["validation"]["untrained"].update(map_at_r=0.9)),
-            "baselines.json was changed",
-        ),
+        (entry("baselines.json", "validation/untrained/map_at_r", 0.9), "baselines.json was changed"),
         (lambda copied: (copied.path / "baselines.json").unlink(), "baselines.json is missing"),
         (lambda copied: (copied.path / "whitened.safetensors").write_bytes(b""), "whitened.safetensors is missing"),
-        (
-            lambda copied: copied.json("test.json", lambda it: _scored(it)["metrics"].update(map_at_r=0.99)),
-            "untrained@baseline.npz map_at_r: 0.99 is stored",
-        ),
-        (lambda copied: copied.json("test.json", lambda it: it["openings"][0].pop("baselines")), "baselines: "),
-        (
-            lambda copied: copied.arrays(
-                lambda it: it.update(map_at_r=it["map_at_r"] * 0.5), next(copied.path.glob("test/*/untrained@*.npz"))
-            ),
-            "untrained@baseline.npz map_at_r: ",
-        ),
-        (
-            lambda copied: copied.json("summary.json", lambda it: it["untrained"]["validation"].update(map_at_r=0.99)),
-            "summary.json untrained.validation.map_at_r: 0.99 is stored",
-        ),
+        (entry("test.json", OF_BASELINE, 0.99), "untrained@baseline.npz map_at_r: 0.99 is stored"),
+        (entry("test.json", "openings/0/baselines", []), "baselines: "),
+        (array("map_at_r", ..., lambda values: values * 0.5, _scores), "untrained@baseline.npz map_at_r: "),
+        (entry("summary.json", "untrained/validation/map_at_r", 0.99), "summary.json untrained.validation.map_at_r: 0"),
     ],
 )
 def test_verify_finds_a_changed_baseline(change: Any, found: str, runs: Path, tmp_path: Path) -> None:
@@ -307,8 +298,8 @@ def test_nothing_of_the_test_classes_is_read_before_the_choice(
     """The images of the test classes cannot be decoded until the choice is frozen."""
     images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
     shutil.copytree(image_folder, images)
-    engine = {"engine": "in_process"}
-    content = search_file(images, weights, losses=["pnp"], resources=engine, stages=["search", "select"])
+    few = {"losses": ["pnp"], "final": {"seeds": 1}, "resources": {"engine": "in_process"}}
+    content = search_file(images, weights, **few, stages=["search", "select"])
     file = write_search(tmp_path / "search.yaml", content)
     folder = RunFolder(runs, "small")
     shutil.copytree(images, hidden)

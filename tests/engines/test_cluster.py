@@ -19,7 +19,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import SECRET, Nodes, free_port
 from support.small_search import small_search
 
-from search.driver.submission import submission
+from search.jobs.submission import submission
 from trainables.errors import InvalidInput
 
 pytestmark = pytest.mark.cluster

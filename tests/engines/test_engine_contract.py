@@ -12,12 +12,12 @@ from support.driving import only
 from support.refusals import sentences_of
 
 from search.config.sections import ResourcesSection
-from search.config.tables import ENGINES
 from search.driver.stages import search_stage
 from search.engines.base import Engine, make_engine
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, QueuedStudy, TrialQueue
+from search.tables import ENGINES
 from search.trials import epochs_of
 from trainables.errors import InvalidInput, raise_if_any
 from trainables.models import ModelConfig

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 from support.commands import plain, write_search
 from support.refusals import NOWHERE
 
-from search.config.tables import engine_name, ray_mistakes
 from search.engines.ray_engine import check_ray
+from search.tables import engine_name, ray_mistakes
 
 SPACED = "/home/me/my project/.venv/bin/python"
 

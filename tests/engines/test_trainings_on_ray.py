@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from optuna.trial import TrialState
 from support.commands import holdout, kill_when, plain, stored, write_search
 from support.services import ROOT, Nodes
@@ -25,7 +24,10 @@ SMALL: dict[str, Any] = {
     "metrics": {"test": ["recall_at_1", "map_at_r"]},
     "resources": {"engine": "ray"},
 }
-EXAMPLES = ("function_training", "lightning_training", "sentences", "discriminant")
+EXAMPLES = {
+    "function_training": "examples.function_training:contrast",
+    **{name: f"examples.trainers.{name}:{name}" for name in ("lightning_module", "pairs", "discriminant")},
+}
 FROM_PYTHON = """
 import sys, holdout
 result = holdout.run(sys.argv[1], runs=sys.argv[2])
@@ -38,17 +40,17 @@ print("tested", row.test["map_at_r"].mean)
 def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("vectors") / "mine.npz"
-    embeddings = np.repeat(rng.normal(size=(12, 8)), 6, axis=0) + rng.normal(size=(72, 8)) * 0.5
+    embeddings = np.repeat(rng.normal(size=(12, 16)), 6, axis=0) + rng.normal(size=(72, 16)) * 0.5
     np.savez(path, embeddings=embeddings, labels=np.repeat([f"class-{number:02d}" for number in range(12)], 6))
     return path
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_killed_resumed_and_verified(name: str, vectors: Path, tmp_path: Path) -> None:
-    content = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
-    if "file" in content["dataset"]:
-        content["dataset"]["file"] = str(vectors)
-    content |= SMALL
+    of_texts = {"name": "examples.texts:Languages"}
+    dataset = of_texts if name == "pairs" else {"name": "features", "file": str(vectors)}
+    training = {"epochs": 1 if name == "discriminant" else 8}
+    content = {"name": name, "trainable": EXAMPLES[name], "dataset": dataset, "training": training, **SMALL}
     runs, file = tmp_path / "runs", write_search(tmp_path / f"{name}.yaml", content)
     (row,) = parse_config(content).loss_names
 
@@ -90,9 +92,8 @@ def test_a_training_travels_with_a_submitted_search(
     runs, file, there = tmp_path / "runs", tmp_path / "travels.yaml", ("--address", nodes.address)
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
 
-    holdout("submit", write_search(file, content), "--runs", runs, *there)
-    refusal = plain(holdout("logs", "travels", "--follow", *there, code=2).stdout)
-    assert "no module shipped_lab is found" in refusal
+    refusal = plain(holdout("submit", write_search(file, content), "--runs", runs, *there, code=2).stderr)
+    assert "add `ship: [shipped_lab]` to the file" in refusal
 
     holdout("submit", write_search(file, content | {"ship": ["shipped_lab"]}), "--runs", runs, *there)
     holdout("logs", "travels", "--follow", *there)

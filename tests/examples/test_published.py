@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas
 import pytest
+from support.spaces import spaces_of
 from support.summaries import blank_summaries
 from support.trees import Trees, make_tree, shipped_campaign
 
@@ -16,7 +17,6 @@ from search.campaigns.cells import CampaignResult, Cell, data_axes, measured
 from search.config.campaign import VALIDATION, Campaign, parse_campaign
 from search.config.recipes import read_file
 from search.config.yaml_file import read_yaml
-from search.plan.checks.parts import spaces_of
 from search.plan.runs import CampaignFolder
 from trainables.metrics.table import split_subset
 

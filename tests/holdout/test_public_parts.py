@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdout.parts
-from search.config.tables import ENGINES
+from search.tables import ENGINES
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.errors import InvalidInput

@@ -5,7 +5,9 @@
 # ruff: noqa: E501
 # fmt: off
 
+import json
 import os
+import shutil
 import socket
 import sqlite3
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from support.refusals import GOOD, refused
+
+from hostile.world import LOSSES, World
 
 LAUGHS = "{a: &a [1,1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b], d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c], e: [*d,*d]}"
 
@@ -64,6 +68,27 @@ COMMANDS = [
     (["status", "--jobs", "--address", "http://127.0.0.1:abc"], "No cluster answers at http://127.0.0.1:abc "),
 ]
 
+MODELS = [
+    (["embed", "model", "nothing", "--to", "a.npz"], "There is no image and no folder "),
+    (["embed", "model", "image.png", "--to", "a.csv"], "--to a.csv: the file's suffix sets the format and must be one of .npz, .parquet; it is '.csv'."),
+    (["embed", "model", "image.png", "--to", "b.npz"], "it is a folder; name a file."),
+    (["embed", "model", "image.png", "--to", "row.yaml/c.npz"], "is not writable"),
+    (["embed", "model", "image.png", "--to", "a.npz", "--batch-size", "0"], "batch_size is 0; give 1 or more."),
+    (["embed", "model", "image.png", "--to", "a.npz", "--device", "gpu"], "which is not available here"),
+    (["embed", "folder", "image.png", "--to", "a.npz"], "is not a model: model.json and model.safetensors cannot be read there"),
+    (["embed", "birds", "image.png", "--to", "a.npz"], "is the folder of a search, not a model"),
+    (["embed", "nowhere://birds", "image.png", "--to", "a.npz"], "cannot be accessed (ValueError: Unsupported filesystem: 'nowhere'); install"),
+    (["embed", "own", "image.png", "--to", "a.npz"], "has a user-defined network, lab:Net, whose code would be imported and run"),
+    (["embed", "weights.pt", "image.png", "--to", "a.npz"], "other formats, which would have to be unpickled, are not read"),
+    (["index", "model", "image.png", "--to", "birds"], "holds files that are not an index's (search.yaml)"),
+    (["query", "nothing", "image.png"], "is not an index"),
+    (["query", "index", "nothing", "--model", "model"], "There is no image and no folder"),
+    (["query", "index", "image.png", "--model", "model", "-k", "97"], "k is 97, and the index holds 96 images; give 1 to 96."),
+    (["query", "index", "image.png", "--model", "model", "-k", "0"], "k is 0, and the index holds 96 images; give 1 to 96."),
+    (["query", "index", "image.png", "--model", "other"], "The index index was made by the model "),
+    (["query", "nameless", "image.png"], "nameless does not name its model; add --model."),
+]
+
 USAGE = [
     (["run", "row.yaml", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
     (["status", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
@@ -97,6 +122,25 @@ def odd_files(here: Path) -> Path:
 
 
 @pytest.fixture
+def models(odd_files: Path, world: World) -> Path:
+    """The folder with two models, an index and more that is none."""
+    for name, loss in (("model", LOSSES[0]), ("own", LOSSES[0]), ("other", LOSSES[1])):
+        shutil.copytree(world.origin / "runs" / "small" / "models" / loss, odd_files / name)
+    for name in ("index", "nameless"):
+        shutil.copytree(world.origin / "index", odd_files / name)
+    for file, section, key, value in (("own/model.json", "model", "backbone", "lab:Net"), ("nameless/index.json", "", "model", None)):
+        content = json.loads((odd_files / file).read_text())
+        (content[section] if section else content)[key] = value
+        (odd_files / file).write_text(json.dumps(content))
+    for name in ("birds", "b.npz"):
+        (odd_files / name).mkdir()
+    (odd_files / "birds" / "search.yaml").write_text("name: birds\n")
+    (odd_files / "weights.pt").write_bytes(b"\x80\x04N.")
+    shutil.copy(world.origin / "image.png", odd_files)
+    return odd_files
+
+
+@pytest.fixture
 def taken_port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
@@ -110,6 +154,11 @@ def test_a_wrong_setting_is_a_sentence(settings: list[str], sentence: str, odd_f
 @pytest.mark.parametrize(("arguments", "sentence"), COMMANDS, ids=lambda value: str(value)[:60])
 def test_a_wrong_argument_is_a_sentence(arguments: list[str], sentence: str, odd_files: Path) -> None:
     refused(odd_files, arguments, sentence)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MODELS, ids=lambda value: str(value)[:60])
+def test_a_wrong_model_index_or_image_is_a_sentence(arguments: list[str], sentence: str, models: Path) -> None:
+    refused(models, arguments, sentence)
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), USAGE, ids=lambda value: str(value)[:60])

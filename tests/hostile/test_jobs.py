@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import pytest
 from support.commands import holdout_here, plain
 
-from search.driver.ray_jobs import Jobs
-from search.driver.submission import submission, working_directory
+from search.jobs.ray_jobs import Jobs
+from search.jobs.submission import submission, working_directory
 from trainables.errors import InvalidInput
 
 GOOD: dict[str, Any] = {

@@ -1,7 +1,6 @@
 """A search over images with the longest names, in deep folders, and alone in their class."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from support.finished_search import finish
 from support.refusals import levels_below
 from support.small_search import draw_folder, small_search
 
+from hostile.world import LOSSES, World
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 
@@ -34,55 +34,42 @@ def long_names(root: Path) -> None:
         folder.rename(root / f"{LONG}a-{folder.name[-2:]}x")
 
 
-def alone(root: Path) -> None:
-    """Leave one image in a training, a validation and a test class."""
+def alone(root: Path) -> tuple[str, str]:
+    """Leave one image in a training, a validation and a test class; return another training and test class."""
     split = make_plan(parse_config(small_search(root)), root.parent / "none").split
     for name in (split.train[0], split.validation[0], split.test[0]):
         for image in sorted((root / name).iterdir())[1:]:
             image.unlink()
+    return split.train[1], split.test[1]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return draw_folder(tmp_path / "images", images=5)
-
-
-def _passes(root: Path, runs: Path) -> str:
-    finish(runs, small_search(root, **SMALL))
-    for words in (["report", "small"], ["verify", "small"], ["export", "small", "--to", runs.parent / "model"]):
-        holdout_here(*words, "--runs", runs)
-    assert "small" in (runs / "small" / "report.html").read_text()
-    return plain(holdout_here("compare", "small", "--runs", runs).stdout)
-
-
-@pytest.mark.parametrize("change", [long_names, alone])
-def test_it_is_trained_scored_and_verified(change: Callable[[Path], None], root: Path, tmp_path: Path) -> None:
-    change(root)
-    assert "proxy_anchor" in _passes(root, tmp_path / "runs")
-
-
-def test_images_below_500_folders(root: Path, tmp_path: Path) -> None:
-    with levels_below(root / "class-00", 500) as trained, levels_below(root / "class-12", 500) as tested:
-        for name, folder in (("class-00", trained), ("class-12", tested)):
-            (root / name / "00.png").rename(folder / "deep.png")
-        _passes(root, tmp_path / "runs")
-    openings = json.loads((tmp_path / "runs" / "small" / "test.json").read_text())["openings"]
-    folder = tmp_path / "runs" / "small" / "test" / openings[0]["id"]
-    with np.load(folder / openings[0]["scores"][0]["per_image"]) as file:
-        assert f"class-12/{'d/' * 500}deep.png" in file["keys"].tolist()
+def test_they_are_trained_scored_and_verified(tmp_path: Path) -> None:
+    """Images with long names, alone in their class, and below 500 folders."""
+    root, runs = draw_folder(tmp_path / "images", images=5), tmp_path / "runs"
+    long_names(root)
+    trains, tests = alone(root)
+    with levels_below(root / trains, 500) as trained, levels_below(root / tests, 500) as tested:
+        for name, folder in ((trains, trained), (tests, tested)):
+            next((root / name).glob("*.png")).rename(folder / "deep.png")
+        finish(runs, small_search(root, **SMALL))
+        for words in (["report", "small"], ["verify", "small"], ["export", "small", "--to", tmp_path / "model"]):
+            holdout_here(*words, "--runs", runs)
+        assert "small" in (runs / "small" / "report.html").read_text()
+        assert "proxy_anchor" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
+    with np.load(runs / "small" / "test" / opening["id"] / opening["scores"][0]["per_image"]) as file:
+        assert f"{tests}/{'d/' * 500}deep.png" in file["keys"].tolist()
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv"])
-def test_a_file_of_255_bytes_is_written(suffix: str, root: Path, tmp_path: Path) -> None:
-    finish(tmp_path / "runs", small_search(root, **SMALL))
-    model = tmp_path / "runs" / "small" / "models" / "proxy_anchor"
-    file = tmp_path / f"{LONG}a{suffix}"
+def test_a_file_of_255_bytes_is_written(suffix: str, world: World, tmp_path: Path) -> None:
+    runs, file = world.origin / "runs", tmp_path / f"{LONG}a{suffix}"
     if suffix == ".npz":
-        holdout_here("embed", model, root, "--to", file)
+        holdout_here("embed", runs / "small" / "models" / LOSSES[0], world.origin / "images", "--to", file)
     else:
-        holdout_here("compare", "small", "--runs", tmp_path / "runs", "--output", file)
+        holdout_here("compare", "small", "--runs", runs, "--output", file)
     assert file.stat().st_size > 100
     assert not list(tmp_path.glob(".*draft"))
     too_long = tmp_path / f"{LONG}abc{suffix}"
-    done = holdout_here("compare", "small", "--runs", tmp_path / "runs", "--output", f"{too_long}.csv", code=2)
+    done = holdout_here("compare", "small", "--runs", runs, "--output", f"{too_long}.csv", code=2)
     assert len(plain(done.stderr).strip().splitlines()) == 1

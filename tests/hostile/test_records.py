@@ -5,10 +5,9 @@ The command fails with that sentence and changes no record.
 # ruff: noqa: E501
 # fmt: off
 
-import gc
 import json
 import locale
-import pickle
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from support.refusals import contents, levels_below, refused
 from support.serving import asked
 from support.tampered import Copied
 
+from hostile.world import World
 from search.report.live.app import live_app
 
 Change = Callable[[Path], object]
@@ -31,17 +31,11 @@ EMBED = ["embed", "runs/small/models/proxy_anchor", "image.png", "--to", "e.npz"
 EMBED_CHECKPOINT = ["embed", "runs/small/trials/proxy_anchor/0000/attempt-1/best.safetensors", "image.png", "--to", "e.npz"]
 MODEL = "models/proxy_anchor"
 CHECKPOINT = "trials/proxy_anchor/0000/attempt-1/best.safetensors"
-DEEP = b"[" * 100_000
 
 
 def written(content: bytes) -> Change:
     """Replace the content."""
     return lambda path: path.write_bytes(content)
-
-
-def cut(path: Path) -> None:
-    """Keep the first half."""
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def before(line: str) -> Change:
@@ -64,13 +58,6 @@ def in_text(before: str, after: str) -> Change:
     return lambda path: path.write_text(path.read_text().replace(before, after, 1))
 
 
-def linked(path: Path) -> None:
-    """Replace the file by a link to a file elsewhere, which is no search."""
-    path.unlink()
-    (path.parents[1] / "elsewhere").write_text("root:x:0:0 is nobody's business")
-    path.symlink_to(path.parents[1] / "elsewhere")
-
-
 def without_a_line(path: Path) -> None:
     """Remove the line of an epoch of the last trial."""
     first, found, last = path.read_bytes().rpartition(b'{"op_code":8')
@@ -88,54 +75,34 @@ def head_of(length: int, content: bytes = b"") -> Change:
 
 
 ROWS = [
-    ("split.json", written(b""), EXPORT, "split.json is damaged, or another version wrote it (JSONDecodeError: "),
-    ("split.json", written(b"\xff\xfe{\0"), EXPORT, "split.json is damaged, or another version wrote it ("),
-    ("split.json", written(DEEP), EXPORT, "split.json is damaged, or another version wrote it (RecursionError: "),
-    ("split.json", written(b'{"seed": ' + b"9" * 5_000 + b"}"), EXPORT, "split.json is damaged, or another version wrote it (ValueError: Exceeds the limit"),
-    ("split.json", written(b"{}"), EXPORT, "The split has no 'train' and cannot be read. Restore the file."),
     ("split.json", in_json(seed=7), EXPORT, "The split was edited: its digest is "),
-    ("selection.json", cut, COMPARE, "selection.json is damaged, or another version wrote it ("),
-    ("selection.json", written(b"{}"), COMPARE, "selection.json is damaged, or another version wrote it (KeyError: 'digest'); restore it, use that version"),
     ("selection.json", in_json(future=1), COMPARE, "selection.json is damaged, or another version wrote it (TypeError: "),
     ("selection.json", in_json(rule="mine"), COMPARE, "selection.json was changed after it was frozen (its digest does not match); restore it"),
-    ("summary.json", written(b"garbage"), COMPARE, "summary.json is damaged (Expecting value: line 1 column 1 (char 0)); `holdout run` with the search's file writes it again"),
     ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 8"),
     ("summary.json", in_json(losses=3), COMPARE, "summary.json is damaged (losses: "),
     ("test.json", written(b'{"openings": 3}'), COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
-    ("../test_openings.jsonl", written(b"garbage\n"), COMPARE, "Line 1 of the ledger of test openings, "),
-    ("../test_openings.jsonl", written(b"[]\n"), COMPARE, "is damaged (list indices must be integers or slices, not str); restore it."),
     ("../test_openings.jsonl", written(b'{"read": "x"}\n'), COMPARE, "is damaged ('previous'); restore it."),
-    ("search.yaml", written(b""), TRIALS, "search.yaml must hold keys and values, such as `name: quickstart`; it is empty."),
     ("search.yaml", written(b"losses: []\nsearch: {}\n"), SHOW, "search.yaml is damaged, or another version wrote it (IndexError: "),
-    ("search.yaml", written(DEEP), TRIALS, "search.yaml is not a search file: it has too many levels; flatten it."),
-    ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag tag:yaml.org,2002:python/name:os.system is not supported"),
-    ("search.yaml", written(b"losses: [a\n"), TEST, "search.yaml is not valid YAML: line "),
     ("search.yaml", before("tracking:"), TEST, "search.yaml is damaged, or another version wrote it (it has no tracking, stages, ship); restore it"),
     ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: unacceptable character #x0000: control characters are not allowed"),
-    (f"{MODEL}/model.json", written(b"{"), EMBED, "model.json is damaged ("),
     (f"{MODEL}/model.json", in_json(format=99), EMBED, "describes a model in the format 99, and this version reads 1; export the model again"),
     (f"{MODEL}/model.json", in_json(frame=3), EMBED, "is damaged (TypeError: "),
     (f"{MODEL}/model.json", in_json(decoded_side=1e400), EMBED, "is damaged ("),
     *((f"{MODEL}/model.json", in_json(frame={"side": side, "short_side": 16, "square": False}), EMBED, f"frame.side must be a whole number from 1 to 16384; it is {side!r}); export") for side in (-1, 0, "x", 10**9)),
     (f"{MODEL}/model.json", in_json(batch_size=0), EMBED, "batch_size must be a whole number from 1 to 16384; it is 0); export"),
     (f"{MODEL}/model.json", in_model(weights="/etc/passwd"), EMBED, "model.weights must be null; it is '/etc/passwd'); export"),
-    ("split.json", Path.unlink, REPORT, "split.json is missing; restore it from a copy"),
-    ("search.yaml", in_text("- proxy_anchor", "- proxy_anchor\n- pnp"), REPORT, "search.yaml names the losses pnp, of which runs/small/summary.json has no result"),
+    ("search.yaml", in_text("- proxy_anchor", "- proxy_anchor\n- triplet"), REPORT, "search.yaml names the losses triplet, of which runs/small/summary.json has no result"),
     ("search.yaml", in_text("- proxy_anchor", "- 3"), REPORT, "A record of small is damaged, or another version wrote it (TypeError: "),
     ("search.yaml", in_text("name: small", "name: big"), REPORT, "runs/small holds the records of a search called 'big', which are found by that name; rename"),
     ("summary.json", in_json(name="big"), COMPARE, "runs/small holds the records of a search called 'big', which are found by that name; rename"),
-    ("search.yaml", linked, STATUS_TABLE, "search.yaml is a link, which is not followed; put the file itself there."),
-    (f"{MODEL}/model.safetensors", cut, EMBED, "model.safetensors is not a valid safetensors file ("),
     (f"{MODEL}/model.safetensors", head_of(10 * 2**30), EMBED, "model.safetensors is not a valid safetensors file ("),
-    (f"{MODEL}/model.safetensors", written(pickle.dumps(print)), EMBED, "model.safetensors is not a valid safetensors file ("),
     (f"{MODEL}/model.safetensors", head_of(2, b"{}"), EMBED, "model.safetensors is not the file that model.json next to it describes"),
     (CHECKPOINT, head_of(2, b"{}"), EMBED_CHECKPOINT, "best.safetensors does not describe its network"),
-    (CHECKPOINT, head_of(2**63), EMBED_CHECKPOINT, "best.safetensors is not a valid safetensors file ("),
 ]
 
 DAMAGED_JOURNALS: dict[str, tuple[Change, str]] = {
     "a changed line": (in_text('"step":2', '"step":3'), "study.journal is damaged: line "),
-    "a missing line": (without_a_line, ", at small/proxy_anchor@final trial 0, or a line before it, was changed or removed. Restore"),
+    "a missing line": (without_a_line, "@final trial 0, or a line before it, was changed or removed. Restore"),
     "no journal": (written(b"garbage\n"), "study.journal is damaged: line 1, or a line before it, was changed or removed. Restore the file from a copy, or"),
     "another version's": (of_another_version, "study.journal is damaged, or another version wrote it (KeyError: 'type'); restore it from a copy."),
 }
@@ -148,9 +115,9 @@ READING: dict[str, tuple[list[str], int]] = {
 
 
 @pytest.fixture
-def copied(finished: Path, image_folder: Path, here: Path) -> Copied:
-    (here / "image.png").write_bytes(next(image_folder.glob("*/*.png")).read_bytes())
-    return Copied(finished, here / "runs")
+def copied(world: World, here: Path) -> Copied:
+    shutil.copy(world.origin / "image.png", here)
+    return Copied(world.origin / "runs", here / "runs")
 
 
 @pytest.mark.parametrize(("file", "change", "command", "sentence"), ROWS, ids=[f"{row[2][0]}: {row[0]}: {row[3][-40:]}" for row in ROWS])
@@ -163,7 +130,6 @@ def test_a_changed_record_is_a_sentence(
         path.unlink()  # it may share its bytes with the untouched search
         path.write_bytes(content)
     change(path)
-    gc.collect()  # else a destructor that runs in the depth of a nested file fails there
     runs = [] if command[0] == "embed" else ["--runs", "runs"]
     refused(here, [*command, *runs], sentence)
 

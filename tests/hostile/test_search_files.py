@@ -125,6 +125,58 @@ PARTS = [
     ("stages: [serach]", "stages: must be 'search', 'select' or 'test'; it is 'serach' (did you mean search?)."),
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
     ("ship: [nopackage_x]", "ship: the package nopackage_x was not found; correct the name"),
+    ("dataset: {name: cub}", "(did you mean cub200?)"),
+    ("model: {backbone: ResNet50}", "(did you mean resnet50?)"),
+    ("training: {sampler: balance}", "(did you mean balanced?)"),
+    ("search: {objective: map@r}", "(did you mean map_at_r?)"),
+    ("metrics: {validation: [R@10]}", "(did you mean recall_at_10?)"),
+    ("metrics: {test: [recal_at_4]}", "(did you mean recall_at_4?)"),
+    ("model: {freeze: backbon}", "(did you mean backbone?)"),
+    ("metrics: {gallery: training_hal}", "(did you mean training_half?)"),
+    ("dataset: {name: features, file: texts.npy}", "(did you mean .npz?)"),
+    ("space: {model: {poolin: [avg]}}", "(did you mean pooling?)"),
+    ("metrics: {gallery: training_half}\nsearch: {objective: nmi}", "metrics.gallery is training_half and search.objective nmi, which ranks no images"),
+    ("metrics: {validation: [nmi_super], test: [recall_at_1, f1_super]}", "metrics: nmi_super, f1_super need a data set that groups its classes into superclasses, as sop does, and"),
+    ("metrics: {test: [recall_at_1-small, map_at_r]}", "metrics.test: recall_at_1-small is computed on a part of the test classes that glyphs does not have; it has none."),
+    ("training: {schedule: {step: 5, milestones: [8]}}", "give one of them and leave the other null or empty"),
+    ("training: {resize_size: 400}", "dataset.store_size is 256 and the training resizes images to 400"),
+    ("model: {backbone: resnet18, weights: imagenet}", "The ImageNet weights of resnet18 are not on this"),
+    ("dataset: {name: glyphs, root: /tmp}", "root: glyphs has no such option"),
+    ("split: {merge: 1}", "split.merge: "),
+    ("split: {merge: 43}", "split.merge is 43 and 43 classes train at once"),
+    ("split: {label_noise: 1.0}", "split.label_noise: "),
+    ("selection: {on: thirds}", "selection.on: must be 'auto', 'halves' or 'split'; it is 'thirds'."),
+    ("selection: {better_by: -1.0}", "selection.better_by: must be at least 0; it is -1."),
+    ("stages: [select, search]", "stages: "),
+    ("1: 2", "1: no such section; remove it."),
+    ("training: {1: 2}", "training.1: no such key; remove it."),
+    ("training: [1]", "training: must be keys and values; it is [1]."),
+    ("metrics: {test: 3}", "metrics.test: must be 'all' or must be a list; it is 3."),
+    ("model: {embedding_dim: 2.5}", "model.embedding_dim: must be a whole number; it is 2.5."),
+    ("model: {freeze_bn: stats}", "model.freeze_bn: must be one of statistics, true, false; it is 'stats'"),
+    ("model: {head_init: normal}", "model.head_init: must be one of kaiming_normal, linear, truncated_normal; it is 'normal' (did"),
+    ("losses: null", "losses: must be a list; it is None."),
+    ("final: {train_on: both}", "final.train_on: must be 'train' or 'all'; it is 'both'."),
+    # Settings of a loss's own.
+    ("training_by_loss: {pnp: {lr: x}}", "training_by_loss.pnp.lr: must be a number; it is 'x'."),
+    ("training_by_loss: {pnp: {lrr: 3}}", "training_by_loss.pnp.lrr: no such key (did you mean lr?); correct it, or remove it."),
+    ("training_by_loss: {pnp: {schedule: {stepp: 1}}}", "training_by_loss.pnp.schedule.stepp: no such key"),
+    ("training_by_loss: {pnp: 3}", "training_by_loss.pnp: must be keys and values; it is 3."),
+    ("training_by_loss: {pnp: {batch_size: 9995}}", "training_by_loss.pnp: A balanced batch of 9995"),
+    ("training_by_loss: {proxy_anchor: {lr: -1, image_size: 8, clip_grad: 0}, pnp: {optimizer: sdg}}", "training_by_loss.proxy_anchor.clip_grad: must be more than 0; it is 0.", "training_by_loss.proxy_anchor.image_size: it must be the same for all", "training_by_loss.proxy_anchor.lr: must be more than 0; it is -1.", "training_by_loss.pnp.optimizer: must be one of"),
+    ("space: {pnp: {training: {proxy_lr: 0.1}}}", "space.pnp.training.proxy_lr: there is no such hyperparameter to"),
+    ("space: {pnp: {training: {lr: -1}}}", "space.pnp.training.lr: lr must be more than 0; it is -1."),
+    ("space: {pnp: {training: 3}}", "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
+    # Objectives and constraints.
+    ("search: {objectives: [map_at_r, -embed_ms]}", "pruner asha compares trials by one metric"),
+    ("search: {objectives: [-embed_ms, map_at_r]}", "so it must be a metric that is maximised; it is -embed_ms"),
+    ("search: {objectives: [map_at_r]}", "objectives has only one metric, map_at_r"),
+    ("search: {objectives: [map_at_r, -map_at_r], pruner: none}", "objectives: map_at_r is given more than once"),
+    ("search: {objective: recall_at_1, objectives: [map_at_r, -embed_ms], pruner: none}", "objective is recall_at_1, and the first of objectives map_at_r; leave objective out"),
+    ("search: {objectives: [map_at_r, -embed_ms], pruner: none, sampler: cmaes}", "sampler cmaes compares trials by one metric, and there are objectives"),
+    ("search: {constraints: {embed_ms: '< 5'}, pruner: none, sampler: coordinate}", "sampler coordinate compares trials by one metric, and there are constraints"),
+    ("search: {constraints: {embed_ms: fast}}", "it must be <, <=, > or >= and a number"),
+    ("search: {constraints: {speed: '< 5'}}", "speed is not known"),
     # Several mistakes at once.
     ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such section (did you mean name?)", "search.trials: must be at least 1; it is 0.", "it is 'pnpp' (did you mean pnp?)."),
 ]
@@ -151,6 +203,20 @@ SPACES = [
     ("space: {training: {epochs: 3}}", "space.training.epochs: there is no such hyperparameter to search"),
     ("space: {training: {lr: -1}}", "space.training.lr: lr must be more than 0; it is -1."),
     ("search: {sampler: grid, pruner: none}\nlosses: [pnp]", "space.pnp.temperature is a range without steps", "space.pnp.alpha is a range", "space.pnp.bound is a range"),
+]
+
+OF_OWN = "name: row\ntrainable: examples.texts:LanguageTraining\ndataset: {name: 'examples.texts:Languages'}\n"
+"""A correct search file of a user's own training."""
+OWN = [
+    ("losses: [mpa]", "losses: a search trains losses or a trainable, and trainable is examples.texts"),
+    ("training: {lr: 0.1}\nmodel: {pooling: max}\nspace: {training: {lr: [0.1]}}", *(f"{key}: a setting of trainings with a loss" for key in ("training.lr", "model.pooling", "space.training"))),
+    ("trainable: examples.texts:Nothing", "trainable: The trainable 'examples.texts:Nothing' does not exist"),
+    ("trainable: examples.texts:Languages", "must be a class that derives from"),
+    ("trainable: texts", "trainable: The trainable 'texts' is not an import path"),
+    ("trainable: support.own_trainings:Incomplete", *(f"has no method {name};" for name in ("train_epoch", "embed", "save", "load")), "has no default for lr", "has the range depth = 3", "has the name 'not a name'"),
+    ("trainable: support.own_trainings:Impossible", "declares lr = 1 to 0.1: ", "declares margin = ", "declares depth = "),
+    ("space: {languages: {rate: 1}}", "space.languages.rate: there is no such hyperparameter to search"),
+    ("trainable: null\nlosses: [mpa]", "whose items are neither images nor embeddings"),
 ]
 
 ADDRESSES = [
@@ -214,6 +280,13 @@ ACCEPTED = [
 def test_a_wrong_entry_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
     written, *sentences = row
     (here / "row.yaml").write_text(laid_over(written))
+    refused(here, ["run", "row.yaml"], *sentences)
+
+
+@pytest.mark.parametrize("row", OWN, ids=lambda row: row[0][:60])
+def test_a_wrong_entry_beside_a_training_of_one_s_own_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
+    written, *sentences = row
+    (here / "row.yaml").write_text(laid_over(written, OF_OWN))
     refused(here, ["run", "row.yaml"], *sentences)
 
 

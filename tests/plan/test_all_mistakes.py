@@ -1,7 +1,5 @@
 """All mistakes of a search are reported at once, none of them false or repeated."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -160,21 +158,6 @@ def test_batches_without_pairs_are_refused_for_losses_of_pairs(
 ) -> None:
     (found,) = sentences(search_file(losses=["proxy_anchor", "triplet", "pnp"], training=batches), tmp_path / "runs")
     assert found.startswith(f"training: no batch holds {missing}, which triplet, pnp compare, so")
-
-
-HEAVY = ("torch", "ray", "mlflow", "faiss", "scipy", "sqlalchemy")
-
-
-def test_a_mistake_of_the_file_waits_for_no_library(search_file: SearchFile) -> None:
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from search.plan.make_plan import read_plan; from trainables.errors import InvalidInput\n"
-        f"try: read_plan({search_file(training={'epochs': 'six'}, colour=1)!r}, Path('/nonexistent-runs'))\n"
-        "except InvalidInput as error: print(len(error.sentences))\n"
-        f"print([name for name in {HEAVY} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["3", "[]"], done.stdout  # the third: nobody may make such a runs folder
 
 
 def test_searched_poolings_that_a_network_of_ones_own_does_not_take(search_file: SearchFile, tmp_path: Path) -> None:

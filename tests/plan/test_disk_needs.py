@@ -11,7 +11,7 @@ from support.small_disk import SmallDisk
 from support.small_search import draw_folder, small_search
 
 from search.config.search_config import parse_config
-from search.driver.disk_needs import CHECKPOINTS, IMAGES, check_space, disk_needs
+from search.disk.needs import CHECKPOINTS, IMAGES, check_space, disk_needs
 from search.plan.make_plan import make_plan, reopened
 from search.plan.plan import Plan
 from trainables.models import BACKBONES

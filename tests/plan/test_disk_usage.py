@@ -9,7 +9,7 @@ from support.small_search import draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config
-from search.plan.disk_usage import Usage, measure_disk
+from search.disk.usage import Usage, measure_disk
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
 from search.trust import allow

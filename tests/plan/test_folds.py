@@ -15,8 +15,7 @@ from search.driver.synchronise import make_projection, synchronise
 from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.queued import QueuedStage, RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import best_epochs, epochs_of, running_value
 from trainables.spec import EpochRecord
 

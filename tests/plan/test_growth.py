@@ -17,8 +17,7 @@ from search.plan.search import OpenedSearch, copy_trials, open_search
 from search.plan.work import planned_budgets
 from search.selection.selection import Selection
 from search.stages import Stage
-from search.study.queued import QueuedStage, RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from trainables.errors import InvalidInput
 
 SearchFile = Callable[..., dict[str, Any]]

@@ -25,8 +25,7 @@ from search.report.results import Comparison, Pair, stored_summary
 from search.report.sections.answer import answer, anytime_curves, outcome
 from search.report.summary import write_summary
 from search.stages import Role, Stage
-from search.study.queued import QueuedStage, RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 
 # The search and its confirmations, driven with drawn values; few params, so some are proposed more than once.
 

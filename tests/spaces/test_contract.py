@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from spaces.contract.check_model import check_backbone
+from spaces.contract.check_model import BackboneContract
 from spaces.contract.check_part import check_part
+from spaces.contract.outcome import outcomes
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import all_metrics
 from trainables.metrics.table import SUPERCLASSES
@@ -27,7 +28,7 @@ def test_every_built_in_part_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["convnet", "bninception"])  # torchvision takes its time
 def test_backbones_keep_the_contract(name: str) -> None:
-    assert [outcome for outcome in check_backbone(name, 32) if not outcome.ok] == []
+    assert [outcome for outcome in outcomes(BackboneContract, name, 32) if not outcome.ok] == []
 
 
 @pytest.mark.parametrize("name", ["Pull", "Counting", "Greys", "Grouped", "Tiny", "TINY", "Shuffled", "spread"])

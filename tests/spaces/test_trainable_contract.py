@@ -13,7 +13,7 @@ RECORDS = {"name": "support.own_trainings:Records"}
     [
         ("examples.texts:LanguageTraining", {"name": "examples.texts:Languages"}),
         ("examples.function_training:contrast", {}),
-        ("examples.discriminant:Discriminant", {}),
+        ("examples.trainers.discriminant:discriminant", {}),
         ("support.own_trainings:Scales", RECORDS),
         ("support.own_trainings:drawn_scales", RECORDS),
     ],

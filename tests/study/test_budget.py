@@ -16,8 +16,7 @@ from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.queued import RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 
 Opened = Callable[..., OpenedSearch]
 

@@ -10,8 +10,8 @@ from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
-from search.config.tables import PRUNERS
 from search.study.pruners import Hyperband, Pruner, SuccessiveHalving
+from search.tables import PRUNERS
 from trainables.spec import derived_seed
 
 EPOCHS = 16
@@ -55,7 +55,7 @@ OPTUNAS: dict[str, Callable[[Pruner], BasePruner]] = {
 
 
 @pytest.mark.parametrize("name", PRUNERS)
-@settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(deadline=None, max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data(), steps=st.integers(3, 20), slots=st.integers(1, 8))
 def test_a_pruner_decides_as_optuna_s_whatever_the_order(
     name: str, data: st.DataObject, steps: int, slots: int

@@ -15,15 +15,14 @@ from support.driving import begun, drive, only, train
 from support.refusals import sentences_of
 
 from search.config.search_config import parse_config
-from search.config.tables import SAMPLERS
 from search.driver.stages import search_stage
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study import open_studies
-from search.study.queued import RunningTrial
 from search.study.sampler import quantile
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
+from search.tables import SAMPLERS
 from spaces.space import Choice, Float, Int, Range
 from trainables.spec import derived_seed
 

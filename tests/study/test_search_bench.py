@@ -13,8 +13,8 @@ from benchmarks.search.replay import Outcome, Replay
 from benchmarks.search.table import Table, read_table
 from benchmarks.search.ways import PRODUCT, RULES, WAYS, Rule, Way
 from search.config.search_config import SearchConfig
-from search.config.tables import SAMPLERS
 from search.study.sampler import Fixed, Sampler
+from search.tables import SAMPLERS
 from spaces.losses import declared_space
 from spaces.search_space import SearchSpace
 from spaces.space import Choice, Float, Params

@@ -15,8 +15,7 @@ from search.driver.stages import NothingToSelect, confirm_stage, final_stage, fr
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.queued import QueuedStage, RunningTrial, TrialListener
-from search.study.trial_queue import MAX_CRASHES, TrialQueue
+from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
 from trainables.spec import EpochRecord
 

@@ -6,8 +6,7 @@ from optuna.trial import FrozenTrial, create_trial
 
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
-from search.study.queued import QueuedStage, RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from spaces.search_space import SearchSpace
 from spaces.space import Value
 from trainables.spec import EpochRecord

@@ -28,8 +28,7 @@ from search.report.summary import write_summary
 from search.selection.baselines import validate_untrained
 from search.selection.scoring import score
 from search.stages import Stage
-from search.study.queued import RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 from search.trust import addresses_in, own_code, remember
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.epoch_training import EpochTraining

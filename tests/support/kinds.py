@@ -69,7 +69,11 @@ def example(name: str, **changes: Any) -> dict[str, Any]:
 def own(name: str, folder: Path) -> dict[str, Any]:
     """Return the search of an example on embeddings."""
     dataset = {"name": "features", "file": str(feature_file(folder))}
-    return example(name, dataset=dataset, **({"training": {"epochs": 3}} if name == "function_training" else {}))
+    if name == "function_training":
+        return example(name, dataset=dataset, training={"epochs": 3})
+    trainable = f"examples.trainers.{name}:{name}"
+    content = example("function_training", dataset=dataset, trainable=trainable, training={"epochs": 1})
+    return {**content, "name": name}
 
 
 def trade(name: str, search: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def made_search(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 keys = np.array([f"{index}.png" for index in range(len(LABELS))])
                 np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=scores_N, recall_at_1=scores_N)
-                model = {"loss": loss, "source_trial": number, "seed": seed, "per_image": path.name}
+                model = {"loss": loss, "source_trial": number, "seed": seed, "per_image": path.name, "model_sha256": ""}
                 scores.append({"fold": None, **model, "metrics": {}, "in_small_galleries": mean + 0.1})
                 values.append(float(scores_N.mean()))
             found[number] = over_seeds(values, shared)
@@ -108,10 +108,8 @@ def made_search(
         with ledger.locked():
             ledger.append([opening], lambda name: None)
         frozen_selection(name, list(means)).save(folder.selection)
-        write_json(
-            folder.test,
-            {"openings": [{"id": opening["id"], "finished": 0.0, "overlap": 0, "copies": 0, "scores": scores}]},
-        )
+        record = {**opening, "finished": 0.0, "overlap": 0, "copies": 0, "scores": scores, "files": {}}
+        write_json(folder.test, {"openings": [record]})
 
 
 def opening_of(name: str) -> str:

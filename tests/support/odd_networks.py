@@ -24,3 +24,26 @@ class Noisy(Branching):
     def forward(self, images: Tensor) -> Tensor:
         maps: Tensor = self.maps(images)
         return maps + torch.rand_like(maps)
+
+
+class WithoutLayers(nn.Module):
+    """It has no parameters."""
+
+    features = 3
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images
+
+
+class Attentive(nn.Module):
+    """PyTorch's attention between rows of pixels, which reads the weights of its last layer without calling it."""
+
+    features = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.attention = nn.Linear(3, 4), nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows = self.rows(images.mean(dim=3).mT)
+        return self.attention(rows, rows, rows)[0].mT[..., None]

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from search.config.tables import ray_mistakes
+from search.tables import ray_mistakes
 
 ROOT = Path(__file__).parents[2]
 JOIN_S = 120

@@ -162,3 +162,30 @@ class Copied:
         assert contents[0] != contents[1]
         self.write(first, contents[1])
         self.write(second, contents[0])
+
+
+Change = Callable[[Copied], object]
+
+
+def entry(file: str, path: str, value: Any) -> Change:
+    """Change an entry of a JSON file or the search file, found by its keys; a function makes it of the one before."""
+
+    def change(copied: Copied) -> None:
+        def changed(content: Any) -> None:
+            *above, last = [int(key) if key.isdigit() else key for key in path.split("/")]
+            for key in above:
+                content = content[key]
+            content[last] = value(content[last]) if callable(value) else value
+
+        copied.search_file(changed) if file == "search.yaml" else copied.json(file, changed)
+
+    return change
+
+
+def array(name: str, index: Any, change: Any, path: Callable[[Copied], Path] | None = None) -> Change:
+    """Change a number in an array of the first results, or of another file."""
+
+    def changed(arrays: dict[str, Any]) -> None:
+        arrays[name][index] = change(arrays[name][index]) if callable(change) else change
+
+    return lambda copied: copied.arrays(changed, path(copied) if path else None)

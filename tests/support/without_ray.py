@@ -14,8 +14,7 @@ from support.driving import record
 from search.engines.base import Engine
 from search.selection.retrieval_file import FOLDER, Scoring
 from search.selection.scoring import retrieval_of
-from search.study.queued import RunningTrial
-from search.study.trial_queue import TrialQueue
+from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 
 CHECKPOINT = "attempt-1/best.safetensors"
@@ -109,5 +108,6 @@ def _scores(task: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
         "metrics": {name: float(found.mean()) for name, found in values.items()},
         "in_small_galleries": 0.5,
         "per_image": task.per_image,
+        "model_sha256": "",
     }
     return scores, files

@@ -22,6 +22,7 @@ from mlflow.models import Model
 from PIL import Image
 from support.commands import holdout_here
 from support.finished_search import run_here
+from support.mlflow_database import write_migrated
 from support.services import MlflowServer, free_port
 from support.small_search import small_search
 
@@ -65,6 +66,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(database: Path) -> Iterator[str]:
     """The address of an MLflow server, set for MLflow's tools too."""
+    write_migrated(database)
     started = MlflowServer(database.parent)
     try:
         started.start()

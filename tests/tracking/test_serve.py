@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from support.mlflow_database import write_migrated
 from support.services import ROOT, free_port
 
 SERVE = str(ROOT / "mlflow" / "serve.sh")
@@ -74,6 +75,7 @@ def status(port: int, path: str, host: str, **headers: str) -> int:
 
 def test_only_users_get_in_and_only_by_names_that_are_its_own(tmp_path: Path) -> None:
     port = free_port()
+    write_migrated(tmp_path / "mlflow.db")
     environment = {
         **os.environ,
         "PATH": PATH,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.gpu_driver import driver_problem, installed_driver
+from trainables.machine import driver_problem, installed_driver
 
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC: 11\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)  Sun Jul 27\n"

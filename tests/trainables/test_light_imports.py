@@ -8,9 +8,17 @@ import pytest
 
 from trainables.training.config import OPTIMIZERS
 
-HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn")
+HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn", "ray", "mlflow", "pandas")
 
 LIGHT = (
+    "search.campaigns.prepare",
+    "search.campaigns.result",
+    "search.campaigns.tables",
+    "search.driver.synchronise",
+    "search.report.comparison",
+    "search.report.sections.models",
+    "search.report.summary",
+    "search.text_table",
     "spaces.losses",
     "spaces.search_space",
     "spaces.space",

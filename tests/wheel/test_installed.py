@@ -12,7 +12,7 @@ from PIL import Image
 from support.commands import plain
 from support.finished_search import finish
 
-from search.extra import PACKAGES
+from search.packages import EXTRA
 
 pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parents[2]
@@ -106,8 +106,8 @@ def of_repository(here: Path) -> Path:
 def test_a_light_installation_names_what_it_lacks(light: Installation) -> None:
     names = {path.name for path in light.folder.glob("lib/python*/site-packages/*")}
     assert "holdout" in names
-    assert not names & {"search", "spaces", "trainables", *PACKAGES}
-    assert "extra warning not installed: " + ", ".join(PACKAGES) in light.holdout("doctor")
+    assert not names & {"search", "spaces", "trainables", *EXTRA}
+    assert "extra warning not installed: " + ", ".join(EXTRA) in light.holdout("doctor")
     refused = light.holdout("run", "small.yaml", "--runs", "others", code=2)
     assert refused.endswith("run `pip install 'holdout-dml[search]'`.")
     assert not (light.here / "others").exists()

@@ -155,7 +155,9 @@ class EmbedderSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for ``model.json`` and for a checkpoint's header."""
-        return {"format": FORMAT, **asdict(self), "normalised": True}
+        content = {"format": FORMAT, **asdict(self), "normalised": True}
+        del content["model"]["lora"]  # merged
+        return content
 
     @classmethod
     def from_json(cls, content: Any, path: object) -> "EmbedderSpec":

@@ -109,21 +109,21 @@ _ROWS = {
         proxy_lr=1e-2,  # Saeki et al., section 4.2, and 100 × the network's in Proxy-Anchor's own code
     ),
     "mpa": LossRow(
-        path="trainables.losses.mpa:MPA",
+        path="trainables.losses.proxies:MPA",
         paper="Multi Proxy Anchor (Saeki et al.), eq. 6-7",
         equation="mean_{C+} log(1+Σ_{X+} e^{-scale(S-margin)}) + mean_C log(1+Σ_{X-} e^{scale(S+margin)}) + tau R",
         defaults=_MPA_DEFAULTS,
         proxy_lr=1e-2,  # Saeki et al., section 4.2
     ),
     "mpa_dw": LossRow(
-        path="trainables.losses.mpa:MPADW",
+        path="trainables.losses.proxies:MPADW",
         paper="Multi Proxy Anchor (Saeki et al.), eq. 12-13",
         equation="mean_i [log(1 + e^{-scale(S_i-margin)}) + log(1 + Σ_{c≠c_i} e^{scale(S_ic+margin)})] + tau R",
         defaults=_MPA_DEFAULTS,
         proxy_lr=1e-2,  # as mpa
     ),
     "mpa_ap": LossRow(
-        path="trainables.losses.mpa:MPAAP",
+        path="trainables.losses.proxies:MPAAP",
         paper="Multi Proxy Anchor (Saeki et al.), eq. 15-17",
         equation="mean_i log(1 + e^{scale(margin-S_i)} + Σ_{c≠c_i} e^{scale(S_ic+margin)}) + tau R",
         defaults=_MPA_DEFAULTS,

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, threshold
 
 from trainables.errors import raise_if_any
 from trainables.losses.base import REDUCTIONS, ProxyLoss, Reduction, choice, declared, promoted, real, sizes
-from trainables.losses.mpa import MultiProxyLoss
+from trainables.losses.proxies import MultiProxyLoss
 
 SIMILARITIES = ("cosine", "dot")
 

@@ -91,13 +91,6 @@ class Hits:
     tied_QR: torch.Tensor
 
     @property
-    def ranks_QR(self) -> torch.Tensor:
-        """Expected rank of the first, second … relevant image, ascending; that of ties is between two ranks."""
-        before_QR, hits_QR = self._groups
-        place_QR = _ranks(self.before_QR) - before_QR
-        return self.before_QR + place_QR * (self.tied_QR + 1) / (hits_QR + 1)
-
-    @property
     def precision_QR(self) -> torch.Tensor:
         """Expected precision at the rank of each relevant image; 0 where there is none.
 

@@ -1,8 +1,8 @@
 """The model section of a search file; pooling and the embedding layer's initialisation by name."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trainables.errors import raise_if_any
 from trainables.models.backbones import (
@@ -98,6 +98,21 @@ Width = Bounds(ge=1, le=MOST_DIMENSIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lora:
+    """LoRA: adapters of low rank learn beside the backbone's weights, which are frozen."""
+
+    rank: Annotated[int | None, Bounds(ge=1)] = None
+    """The rank of the adapters of the backbone's linear layers, or of its convolutions if it has none; its weights and
+    normalisation are frozen. null: no adapters. The exported model has them merged into its weights. Example: 8.
+    """
+    alpha: Annotated[float, Bounds(gt=0)] = 16.0
+    """The adapters are multiplied by `alpha` over `rank`."""
+
+    def __post_init__(self) -> None:
+        raise_if_any(rule_mistakes(self, "model.lora."))
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The ``model`` section of a search file: one embedding network.
 
@@ -129,6 +144,8 @@ class ModelConfig:
     """True freezes the backbone's batch normalisation; `statistics` only the running means and variances, while weights
     and biases learn; false trains with each batch's statistics.
     """
+    lora: Lora = field(default_factory=Lora)
+    """The training of adapters instead of the backbone's weights (LoRA)."""
     layer_norm: bool = False
     """True normalises the pooled features."""
     head: Annotated[str, OneOf(HEADS)] = "linear"
@@ -162,7 +179,17 @@ class ModelConfig:
                 "embedding_dim to null, or head to linear."
             )
         sentences += self._freeze_mistakes()
+        if self.lora.rank is not None and (self.freeze is not None or on_features(self.backbone)):
+            sentences.append(
+                f"model.lora.rank is {self.lora.rank} and needs a backbone that learns; set it or model.freeze to null."
+            )
         raise_if_any(sentences)
+
+    def changed(self, values: Mapping[str, Any]) -> "ModelConfig":
+        """Return a copy with other ``values`` by name, those of LoRA as ``lora.rank`` and ``lora.alpha``."""
+        of_lora = {name.removeprefix("lora."): value for name, value in values.items() if name.startswith("lora.")}
+        others = {name: value for name, value in values.items() if not name.startswith("lora.")}
+        return replace(self, lora=replace(self.lora, **of_lora), **others)
 
     def _freeze_mistakes(self) -> list[str]:
         if self.freeze == ():

@@ -21,6 +21,7 @@ from trainables.metrics.ranking import full_float32
 from trainables.models.backbones import backbone, is_own_network
 from trainables.models.config import POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.heads import make_head
+from trainables.models.lora import add_lora
 from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
 from trainables.process import contained
 
@@ -55,6 +56,9 @@ class EmbeddingModel(nn.Module):
         for module in norms if config.freeze_bn else ():
             module.requires_grad_(config.freeze_bn == STATISTICS)
         self._frozen = [*(norms if config.freeze_bn else ()), *freeze(self.backbone, config)]
+        if config.lora.rank is not None:
+            add_lora(self.backbone, config.lora.rank, config.lora.alpha, config.backbone)
+            self._frozen += without_learning(self.backbone)
         # convolutions are up to 1.4 times as fast on a CPU, and faster on a GPU too
         self.to(memory_format=torch.channels_last)
         self.train()
@@ -104,6 +108,11 @@ def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
     for name, parameter in backbone.named_parameters():
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             parameter.requires_grad_(False)
+    return without_learning(backbone)
+
+
+def without_learning(backbone: nn.Module) -> list[nn.Module]:
+    """Return the modules of ``backbone`` that have parameters, of which none learns."""
     return [
         module
         for module in backbone.modules()

@@ -15,7 +15,7 @@ from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import FeatureView, Store, StoreView, on_device
 from trainables.errors import InvalidInput
 from trainables.models.backbones import FEATURES
-from trainables.models.config import ModelConfig
+from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.spec import TrialSpec, derived_seed
 from trainables.storage import StorageFailure
@@ -62,11 +62,11 @@ class Inputs:
         return features_of(everything, of_backbone(self._model), self._frame, self._device)
 
     def network(self, *, pretrained: bool = True) -> EmbeddingModel:
-        """Build the network on the device, with its initial weights if it is ``pretrained``."""
+        """Build the network on the device: with its initial weights and adapters if it is ``pretrained``."""
         if self._frozen:
             config = layers_behind(self._model, self._model.features)
         else:
-            config = self._model if pretrained else replace(self._model, weights=None)
+            config = self._model if pretrained else replace(self._model, weights=None, lora=Lora())
         return EmbeddingModel(config).to(self._device)
 
 

@@ -1,4 +1,8 @@
-"""User-defined trainings with scikit-learn, PyTorch Lightning or sentence-transformers, imported when used."""
+"""User-defined trainings with scikit-learn, PyTorch Lightning or sentence-transformers, imported when used.
+
+Each calls ``function(params, train, report)``, a method or what :func:`trainable` decorates, for the library's own
+objects, and trains these.
+"""
 
 import copy
 import logging
@@ -12,26 +16,25 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.errors import InvalidInput, counted
-from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable
+from trainables.models.lora import merged
+from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable, seed_epoch
 
 
 class EstimatorTrainable(RepeatedTrainable):
     """An estimator of scikit-learn, or anything with ``fit`` and one of ``transform``, ``predict_proba``.
 
-    An epoch is a fit to the training items and their labels, so ``training.epochs`` is 1. The estimator is fitted again
-    where another training would be loaded: it is never pickled.
+    ``function`` returns it; ``report.seed`` is for its ``random_state``. An epoch is a fit to the training items and
+    their labels, so ``training.epochs`` is 1. The estimator is fitted again where another training would be loaded: it
+    is never pickled.
     """
 
-    def estimator(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        """Return the estimator with these params; ``seed`` is for its ``random_state``."""
-        raise NotImplementedError
+    function: ClassVar[Callable[..., Any]]
 
-    def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
+    def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
         """Make the estimator."""
         super().setup(params, train, seed=seed, device=device)
-        self._estimator = self.estimator(params, seed=seed)
+        self._estimator = self.function(params, train, Report(epochs=self.epochs, seed=seed, device=device))
 
     def train_epoch(self) -> None:
         """Fit the estimator."""
@@ -45,50 +48,74 @@ class EstimatorTrainable(RepeatedTrainable):
         return found.toarray() if hasattr(found, "toarray") else np.asarray(found)  # sparse matrices
 
 
-class LightningTrainable(Trainable):
-    """A ``LightningModule`` as a training; one device, without Lightning's own logger, checkpoints and validation.
+class _Fit(Trainable):
+    """A training that is one call of its library, in a thread that waits between its epochs.
 
-    The whole training is one ``Trainer.fit``, in a thread that waits between its epochs; a resumed one continues from
-    Lightning's checkpoint, which holds no hyperparameters of the module: :meth:`module` gives them. What the module
-    logs is recorded, its entry ``loss`` or ``train_loss`` as the loss.
+    A resumed one continues from the library's own checkpoint.
     """
 
-    trainer_options: ClassVar[Mapping[str, Any]] = {}
-
-    def module(self, params: Mapping[str, Any], train: Items) -> Any:
-        """Return the ``LightningModule``; its ``forward`` maps a batch of items to embeddings."""
-        raise NotImplementedError
-
-    def data(self, params: Mapping[str, Any], train: Items) -> Any:
-        """Return the ``DataLoader`` of the training items."""
-        raise NotImplementedError
+    function: ClassVar[Callable[..., Any]]
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
-        """Make the module and its data."""
-        self._module, self._data, self._device = self.module(params, train), self.data(params, train), device
-        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine
-        self._folder = tempfile.TemporaryDirectory(prefix="holdout-lightning-")
-        self._checkpoint = Path(self._folder.name) / "last.ckpt"
-        self._epoch = 0
+        """Call the function."""
         self._report = Report(epochs=self.epochs, seed=seed, device=device)
+        self._folder = tempfile.TemporaryDirectory(prefix="holdout-fit-")
+        self._checkpoint = Path(self._folder.name) / "last"
+        self._epoch = 0
         self._thread: Thread | None = None
+        self._made = self.function(params, train, self._report)
+
+    def _fit(self) -> None:
+        """Train, from the checkpoint if there is one; call ``self._report`` in each epoch, after its checkpoint."""
+        raise NotImplementedError
 
     def train_epoch(self) -> Mapping[str, float]:
-        """Let the fit run until the end of the next epoch."""
+        """Let the library train until the end of the next epoch."""
         if self._thread is None:
             self._thread = Thread(target=self._report.run, args=(self._fit,), daemon=True)
             self._thread.start()
         found = self._report.next()
         if found is None:
             raise InvalidInput(
-                f"Lightning ended the fit after {counted(self._epoch, 'epoch')}, and training.epochs is {self.epochs}; "
-                "remove what ends it early, such as EarlyStopping or max_steps: search.pruner ends bad trials."
+                f"The library ended the fit after {counted(self._epoch, 'epoch')}, and training.epochs is "
+                f"{self.epochs}; remove what ends it early, such as EarlyStopping or max_steps: search.pruner ends bad "
+                "trials."
             )
         self._epoch += 1
-        numbers = dict(found[1])
-        if "train_loss" in numbers:
-            numbers.setdefault("loss", numbers.pop("train_loss"))
-        return numbers
+        return found[1]
+
+    def save(self, folder: Path) -> None:
+        """Write the number of epochs; subclasses add the checkpoint."""
+        (folder / "epochs.txt").write_text(str(self._epoch))
+
+    def load(self, folder: Path) -> None:
+        """Read the number of epochs; subclasses add the checkpoint."""
+        self._epoch = int((folder / "epochs.txt").read_text())
+
+    def finish(self) -> None:
+        """End the fit, and remove the temporary folder."""
+        self._report.end()
+        if self._thread is not None:
+            self._thread.join()
+        self._folder.cleanup()
+
+
+class LightningTrainable(_Fit):
+    """A ``LightningModule`` as a training; one device, without Lightning's own logger, checkpoints and validation.
+
+    ``function`` returns the module, whose ``forward`` maps a batch of items to embeddings, and the ``DataLoader`` of
+    the training items. The whole training is one ``Trainer.fit``. Lightning's checkpoint holds no hyperparameters of
+    the module: ``function`` gives them. What the module logs is recorded, its entry ``loss`` or ``train_loss`` as the
+    loss.
+    """
+
+    trainer_options: ClassVar[Mapping[str, Any]] = {}
+
+    def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
+        """Make the module and its data."""
+        super().setup(params, train, seed=seed, device=device)
+        self._module, self._data = self._made
+        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine
 
     def _fit(self) -> None:
         """Fit the module, and report each epoch: all but the last one when the next one begins."""
@@ -127,7 +154,7 @@ class LightningTrainable(Trainable):
         options = dict(self.trainer_options)
         trainer = Trainer(
             max_epochs=self.epochs,
-            accelerator="gpu" if self._device.type == "cuda" else "cpu",
+            accelerator="gpu" if report.device.type == "cuda" else "cpu",
             devices=1,
             logger=False,
             enable_checkpointing=False,
@@ -145,118 +172,104 @@ class LightningTrainable(Trainable):
     def embed(self, items: Any) -> torch.Tensor:
         """Return the module's output for ``items``, in evaluation mode."""
         modes = [(part, part.training) for part in self._module.modules()]
-        found: torch.Tensor = self._module.to(self._device).eval()(items)
+        found: torch.Tensor = self._module.to(self._report.device).eval()(items)
         for part, training in modes:
             part.training = training
         return found
 
     def save(self, folder: Path) -> None:
         """Copy Lightning's checkpoint."""
+        super().save(folder)
         shutil.copy(self._checkpoint, folder / "last.ckpt")
-        (folder / "epochs.txt").write_text(str(self._epoch))
 
     def load(self, folder: Path) -> None:
         """Load the checkpoint, from which the fit resumes."""
+        super().load(folder)
         shutil.copy(folder / "last.ckpt", self._checkpoint)
         state = torch.load(self._checkpoint, map_location="cpu", weights_only=True)
         self._module.load_state_dict(state["state_dict"])
-        self._epoch = int((folder / "epochs.txt").read_text())
-
-    def finish(self) -> None:
-        """End the fit, and remove the temporary folder."""
-        self._report.end()
-        if self._thread is not None:
-            self._thread.join()
-        self._folder.cleanup()
 
 
 def _logged(trainer: Any) -> dict[str, float]:
     """Return the numbers that the module of a Lightning trainer has logged."""
-    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+    numbers = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    if "train_loss" in numbers:
+        numbers.setdefault("loss", numbers.pop("train_loss"))
+    return numbers
 
 
-class SentenceTransformerTrainable(Trainable):
-    """A model of sentence-transformers, trained on texts with one of its losses for labelled texts.
+class SentenceTransformerTrainable(_Fit):
+    """A ``SentenceTransformerTrainer`` as a training, with its loss, schedule, precision and batches.
 
-    Batches have ``texts_per_class`` texts of each class. The saved folder ``model`` is what ``SentenceTransformer(…)``
-    loads.
+    ``function`` returns it. Epochs, seed, checkpoints and logs of its arguments are set here. The saved folder
+    ``model`` is what ``SentenceTransformer(…)`` loads; adapters of peft are merged in it.
     """
 
-    batch_size: ClassVar[int] = 32
-    texts_per_class: ClassVar[int] = 4
+    def _fit(self) -> None:
+        from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
-    def model(self, params: Mapping[str, Any], train: Items) -> Any:
-        """Return the ``SentenceTransformer``."""
-        raise NotImplementedError
+        training, trainer, report = self, self._made, self._report
 
-    def loss(self, model: Any, params: Mapping[str, Any]) -> torch.nn.Module:
-        """Return the loss of ``model``, such as ``BatchAllTripletLoss(model)``."""
-        raise NotImplementedError
+        class Epochs(TrainerCallback):
+            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                seed_epoch(report.seed, training._epoch + 1)  # resuming draws numbers, too
 
-    def optimizer(self, loss: torch.nn.Module, params: Mapping[str, Any]) -> torch.optim.Optimizer:
-        """Return the optimizer of the loss, whose parameters include the model's."""
-        return torch.optim.AdamW(loss.parameters(), lr=params.get("lr", 2e-5))
+            def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                training._checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+                batches = state.global_step // (training._epoch + 1)
+                report(trainer.model.encode, loss=state.log_history[-1]["loss"], batches=batches)
 
-    def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
-        """Make model, loss and optimizer."""
-        self._model = self.model(params, train).to(device)
-        self._loss = self.loss(self._model, params).to(device)
-        self._optimizer = self.optimizer(self._loss, params)
-        self._texts, self._labels = train.items, torch.from_numpy(train.labels).to(device)
-        self._sampler = BATCH_SAMPLERS["balanced"](
-            torch.from_numpy(train.labels),
-            batch_size=min(self.batch_size, self.texts_per_class * len(train.class_names)),
-            images_per_class=self.texts_per_class,
-            seed=seed,
-        )
-        self._epoch = 0
+        vars(trainer.args).update(
+            num_train_epochs=self.epochs, seed=report.seed, dataloader_pin_memory=report.device.type == "cuda",
+            output_dir=self._folder.name, save_strategy="epoch", save_total_limit=1,
+            logging_strategy="epoch", logging_nan_inf_filter=False,
+        )  # fmt: skip
+        for callback in (PrinterCallback, ProgressCallback):
+            trainer.remove_callback(callback)
+        trainer.add_callback(Epochs())
+        # The weights are saved and loaded here: the library would load adapters of peft from their base's address. The
+        # second method is private; pyproject.toml bounds the version.
+        trainer.save_model = lambda folder, **_: Path(folder).mkdir()
+        trainer._load_from_checkpoint = lambda folder: None
+        trainer.train(resume_from_checkpoint=str(self._checkpoint) if self._epoch else None)
 
-    def train_epoch(self) -> Mapping[str, float]:
-        """Train on every batch of the next epoch."""
-        self._epoch += 1
-        self._model.train()
-        losses = []
-        for rows_B in self._sampler.batches(self._epoch):
-            features = self._model.preprocess([self._texts[row] for row in rows_B.tolist()])
-            features = {
-                name: value.to(self._labels.device) if isinstance(value, torch.Tensor) else value
-                for name, value in features.items()
-            }
-            loss = self._loss([features], self._labels[rows_B])
-            self._optimizer.zero_grad()
-            loss.backward()
-            self._optimizer.step()
-            losses.append(loss.item())
-        return {"loss": float(np.mean(losses)), "batches": len(losses)}
+    @property
+    def _weights(self) -> torch.nn.Module:
+        return torch.nn.ModuleList([self._made.model, self._made.loss])
 
     def embed(self, items: Any) -> torch.Tensor:
-        """Encode texts."""
-        return self._encoded(self._model, items)
-
-    @classmethod
-    def _encoded(cls, model: Any, items: Any) -> torch.Tensor:
-        found: torch.Tensor = model.encode(
-            list(items), batch_size=cls.batch_size, convert_to_tensor=True, show_progress_bar=False
-        )
-        return found
+        """Encode texts and images."""
+        return _encoded(self._made.model, items)
 
     @classmethod
     def predictor(cls, folder: Path, params: Mapping[str, Any], *, device: torch.device) -> Callable[[Any], Any]:
-        """Return the saved model's function that encodes texts."""
+        """Return the saved model's function that encodes texts and images."""
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(folder / "model"), device=str(device), local_files_only=True)
-        return lambda items: cls._encoded(model, items)
+        return lambda items: _encoded(model, items)
 
     def save(self, folder: Path) -> None:
         """Write the model as its library does, and the state of the training."""
-        self._model.save_pretrained(str(folder / "model"), create_model_card=False)
-        state = {"loss": self._loss.state_dict(), "optimizer": self._optimizer.state_dict(), "epoch": self._epoch}
-        torch.save(state, folder / "state.pt")
+        super().save(folder)
+        merged(self._made.model).save_pretrained(str(folder / "model"), create_model_card=False)
+        torch.save(self._weights.state_dict(), folder / "weights.pt")
+        shutil.copytree(self._checkpoint, folder / "trainer", ignore=shutil.ignore_patterns("rng_state*"))
 
     def load(self, folder: Path) -> None:
-        """Load the state of the training, with the model's weights."""
-        state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
-        self._loss.load_state_dict(state["loss"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._epoch = state["epoch"]
+        """Load the weights, and the state from which the training resumes."""
+        super().load(folder)
+        shutil.copytree(folder / "trainer", self._checkpoint)
+        self._weights.load_state_dict(torch.load(folder / "weights.pt", map_location="cpu", weights_only=True))
+
+
+def _encoded(model: Any, items: Any) -> torch.Tensor:
+    """Encode texts and images, which the library does not mix in one call; rows are in the order of the items."""
+    kinds_N = torch.tensor([isinstance(item, str) for item in items])
+    parts = [
+        model.encode([items[row] for row in rows_M], convert_to_tensor=True, show_progress_bar=False)
+        for rows_M in (kinds_N.nonzero()[:, 0], (~kinds_N).nonzero()[:, 0])
+        if len(rows_M)
+    ]
+    found: torch.Tensor = torch.cat(parts)[kinds_N.int().argsort(descending=True, stable=True).argsort()]
+    return found

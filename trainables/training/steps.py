@@ -31,8 +31,6 @@ from trainables.spec import TrialSpec
 logger = logging.getLogger(__name__)
 
 Mode = Literal["plain", "compile", "graph"]
-Step = Callable[[Tensor, Tensor], Tensor]
-"""A function from a batch's images and labels to the detached loss."""
 
 COMPILING_S = 20.0
 """Seconds of compiling a network and a loss, measured on an H200 (docs/gpu.md)."""

@@ -23,7 +23,9 @@ from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_
 from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
+from trainables.models.config import Lora
 from trainables.models.embedding import deterministic, embed
+from trainables.models.lora import merged
 from trainables.parts import OURS
 from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -215,7 +217,7 @@ class Training(EpochTraining):
         if bad:
             raise Diverged(f"Of the validation images, {bad}.")
         metrics = self._validation.scores(embeddings_ND)
-        metrics |= self._costs(seconds, len(embeddings_ND), self.model.state_dict)
+        metrics |= self._costs(seconds, len(embeddings_ND), lambda: merged(self.model).state_dict())
         return self._validated(metrics, self._validation, embeddings_ND)
 
     def _embed(self, view: StoreView) -> Tensor:
@@ -232,7 +234,7 @@ class Training(EpochTraining):
         best, description = None, None
         if self._is_best(record):
             of_loss = {f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}
-            best = {**weights["model"], **of_loss}
+            best = {**merged(self.model).state_dict(), **of_loss}
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {
@@ -292,8 +294,8 @@ def raise_if_diverged(loss: float, epoch: int) -> None:
 def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
     """Return the description, stored in the checkpoint, of the network that ``spec`` has trained after ``epoch``."""
     return EmbedderSpec(
-        # The initial weights are overwritten by training; a frozen backbone's are in ``origin``.
-        model=replace(spec.model, weights=None, freeze=None),
+        # The initial weights are overwritten by training; a frozen backbone's are in ``origin``, adapters are merged.
+        model=replace(spec.model, weights=None, freeze=None, lora=Lora()),
         decoded_side=spec.images.short_side,
         frame=spec.training.frame,
         batch_size=spec.training.embedding_batch,

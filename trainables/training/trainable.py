@@ -271,19 +271,16 @@ class _Ended(BaseException):
     """The training was ended from outside."""
 
 
-TrainingFunction = Callable[[Mapping[str, Any], Items, Report], None]
-
-
 class FunctionTrainable(RepeatedTrainable):
     """A function ``train(params, train, report)`` as a training. It runs in a thread that waits between its reports."""
 
-    function: ClassVar[TrainingFunction]
+    function: ClassVar[Callable[..., Any]]
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
         """Start the thread, which waits."""
         super().setup(params, train, seed=seed, device=device)
         self._report = report = Report(epochs=self.epochs, seed=seed, device=device)
-        function = type(self).function
+        function = self.function
         Thread(target=report.run, args=(lambda: function(params, train, report),), daemon=True).start()
 
     def train_epoch(self) -> Mapping[str, float]:
@@ -307,15 +304,19 @@ class FunctionTrainable(RepeatedTrainable):
         self._report.end()
 
 
-def trainable(*, tolerance: float = 0.0, **space: Range) -> Callable[[TrainingFunction], type[FunctionTrainable]]:
+def trainable(
+    adapter: type[Trainable] = FunctionTrainable, /, *, tolerance: float = 0.0, **space: Range
+) -> Callable[[Callable[..., Any]], type[Trainable]]:
     """Return a decorator that makes a training of a function ``train(params, train, report)``.
 
     Args:
+        adapter: the class that runs it. By default the function trains, and reports each epoch. With an adapter for a
+            library, such as :class:`holdout.SentenceTransformerTrainable`, it returns the library's own objects.
         tolerance: see :class:`Trainable`.
         space: the searched hyperparameters.
     """
 
-    def decorate(function: TrainingFunction) -> type[FunctionTrainable]:
+    def decorate(function: Callable[..., Any]) -> type[Trainable]:
         members = {
             "function": staticmethod(function),
             "space": space,
@@ -323,6 +324,6 @@ def trainable(*, tolerance: float = 0.0, **space: Range) -> Callable[[TrainingFu
             "__module__": function.__module__,
             "__doc__": function.__doc__,
         }
-        return type(function.__name__, (FunctionTrainable,), members)
+        return type(function.__name__, (adapter,), members)
 
     return decorate

@@ -2,15 +2,14 @@
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from search.driver.sealed import digest_of_images, opened_among_training, recorded_openings, scores_digest
+from search.driver.sealed import digest_of_images, opened_among_training
 from search.driver.stages import confirm_stage, final_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
 from search.driver.verify.scores import check_scores, decoded_anew
@@ -22,7 +21,17 @@ from search.plan.search import COPIED_FROM, OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.models import checkpoint_of, chosen_model
 from search.report.summary import summarise
-from search.selection import Baselines, ImageSet, Ledger, Selection, frozen_baselines, images_in, study_digest
+from search.selection import (
+    Baselines,
+    ImageSet,
+    Ledger,
+    ScoredOpening,
+    Selection,
+    frozen_baselines,
+    images_in,
+    scored_openings,
+    study_digest,
+)
 from search.stages import Stage, study_name
 from search.study import copy_studies
 from search.trials import by_fold, epochs_of
@@ -112,7 +121,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
         yield check(what, _choice_problems(search, selection))
         yield from check_enqueued(search, Stage.TEST, lambda copy: final_stage(copy, selection))
         yield from check_ledger(folder, selection)
-        for record in recorded_openings(folder).values():
+        for record in scored_openings(folder.test):
             yield from check_scores(search, selection, record, training)
     elif any(search.trials(loss, Stage.TEST) for loss in search.config.loss_names):
         yield Check("", f"selection.json: nothing is stored, but {search.name} has final trainings.")
@@ -222,8 +231,6 @@ def _summary_check(search: OpenedSearch) -> Check:
 
 # The manifest of a search: all that a stored digest covers. No code is imported and nothing is computed again.
 
-Records = Mapping[str, Mapping[str, Any]]
-"""The records of the openings in ``test.json``, by id."""
 Entry = tuple[str, str, str | None]
 """A part of the records with the stored digest and that of its content, None if it is missing."""
 
@@ -231,16 +238,16 @@ Entry = tuple[str, str, str | None]
 def check_digests(folder: RunFolder) -> Iterator[Check]:
     """Yield the checks of all digests: split, choice, studies, scores, and the files and models of an opening."""
     yield Check(f"split.json: its digest {stored_split(folder).digest[:12]}")
-    selection, records = stored_selection(folder), recorded_openings(folder)
+    selection, records = stored_selection(folder), scored_openings(folder.test)
     digest = selection and f"its digest {selection.digest[:12]}"
     yield Check(f"selection.json: {digest or 'the choice'}", is_there=selection is not None)
     stored = StoredSearch(folder)
     manifest = {
         "baselines.json, whitened.safetensors": _baselines(folder, selection),
         "the studies": _studies(stored, selection, records) if selection else iter(()),
-        "test.json": ((f"Opening {name}", entry["digest"], scores_digest(entry)) for name, entry in records.items()),
-        "the scored models": chain.from_iterable(_models(stored, entry) for entry in records.values()),
-        "test/": chain.from_iterable(_files(folder, entry) for entry in records.values()),
+        "test.json": ((f"Opening {entry.id}", entry.digest, entry.digest_of_content()) for entry in records),
+        "the scored models": chain.from_iterable(_models(stored, entry) for entry in records),
+        "test/": chain.from_iterable(_files(folder, entry) for entry in records),
     }
     for what, entries in manifest.items():
         if first := next(entries, None):
@@ -281,31 +288,31 @@ def _baselines(folder: RunFolder, selection: Selection | None) -> Iterator[Entry
         yield str(folder.whitened), found.whitening_sha256, file_digest(folder.whitened)
 
 
-def _studies(stored: StoredSearch, selection: Selection, records: Records) -> Iterator[Entry]:
+def _studies(stored: StoredSearch, selection: Selection, records: Sequence[ScoredOpening]) -> Iterator[Entry]:
     """Yield the studies of the choice, and the final trainings of this search in each opening."""
-    scored = chain.from_iterable(record["studies"].items() for record in records.values())
+    scored = chain.from_iterable(record.studies.items() for record in records)
     own = [(name, digest) for name, digest in scored if name.startswith(f"{stored.name}/")]
     for name, digest in (*selection.studies.items(), *own):
         trials = stored.studies.trials_of(name)
         yield f"The study {name}", digest, study_digest(trials) if trials else None
 
 
-def _models(stored: StoredSearch, record: Mapping[str, Any]) -> Iterator[Entry]:
-    for model in record["scores"]:
-        study, _, number = model["per_image"].removesuffix(".npz").rpartition("-")
+def _models(stored: StoredSearch, record: ScoredOpening) -> Iterator[Entry]:
+    for model in record.scores:
+        study, _, number = model.per_image.removesuffix(".npz").rpartition("-")
         path = as_path(checkpoint_of(stored, study, stored.trial_of(study, int(number))))
-        yield f"The scored model {path}", model["model_sha256"], file_digest(path)
+        yield f"The scored model {path}", model.model_sha256, file_digest(path)
 
 
-def _files(folder: RunFolder, record: Mapping[str, Any]) -> Iterator[Entry]:
-    place, there = folder.path / "test" / record["id"], {*(folder.path / "test").rglob("*")}
-    for path, digest in ((place / name, digest) for name, digest in record["files"].items()):
+def _files(folder: RunFolder, record: ScoredOpening) -> Iterator[Entry]:
+    place, there = folder.path / "test" / record.id, {*(folder.path / "test").rglob("*")}
+    for path, digest in ((place / name, digest) for name, digest in record.files.items()):
         yield f"The file {path}", digest, file_digest(path if path in there else None)  # a name may lead elsewhere
 
 
 def check_ledger(folder: RunFolder, selection: Selection) -> Iterator[Check]:
     """Check the lines of the ledger, and that it and ``test.json`` have the same openings of this selection."""
-    ledger, records = Ledger(folder.openings), recorded_openings(folder)
+    ledger, records = Ledger(folder.openings), scored_openings(folder.test)
     openings = ledger.of_selection(selection.digest)
     own, *users = [
         (f"{path}: {counted(count, 'line')} that the other ledger has", count)
@@ -325,7 +332,7 @@ def check_ledger(folder: RunFolder, selection: Selection) -> Iterator[Check]:
         if selection.digest in opening.scores
     }
     keys = next(iter(scored.values()), {}).keys()
-    found = {name: {key: value for key, value in record.items() if key in keys} for name, record in records.items()}
+    found = {entry.id: {key: value for key, value in entry.content().items() if key in keys} for entry in records}
     what = f"the ledger: {counted(len(records), 'opening')}, each with its scores"
     yield check(what, differing("test.json openings ", found, scored))
     for opening in openings:

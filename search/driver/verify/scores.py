@@ -2,12 +2,12 @@
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from optuna.trial import TrialState
 
@@ -15,7 +15,7 @@ from search.driver.sealed import scored_as, sealed
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
-from search.selection import Baselines, ImageSet, Ledger, Selection, baseline_entry, images_in
+from search.selection import Baselines, ImageSet, Ledger, ScoredOpening, Selection, baseline_entry, images_in
 from search.stages import BASELINES, Stage
 from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
@@ -38,21 +38,21 @@ def decoded_anew(images: StoreSpec) -> Iterator[Path]:
 
 
 def check_scores(
-    search: OpenedSearch, selection: Selection, record: Mapping[str, Any], training: ImageSet
+    search: OpenedSearch, selection: Selection, record: ScoredOpening, training: ImageSet
 ) -> Iterator[Check]:
     """Check the ``record`` of an opening in ``test.json``; ``training`` are the images of the training half."""
     from trainables.data.store.view import Store
 
-    plan, what = search.plan, f"test.json opening {record['id'][:12]}"
+    plan, what = search.plan, f"test.json opening {record.id[:12]}"
     ledger = Ledger(plan.folder.openings)
-    (opening,) = (entry for entry in ledger.of_selection(selection.digest) if entry.id == record["id"])
+    (opening,) = (entry for entry in ledger.of_selection(selection.digest) if entry.id == record.id)
     with decoded_anew(sealed(plan).images(selection, opening)) as store:
         found, opened = images_in(store), opening.images
         stored = {
             "images": opened and opened.digest,
             "file of images": opened and ledger.image_set(opened).digest,
-            "overlap with the training images": record["overlap"],
-            "copies within the test set": record["copies"],
+            "overlap with the training images": record.overlap,
+            "copies within the test set": record.copies,
         }
         overlap = int(found.known_images(training).sum())
         anew = dict(zip(stored, (found.digest, found.digest, overlap, found.copies), strict=True))
@@ -65,7 +65,7 @@ def check_scores(
         yield check(f"{what}: its metrics, from the results of each image", problems)
 
 
-def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
+def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: ScoredOpening) -> Iterator[str]:
     """Check that exactly the complete final trainings, of which none is left, and the frozen baselines were scored.
 
     Those whose scoring failed are recorded as such.
@@ -77,17 +77,18 @@ def _scored_problems(what: str, search: OpenedSearch, selection: Selection, reco
         "scores": [scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
         "baselines": [baseline_entry(name, frozen.network, frozen.whitening_sha256) for name in BASELINES if frozen],
     }
-    failed = {entry["per_image"] for entry in record.get("failed", ())}
+    failed = {entry.per_image for entry in record.failed}
     wanted = {part: [entry for entry in entries if entry["per_image"] not in failed] for part, entries in due.items()}
+    content = record.content()
     stored = {
-        part: [{key: entry.get(key) for key in next(iter(entries), entry)} for entry in record.get(part, ())]
+        part: [{key: entry.get(key) for key in next(iter(entries), entry)} for entry in content.get(part, ())]
         for part, entries in wanted.items()
     }
     yield from differing(f"{what} ", stored, wanted)
 
 
 def _metric_problems(
-    what: str, plan: Plan, selection: Selection, record: Mapping[str, Any], view: "StoreView"
+    what: str, plan: Plan, selection: Selection, record: ScoredOpening, view: "StoreView"
 ) -> Iterator[str]:
     """Check the images, queries and superclasses of the stored results, and recompute every metric from them.
 
@@ -102,12 +103,12 @@ def _metric_problems(
     dataset, names, folder = (
         plan.config.dataset.source,
         selection.test_metrics,
-        plan.folder.path / "test" / record["id"],
+        plan.folder.path / "test" / record.id,
     )
     protocol, superclasses_N = protocol_for(dataset, view.image_keys), superclasses_for(names, dataset, view)
     queries_N = torch.ones(len(view), dtype=torch.bool) if protocol is None else protocol.queries_N
-    for model in (*record["scores"], *record.get("baselines", ())):
-        name, metrics = model["per_image"], model["metrics"]
+    for model in (*record.scores, *record.baselines):
+        name, metrics = model.per_image, model.metrics
         arrays = read_arrays(folder / name)
         stored = {"keys": arrays.pop("keys").tolist(), "metrics": [*metrics], "labels": arrays["labels"].tolist()}
         anew = {"keys": view.image_keys, "metrics": [*map(metric_name, names)], "labels": view.labels_N.tolist()}
@@ -122,7 +123,7 @@ def _metric_problems(
         yield from differing(f"{what} {name} ", stored, anew)
         found = kept_metrics(kept, view.class_names, dataset, names)
         yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), CLOSE)
-        if f"{EMBEDDINGS}/{name}" in record["files"]:
+        if f"{EMBEDDINGS}/{name}" in record.files:
             embeddings_ND = torch.from_numpy(read_arrays(folder / EMBEDDINGS / name, "embeddings")["embeddings"])
             given = view.labels_N, view.class_names, dataset, names, superclasses_N, protocol
             _, found, _ = test_metrics(embeddings_ND, *given)

@@ -7,13 +7,13 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.tables import PRUNERS
 from search.driver.verify.comparison import Check, check, differing
 from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
 from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
 from search.study import QueuedStage, StudyStorage, copy_studies, pruning_sentence
+from search.tables import PRUNERS
 from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
 from trainables.data.marks import GALLERY

@@ -14,7 +14,7 @@ from search.plan.plan import search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
 from spaces.space import MODEL, TRAINING
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.errors import raise_if_any, suggestion
+from trainables.errors import Mistake, raise_if_any, suggestion
 from trainables.metrics.table import name_conflicts, own_metric
 from trainables.models import ModelConfig
 from trainables.models.backbones import backbone, is_of_timm, is_own_network
@@ -79,18 +79,6 @@ def _compiler_mistakes(config: SearchConfig) -> Iterator[str]:
 
 
 # The losses' search spaces.
-
-
-def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
-    """Return the search space of every loss.
-
-    Raises:
-        InvalidInput: all mistakes in them.
-    """
-    found = Findings()
-    spaces = check_spaces(found, config)
-    found.raise_if_any()
-    return spaces
 
 
 def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = False) -> dict[str, SearchSpace]:
@@ -230,7 +218,7 @@ def _smoke_test(config: SearchConfig) -> str:
     )
 
 
-def slow_precision(config: SearchConfig) -> str | None:
+def slow_precision(config: SearchConfig) -> Mistake | None:
     """Return a warning if trials on this machine's CPU would only emulate their precision; None if not."""
     if config.training.precision != "bfloat16" or config.resources.gpus_per_trial or config.trainable is not None:
         return None
@@ -238,7 +226,8 @@ def slow_precision(config: SearchConfig) -> str | None:
 
     if not emulates_bfloat16():
         return None
-    return (
+    return Mistake(
         "training.precision is bfloat16, which the CPU of this machine only emulates, without AVX-512: a training may "
-        "take thirty times as long; set training.precision: auto."
+        "take thirty times as long",
+        "set training.precision: auto",
     )

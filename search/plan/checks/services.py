@@ -11,13 +11,12 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from search.config.search_config import SearchConfig
-from search.config.tables import engine_name, ray_mistakes
 from search.config.validation import Findings
 from search.secrets import expand, health_page, sqlite_file
+from search.tables import engine_name, ray_mistakes
 from trainables.errors import InvalidInput, shortened
 from trainables.files import as_path
-from trainables.gpu_driver import driver_problem, installed_driver
-from trainables.machine import allotted_cpus
+from trainables.machine import allotted_cpus, driver_problem, installed_driver
 from trainables.secrets import without_password
 from trainables.storage import in_time
 

@@ -55,8 +55,6 @@ class Recommended(Result):
 
 
 class FailedTrial(Result):
-    """A failed trial and its reason."""
-
     study: str
     number: int
     reason: str
@@ -215,7 +213,7 @@ def live_campaign(folder: CampaignFolder) -> LiveCampaign:
 class ReportsSoFar:
     """A cache of the sections of each search's or campaign's report, valid until its records change.
 
-    A lock renders one report at a time, since Matplotlib's settings are global.
+    A lock lets requests at the same time share one rendering.
     """
 
     def __init__(self) -> None:

@@ -33,10 +33,9 @@ from search.report.drawing import (
     scatter,
 )
 from search.report.formats import interval, loss_label, sentence, shown_rows, the_same
-from search.report.pairs import scored_openings
 from search.report.results import Comparison, Pair, Summary
 from search.report.rows import Row, SeedStatistics
-from search.selection import Ledger, Selection
+from search.selection import Ledger, Selection, scored_openings
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.errors import counted

@@ -41,7 +41,6 @@ from trainables.errors import counted
 
 
 def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
-    """Return the section of ``loss``."""
     searched = searched_loss(stored, summary, loss)
     if not searched.trials:
         return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)

@@ -26,11 +26,19 @@ from search.report.drawing import (
     scatter,
 )
 from search.report.formats import loss_label
-from search.report.pairs import ScoredModel, class_scores, per_image_metrics, scored_openings
+from search.report.pairs import class_scores, per_image_metrics
 from search.report.results import Comparison
 from search.report.rows import Row
 from search.report.sections.model_pictures import RankedConfiguration, RankedTest, embedding_map, retrieval_gallery
-from search.selection import FOLDER, NAME, ExampleKind, RetrievalFile, Thumbnails
+from search.selection import (
+    FOLDER,
+    NAME,
+    ExampleKind,
+    RetrievalFile,
+    ScoredModel,
+    Thumbnails,
+    scored_openings,
+)
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.arrays import read_arrays

@@ -189,12 +189,10 @@ class SearchedLoss:
 
     @property
     def chosen_params(self) -> Mapping[str, Value]:
-        """Return the hyperparameters of that trial."""
         return self.summary.tuned.params or {}
 
     @property
     def chosen_word(self) -> str:
-        """Return the label of that trial."""
         return "chosen" if self.summary.chosen else "best so far"
 
     @cached_property
@@ -229,5 +227,4 @@ def value_of(trial: FrozenTrial) -> float:
 
 
 def in_state(trials: Sequence[FrozenTrial], state: TrialState) -> list[FrozenTrial]:
-    """Return those of ``trials`` in ``state``."""
     return [trial for trial in trials if trial.state == state]

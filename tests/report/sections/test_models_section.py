@@ -14,7 +14,6 @@ from PIL import Image
 from support.finished_search import finish
 from support.small_search import draw_glyphs, small_search
 
-from search.driver.removal import plan_removal
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
@@ -205,14 +204,6 @@ def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> 
     names = {entry.name for entry in section.figures}
     assert left <= names
     assert left or not names
-
-
-def test_stored_rankings_count_as_results_and_are_removed_with_them(copied: Path) -> None:
-    folder, models = scored(copied)
-    files = [folder / "thumbnails.npz", *(folder / "retrieval" / model["per_image"] for model in models)]
-    assert plan_removal(copied, "small").size > sum(file.stat().st_size for file in files)
-    plan_removal(copied, "small").carry_out()
-    assert not (copied / "small").exists()
 
 
 def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:

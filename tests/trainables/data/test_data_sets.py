@@ -12,7 +12,8 @@ from PIL import Image
 from support.trees import make_tree
 from torchvision.datasets import ImageFolder
 
-from spaces.contract.check_data import check_dataset
+from spaces.contract.check_data import DatasetContract
+from spaces.contract.outcome import outcomes
 from trainables.data import DATASETS, Dataset
 from trainables.data.dataset import similar_names
 from trainables.data.split import make_split
@@ -54,7 +55,7 @@ def small(name: str, root: Path) -> Dataset:
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_data_set(name: str, tmp_path: Path) -> None:
     dataset = small(name, tmp_path)
-    assert [outcome for outcome in check_dataset(dataset) if not outcome.ok] == []
+    assert [outcome for outcome in outcomes(DatasetContract, dataset) if not outcome.ok] == []
     assert all(field.metadata["about"] for field in dataclasses.fields(dataset))
     assert dataset.summary
     assert dataset.publisher

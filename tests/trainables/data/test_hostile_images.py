@@ -3,15 +3,14 @@
 A row gives a writer of the file, the reason reported in a training class (whose images are decoded at the start of a
 search), and the reason reported in a test class (whose images are checked without decoding). None means no report.
 """
+# ruff: noqa: E501
 
 import io
 import os
 import resource
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,17 +35,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.
 NOISE = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
 COLOUR = Image.fromarray(NOISE)
 UNKNOWN = "not an image of a known format"
-CUT = "the file is cut off"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A file written by ``make``; the reasons reported if it is ``decoded``, and if it is only checked (``seen``)."""
-
-    make: Callable[[Path], object]
-    decoded: str | None = None
-    seen: str | None = None
-    file: str = "0.jpg"
+CUT, LARGE = "the file is cut off", "its header says that it has more than 178,956,970 pixels"
+NO_WHITE = "nothing says how much is white"
 
 
 def encoded(form: str, image: Image.Image = COLOUR, **options: object) -> bytes:
@@ -77,24 +67,11 @@ def one_colour(width: int, height: int) -> bytes:
     return png(width, height, (b"IDAT", rows))
 
 
-def with_orientation(number: int) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = number
-    return encoded("JPEG", exif=exif)
-
-
 def with_tag(tag: int, kind: int, count: int, value: bytes) -> bytes:
     """Return a JPEG that lies on its side, with another EXIF tag of this type and value."""
     entries = [(0x0112, 3, 1, b"\6\0\0\0"), (tag, kind, count, value)]
     block = b"".join(struct.pack("<HHI", *entry[:3]) + entry[3] for entry in entries)
     return encoded("JPEG", exif=b"Exif\0\0II*\0\x08\0\0\0\2\0" + block + bytes(16))
-
-
-def zipped() -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("0.jpg", encoded("JPEG"))
-    return file.getvalue()
 
 
 def linked_outside(path: Path) -> None:
@@ -103,118 +80,79 @@ def linked_outside(path: Path) -> None:
     path.symlink_to(outside)
 
 
-def damaged_inside(form: str) -> bytes:
-    content = bytearray(encoded(form))
-    content[400:500] = bytes(100)
-    return bytes(content)
-
-
 MORE = [COLOUR.rotate(90, expand=True).resize(COLOUR.size)]
-PALETTE = COLOUR.quantize(4)
-CASES: dict[str, Case] = {
-    "JPEG": Case(make=holds(encoded("JPEG"))),
-    "truncated JPEG": Case(make=holds(encoded("JPEG")[:-200]), decoded="image file is truncated", seen=CUT),
-    "JPEG without its last two bytes": Case(make=holds(encoded("JPEG")[:-2]), decoded="truncated", seen=CUT),
-    "JPEG of half a header": Case(make=holds(encoded("JPEG")[:100]), decoded="Truncated", seen="Truncated"),
-    "truncated PNG": Case(make=holds(encoded("PNG")[:-500]), decoded="truncated", seen=CUT, file="0.png"),
-    "truncated WebP": Case(make=holds(encoded("WEBP")[:-50]), decoded="decoder", seen="decoder", file="0.webp"),
-    "truncated TIFF": Case(make=holds(encoded("TIFF")[:-50]), decoded="truncated", file="0.tif"),
-    "PNG damaged inside": Case(make=holds(damaged_inside("PNG")), decoded="", file="0.png"),
-    "empty file": Case(make=holds(b""), decoded="the file is empty", seen="the file is empty"),
-    "zeros, as after a power cut": Case(make=holds(bytes(5000)), decoded=UNKNOWN, seen=UNKNOWN),
-    "one pixel": Case(make=holds(encoded("PNG", Image.new("RGB", (1, 1)))), file="0.png"),
-    "no pixel": Case(make=holds(png(0, 5, (b"IDAT", b""))), decoded=UNKNOWN, seen=UNKNOWN, file="0.png"),
-    "100 megapixels": Case(make=holds(one_colour(10_000, 10_000)), file="0.png"),
-    "a bomb of 60,000 × 60,000": Case(
-        make=holds(png(60_000, 60_000, (b"IDAT", b"x"))),
-        decoded="its header says that it has more than 178,956,970 pixels",
-        seen="its header says that it has more than 178,956,970 pixels",
-        file="0.png",
-    ),
-    "a page for printers": Case(
-        make=holds(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"),
-        decoded=UNKNOWN,
-        seen=UNKNOWN,
-    ),
-    "a bomb of text": Case(
-        make=holds(png(5, 5, (b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 25), 9)), (b"IDAT", b"x"))),
-        decoded="too large",
-        seen="too large",
-        file="0.png",
-    ),
-    "1 × 20,000": Case(make=holds(encoded("PNG", Image.new("RGB", (1, 20_000)))), file="0.png"),
-    "CMYK JPEG": Case(make=holds(encoded("JPEG", COLOUR.convert("CMYK")))),
-    "16-bit grey PNG": Case(
-        make=holds(encoded("PNG", Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257))), file="0.png"
-    ),
-    "palette with transparency": Case(make=holds(encoded("PNG", PALETTE, transparency=bytes([0, 99]))), file="0.png"),
-    "32-bit float TIFF": Case(
-        make=holds(encoded("TIFF", Image.fromarray(NOISE[..., 0].astype(np.float32) * 1000))),
-        decoded="nothing says how much is white",
-        file="0.tif",
-    ),
-    "animated GIF called .png": Case(make=holds(encoded("GIF", save_all=True, append_images=MORE)), file="0.png"),
-    "JPEG of two pictures": Case(make=holds(encoded("MPO", save_all=True, append_images=MORE))),
-    "EXIF orientation 77": Case(make=holds(with_orientation(77))),
-    "text as the resolution": Case(make=holds(with_tag(0x011A, 2, 4, b"abc\0"))),
-    "EXIF of garbage in a PNG": Case(make=holds(encoded("PNG", exif=b"Exif\0\0" + b"garbage" * 9)), file="0.png"),
-    "grey from 0 to 1": Case(
-        make=holds(b"Pf 2 1 -1.0\n" + struct.pack("<2f", 0.5, 0)), decoded="nothing says how much is white"
-    ),
-    "EXIF of garbage": Case(make=holds(encoded("JPEG", exif=b"Exif\0\0" + b"garbage" * 9))),
-    "zip called .jpg": Case(make=holds(zipped()), decoded=UNKNOWN, seen=UNKNOWN),
-    "HTML called .jpg": Case(make=holds(b"<!doctype html><title>404</title>"), decoded=UNKNOWN, seen=UNKNOWN),
-    "symbolic link out of the folder": Case(make=linked_outside),
-    "dangling symbolic link": Case(
-        make=lambda path: path.symlink_to("nowhere"),
-        decoded="No such file or directory",
-        seen="No such file or directory",
-    ),
-    "symbolic link to itself": Case(
-        make=lambda path: path.symlink_to(path.name),
-        decoded="Too many levels of symbolic links",
-        seen="Too many levels of symbolic links",
-    ),
-    "pipe": Case(make=os.mkfifo, decoded="not a file", seen="not a file"),
-    "name of a line break": Case(make=holds(b"x"), decoded="a\\nb.jpg (not", seen=UNKNOWN, file="a\nb.jpg"),
-    "name that clears the terminal": Case(
-        make=holds(b"x"), decoded="\\x1b[2J.jpg (not", seen=UNKNOWN, file="\x1b[2J.jpg"
-    ),
-    "name of rich's markup": Case(
-        make=holds(b"x"), decoded="[red]a[blink].jpg (not", seen=UNKNOWN, file="[red]a[blink].jpg"
-    ),
-    "name that turns writing round": Case(
-        make=holds(b"x"), decoded="\\u202egpj.jpg (not", seen=UNKNOWN, file="\u202egpj.jpg"
-    ),
-    "name of 255 bytes": Case(make=holds(encoded("JPEG")), file="ü" * 125 + "a.jpg"),
-    "good image under a hostile name": Case(make=holds(encoded("JPEG")), file="[b]'\"\n\x1b[31m;$(x)`.jpg"),
+# fmt: off
+CASES: dict[str, tuple[Callable[[Path], object], str | None, str | None]] = {
+    "0.jpg: JPEG": (holds(encoded("JPEG")), None, None),
+    "0.jpg: truncated JPEG": (holds(encoded("JPEG")[:-200]), "image file is truncated", CUT),
+    "0.jpg: JPEG without its last two bytes": (holds(encoded("JPEG")[:-2]), "truncated", CUT),
+    "0.jpg: JPEG of half a header": (holds(encoded("JPEG")[:100]), "Truncated", "Truncated"),
+    "0.png: truncated PNG": (holds(encoded("PNG")[:-500]), "truncated", CUT),
+    "0.webp: truncated WebP": (holds(encoded("WEBP")[:-50]), "decoder", "decoder"),
+    "0.tif: truncated TIFF": (holds(encoded("TIFF")[:-50]), "truncated", None),
+    "0.png: PNG damaged inside": (holds(encoded("PNG")[:400] + bytes(100) + encoded("PNG")[500:]), "", None),
+    "0.jpg: empty file": (holds(b""), "the file is empty", "the file is empty"),
+    "0.jpg: zeros, as after a power cut": (holds(bytes(5000)), UNKNOWN, UNKNOWN),
+    "0.png: one pixel": (holds(encoded("PNG", Image.new("RGB", (1, 1)))), None, None),
+    "0.png: no pixel": (holds(png(0, 5, (b"IDAT", b""))), UNKNOWN, UNKNOWN),
+    "0.png: 100 megapixels": (holds(one_colour(10_000, 10_000)), None, None),
+    "0.png: a bomb of 60,000 × 60,000": (holds(png(60_000, 60_000, (b"IDAT", b"x"))), LARGE, LARGE),
+    "0.png: a bomb of text": (holds(png(5, 5, (b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 25), 9)), (b"IDAT", b"x"))), "too large", "too large"),
+    "0.jpg: a page for printers": (holds(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"), UNKNOWN, UNKNOWN),
+    "0.jpg: CMYK JPEG": (holds(encoded("JPEG", COLOUR.convert("CMYK"))), None, None),
+    "0.png: 16-bit grey PNG": (holds(encoded("PNG", Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257))), None, None),
+    "0.png: palette with transparency": (holds(encoded("PNG", COLOUR.quantize(4), transparency=bytes([0, 99]))), None, None),
+    "0.tif: 32-bit float TIFF": (holds(encoded("TIFF", Image.fromarray(NOISE[..., 0].astype(np.float32) * 1000))), NO_WHITE, None),
+    "0.jpg: grey from 0 to 1": (holds(b"Pf 2 1 -1.0\n" + struct.pack("<2f", 0.5, 0)), NO_WHITE, None),
+    "0.png: animated GIF called .png": (holds(encoded("GIF", save_all=True, append_images=MORE)), None, None),
+    "0.jpg: JPEG of two pictures": (holds(encoded("MPO", save_all=True, append_images=MORE)), None, None),
+    "0.jpg: EXIF orientation 77": (holds(with_tag(0x0112, 3, 1, b"\x4d\0\0\0")), None, None),
+    "0.jpg: text as the resolution": (holds(with_tag(0x011A, 2, 4, b"abc\0")), None, None),
+    "0.png: EXIF of garbage in a PNG": (holds(encoded("PNG", exif=b"Exif\0\0" + b"garbage" * 9)), None, None),
+    "0.jpg: EXIF of garbage": (holds(encoded("JPEG", exif=b"Exif\0\0" + b"garbage" * 9)), None, None),
+    "0.jpg: HTML": (holds(b"<!doctype html><title>404</title>"), UNKNOWN, UNKNOWN),
+    "0.jpg: link out of the folder": (linked_outside, None, None),
+    "0.jpg: dangling link": (lambda path: path.symlink_to("nowhere"), "No such file or directory", "No such file or directory"),
+    "0.jpg: link to itself": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links", "Too many levels of symbolic links"),
+    "0.jpg: pipe": (os.mkfifo, "not a file", "not a file"),
+    "a\nb.jpg: name of a line break": (holds(b"x"), "a\\nb.jpg (not", UNKNOWN),
+    "\x1b[2J.jpg: name that clears the terminal": (holds(b"x"), "\\x1b[2J.jpg (not", UNKNOWN),
+    "[red]a[blink].jpg: name of rich's markup": (holds(b"x"), "[red]a[blink].jpg (not", UNKNOWN),
+    "\u202egpj.jpg: name that turns writing round": (holds(b"x"), "\\u202egpj.jpg (not", UNKNOWN),
+    f"{'ü' * 125}a.jpg: name of 255 bytes": (holds(encoded("JPEG")), None, None),
+    "[b]'\"\n\x1b[31m;$(x)`.jpg: good image under a hostile name": (holds(encoded("JPEG")), None, None),
 }
+# fmt: on
+"""Name of the file, and what it is -> what writes it, the reason if it is decoded, and if it is only checked."""
 
 
-def folder_with(case: Case, root: Path) -> Dataset:
+def file_of(case: str) -> str:
+    return case.partition(": ")[0]
+
+
+def folder_with(case: str, root: Path) -> Dataset:
     """Return two classes of valid images with the hostile one in the first."""
     for name in ("a", "b"):
         (root / name).mkdir(parents=True)
         for number in range(1, 3):
             (root / name / f"{number}.jpg").write_bytes(encoded("JPEG"))
-    case.make(root / "a" / case.file)
+    CASES[case][0](root / "a" / file_of(case))
     return DATASETS["folder"](root=str(root))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
     """The image is decoded at the start; if that fails, one sentence reports it and no partial store remains."""
-    case = CASES[name]
-    dataset, cache = folder_with(case, tmp_path / "images"), tmp_path / "cache"
-    if case.decoded is None:
+    reason, dataset, cache = CASES[name][1], folder_with(name, tmp_path / "images"), tmp_path / "cache"
+    if reason is None:
         contents = read_contents(build_store(dataset, ["a", "b"], short_side=32, cache=cache, workers=2))
-        assert f"a/{case.file}" in contents.image_keys
+        assert f"a/{file_of(name)}" in contents.image_keys
         assert len(contents.image_keys) == 5
         return
     (sentence,) = sentences_of(lambda: build_store(dataset, ["a", "b"], short_side=32, cache=cache, workers=2))
     assert sentence.startswith("1 of 5 images cannot be read: a/")
     assert sentence.endswith("). Replace or remove them.")
-    assert case.decoded in sentence
+    assert reason in sentence
     assert sentence.isprintable()
     assert {path.suffix for path in cache.iterdir()} <= {".lock", ".used"}
 
@@ -233,15 +171,14 @@ def test_an_image_is_upright_whatever_else_its_metadata_hold(tag: int, kind: int
 @pytest.mark.parametrize("name", CASES)
 def test_in_a_test_class(name: str, tmp_path: Path) -> None:
     """The image is checked without decoding; damage is reported and nothing stops."""
-    case = CASES[name]
-    dataset = folder_with(case, tmp_path / "images")
+    reason, dataset = CASES[name][2], folder_with(name, tmp_path / "images")
     sentence = inspect_headers(dataset, dataset.classes()["a"], seconds=60).sentence("test classes")
-    if case.seen is None:
+    if reason is None:
         assert sentence is None
     else:
         assert sentence is not None
         assert sentence.startswith("1 of 3 images of test classes looks damaged: a/")
-        assert case.seen in sentence
+        assert reason in sentence
         assert sentence.isprintable()
 
 
@@ -278,7 +215,7 @@ def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, s
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     """Root may read every file, so the test switches to another user meanwhile."""
-    dataset = folder_with(CASES["JPEG"], tmp_path)
+    dataset = folder_with("0.jpg: JPEG", tmp_path)
     (tmp_path / "a" / "0.jpg").chmod(0)
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)

@@ -205,8 +205,4 @@ def test_the_size_of_a_store_is_estimated_from_a_sample(tmp_path: Path) -> None:
     classes = dataset.classes()
     keys = [key for keys in classes.values() for key in keys]
     store = build_store(dataset, list(classes), short_side=64, cache=tmp_path / "cache", workers=2)
-    size = expected_size(dataset, keys, 64)
-    assert size.expected == pytest.approx(bytes_of(store), rel=0.05)
-    assert 0.7 * size.expected < size.least < bytes_of(store)
-    all_of_them = expected_size(dataset, keys[:100], 64)
-    assert all_of_them.expected == all_of_them.least
+    assert expected_size(dataset, keys, 64) == pytest.approx(bytes_of(store), rel=0.05)

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from support.small_model import SmallModel, small_model
 import holdout
 from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
-from trainables.errors import InvalidInput
 from trainables.inference.embedder import Embedder
 from trainables.models.embedding import embed
 
@@ -175,32 +172,3 @@ def test_what_is_no_image_is_said_in_a_sentence(images: object, sentence: str, m
     raised = sentences_of(lambda: model.embed(images))  # type: ignore[arg-type]
     assert len(raised) == 1
     assert sentence in raised[0]
-
-
-def test_a_batch_has_an_image(made: SmallModel, model: Embedder) -> None:
-    with pytest.raises(InvalidInput, match="batch_size is 0; give 1 or more"):
-        model.embed(made.images, batch_size=0)
-
-
-@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
-def test_a_device_that_is_not_there(device: str, made: SmallModel) -> None:
-    with pytest.raises(InvalidInput, match=rf"device is '{device}', which is not available here"):
-        holdout.load(made.folder, device=device)
-
-
-def test_three_lines_to_neighbours_without_the_services(made: SmallModel, tmp_path: Path) -> None:
-    """Ray, Optuna and MLflow are not installed; addresses of MLflow are refused with a sentence."""
-    program = (
-        "import sys\n"
-        "for name in ('ray', 'optuna', 'mlflow'): sys.modules[name] = None\n"
-        "import holdout\n"
-        f"index = holdout.load({str(made.folder)!r}, device='cpu').index({str(made.images)!r})\n"
-        f"(found,) = index.query({str(made.images / 'class-02' / '05.png')!r}, k=5)\n"
-        "print(found[0].path, len(found))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(made.images / "class-02" / "05.png"), "5"]

@@ -143,15 +143,6 @@ def test_an_index_of_another_model(made: SmallModel, model: Embedder, other: Emb
     assert len(ImageIndex.load(tmp_path / "index", checkpoint)) == 60
 
 
-@pytest.mark.parametrize("k", [0, -1, 61])
-def test_as_many_neighbours_as_there_are(k: int, made: SmallModel, model: Embedder) -> None:
-    index = model.index(made.images)
-    with pytest.raises(InvalidInput, match=f"k is {k}, and the index holds 60 images; give 1 to 60"):
-        index.query(made.images, k=k)
-    with pytest.raises(InvalidInput, match=f"k is {k}"):
-        index.search(model.embed(made.images), k)
-
-
 def test_sizes_that_do_not_fit(made: SmallModel, model: Embedder, many: Vectors) -> None:
     index = model.index(made.images)
     with pytest.raises(InvalidInput, match="embeddings of 8 dimensions, and the queries are of 4000 × 24; give"):

@@ -13,13 +13,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support.refusals import sentences_of
 
-from spaces.contract.check_loss import check_loss, order_problem
+from spaces.contract.check_loss import LossContract, order_problem
+from spaces.contract.outcome import outcomes
 from spaces.losses import SPACES
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss, declared
 from trainables.losses.mining import most_pairs
-from trainables.losses.mpa import MPA, MPADW
+from trainables.losses.proxies import MPA, MPADW
 
 C, D = 12, 16
 RANDOM: dict[str, dict[str, Any]] = {"margin": {"mining": "all"}}
@@ -30,7 +31,7 @@ DRAWN = ("distance_weighted", "uniform")
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_keeps_the_contract(name: str) -> None:
-    assert [outcome for outcome in check_loss(name) if not outcome.ok] == []
+    assert [outcome for outcome in outcomes(LossContract, name) if not outcome.ok] == []
 
 
 def built(name: str, classes: int = C, dimensions: int = D, **params: Any) -> Loss:

@@ -13,7 +13,7 @@ import torch
 
 from trainables.losses import LOSSES
 from trainables.losses.base import Loss, proxy_cosines
-from trainables.losses.mpa import centre_regulariser
+from trainables.losses.proxies import centre_regulariser
 from trainables.losses.ranking import TopKPrecision
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text(encoding="utf-8"))

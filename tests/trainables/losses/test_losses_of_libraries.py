@@ -9,7 +9,8 @@ import torch
 from pytorch_metric_learning import losses, miners
 
 from search.config.search_config import parse_config
-from spaces.contract.check_loss import check_loss
+from spaces.contract.check_loss import LossContract
+from spaces.contract.outcome import outcomes
 from spaces.search_space import search_space
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_part
@@ -133,5 +134,5 @@ def test_trying_a_loss_draws_nothing_from_the_random_state() -> None:
 
 
 def test_the_contract_of_every_loss_holds() -> None:
-    failed = [outcome for outcome in check_loss(PATH.format("MultiSimilarityLoss")) if not outcome.ok]
+    failed = [outcome for outcome in outcomes(LossContract, PATH.format("MultiSimilarityLoss")) if not outcome.ok]
     assert not failed

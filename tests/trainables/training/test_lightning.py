@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from trainables.errors import InvalidInput
 from trainables.training.library_trainables import LightningTrainable
-from trainables.training.trainable import Items, seed_epoch
+from trainables.training.trainable import Items, Report, seed_epoch
 
 EPOCHS = 4
 RATE = 0.01
@@ -112,12 +112,9 @@ def made(schedule: str, **options: Any) -> Made:
     class Training(Made):
         trainer_options = options
 
-        def module(self, params: Mapping[str, Any], train: Items) -> Any:
+        def function(self, params: Mapping[str, Any], train: Items, report: Report) -> Any:
             self.net = Net(schedule, np.ones(4))
-            return self.net
-
-        def data(self, params: Mapping[str, Any], train: Items) -> Any:
-            return loader()
+            return self.net, loader()
 
     training = Training()
     training.epochs = EPOCHS

@@ -1,5 +1,6 @@
 """The base class of published data sets: image lists for two halves of the classes, with known counts."""
 
+import errno
 import hashlib
 import io
 import os
@@ -42,6 +43,8 @@ def read_text(path: Path) -> str:
         InvalidInput: it cannot be read.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(errno.EINVAL, "it is not a regular file")  # reading a pipe blocks, and a device may not end
         return path.read_bytes().decode("utf-8-sig")  # -sig: some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
@@ -109,7 +112,7 @@ class PublishedDataset(RootedDataset):
 
     @abstractmethod
     def _listed(self) -> Halves:
-        """Return all classes and images on the lists, whether they exist or not."""
+        """Return all classes and images on the lists, whether they exist or not; any error means a damaged list."""
 
     def _counts(self, halves: Halves) -> dict[str, int]:
         return count_halves(halves)
@@ -128,7 +131,15 @@ class PublishedDataset(RootedDataset):
                 f"{listed(odd)} of {self.title} in {root!r} cannot be read: not a regular file. Unpack the "
                 "data set again."
             )
-        train, test = self._listed()
+        try:
+            train, test = self._listed()
+        except InvalidInput:
+            raise
+        except Exception as error:  # a damaged list may hold anything
+            raise InvalidInput(
+                f"{listed(self.lists)} in {root!r}: damaged or not of {self.title} ({type(error).__name__}: {error}). "
+                "Restore the published files."
+            ) from error
         if both := [name for name in train if name in test]:
             raise InvalidInput(
                 f"{counted(len(both), 'class', 'classes')} of {self.title} in {root!r} listed both for training and "

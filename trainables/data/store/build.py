@@ -156,7 +156,7 @@ def _build(
     on_progress: Progress | None,
 ) -> None:
     keys = [key for keys in classes.values() for key in keys]
-    with built_alone(store, lambda: expected_size(dataset, keys, short_side).expected) as draft:
+    with built_alone(store, lambda: expected_size(dataset, keys, short_side)) as draft:
         if draft is None:  # another process built it while this one waited
             return
         logger.info("Building the image store %s.", store)
@@ -288,40 +288,18 @@ SAMPLED_READS = 20
 OF_AN_IMAGE = 120
 """Bytes per image in addition to its pixels: key, digest, label and size."""
 
-ERRORS = 4.0
-"""Width of the interval for a store's size, in standard errors: about one case in ten thousand is outside."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class StoreSize:
-    """Estimated size of a store in bytes: the expected value, and a lower bound."""
-
-    expected: int
-    least: int
-
-
-def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> StoreSize:
-    """Estimate the size of the store of the images ``keys`` from an evenly spaced sample."""
+def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> int:
+    """Estimate the bytes of the store of the images ``keys`` from an evenly spaced sample."""
     if (features := dataset.features()) is not None:
-        size = len(keys) * (4 * features + OF_AN_IMAGE)
-        return StoreSize(expected=size, least=size)
-    if isinstance(dataset, ItemDataset):
-        sample = keys[:: max(1, -(-len(keys) // SAMPLED_READS))]
-        return _scaled_size([len(item_bytes(dataset.read(key))) + OF_AN_IMAGE for key in sample], len(keys))
+        return len(keys) * (4 * features + OF_AN_IMAGE)
     most = SAMPLED_FILES if isinstance(dataset, RootedDataset) else SAMPLED_READS
     sample = keys[:: max(1, -(-len(keys) // most))]
-    return _scaled_size([_bytes(size, short_side) for size in image_sizes(dataset, sample)], len(keys))
-
-
-def _scaled_size(sample: Sequence[int], count: int) -> StoreSize:
-    """Estimate the size of ``count`` images from the sizes of a sample."""
-    if not sample:
-        return StoreSize(expected=0, least=0)
-    mean = statistics.fmean(sample)
-    rest = max(0.0, 1 - len(sample) / count)  # finite population: a complete sample has no error
-    deviation = statistics.stdev(sample) if len(sample) > 1 else mean
-    error = deviation * (rest / len(sample)) ** 0.5
-    return StoreSize(expected=round(count * mean), least=max(0, round(count * (mean - ERRORS * error))))
+    if isinstance(dataset, ItemDataset):
+        sizes = [len(item_bytes(dataset.read(key))) + OF_AN_IMAGE for key in sample]
+    else:
+        sizes = [_bytes(size, short_side) for size in image_sizes(dataset, sample)]
+    return round(len(keys) * statistics.fmean(sizes)) if sizes else 0
 
 
 def image_sizes(dataset: Dataset, keys: Sequence[str]) -> list[tuple[int, int]]:

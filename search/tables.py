@@ -1,0 +1,95 @@
+"""Tables of the engines, samplers and pruners that a search file can name, read without importing any of them.
+
+:mod:`search.engines.base`, :mod:`search.study.sampler` and :mod:`search.study.pruners` say what each of them is.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import Mistake
+from trainables.parts import PartRow, PartTable
+
+AUTO = "auto"
+
+_ROWS = {
+    "ray": PartRow(path="search.engines.ray_engine:RayEngine"),
+    "local": PartRow(path="search.engines.local:Local"),
+    "in_process": PartRow(path="search.engines.in_process:InProcess"),
+}
+
+ENGINES: PartTable[Any, PartRow] = PartTable("engine", _ROWS, base="search.engines.base:Engine")
+
+SAMPLERS: PartTable[Any, PartRow] = PartTable(
+    "sampler",
+    {
+        "tpe": PartRow(path="search.study.samplers:Tpe"),
+        "random": PartRow(path="search.study.samplers:Random"),
+        "qmc": PartRow(path="search.study.samplers:Qmc"),
+        "grid": PartRow(path="search.study.stepwise_samplers:Grid"),
+        "coordinate": PartRow(path="search.study.stepwise_samplers:Coordinate"),
+        "gp": PartRow(path="search.study.samplers:GaussianProcess"),
+        "cmaes": PartRow(path="search.study.samplers:CmaEs"),
+    },
+)
+
+PRUNERS: PartTable[Any, PartRow] = PartTable(
+    "pruner",
+    {
+        "asha": PartRow(path="search.study.pruners:SuccessiveHalving"),
+        "hyperband": PartRow(path="search.study.pruners:Hyperband"),
+        "median": PartRow(path="search.study.pruners:Median"),
+        "none": PartRow(path="search.study.pruners:Unpruned"),
+    },
+)
+
+DEVICES = Path("/dev")
+
+_SHELL = re.compile(r"[\s\"'\\$&();<>`|*?\[{]", re.ASCII)
+"""Characters of a path that a shell would not take as they are."""
+
+_LONGEST_FOLDER = 107 - len("/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+"""Bytes of a folder in which Ray can make sockets, whose paths have 107 at most."""
+
+
+def engine_name(engine: str, gpus_per_trial: float, devices: Path = DEVICES) -> str:
+    """Resolve ``resources.engine``.
+
+    ``auto`` is ``local`` where one machine without a GPU is all there is: no ``RAY_ADDRESS``, no NVIDIA device, and
+    none asked for. Everywhere else it is ``ray``. Both train the same numbers and retry the same failures
+    (``tests/engines/``); ``local`` reports its first epoch some ten seconds earlier.
+    """
+    if engine != AUTO:
+        return engine
+    if os.environ.get("RAY_ADDRESS") or gpus_per_trial or any(devices.glob("nvidia[0-9]*")):
+        return "ray"
+    return "local"
+
+
+def ray_mistakes(python: str | None = None) -> list[Mistake]:
+    """Return a mistake if Ray cannot start its workers with ``python``, this one unless another is given.
+
+    Ray writes this path into a shell command without quotes (``ray._private.runtime_env.context``), and waits without
+    end for a worker that does not start. A Ray of this machine also makes sockets in its folder of temporary files,
+    whose names Linux limits.
+    """
+    python = python or sys.executable
+    mistakes = []
+    if found := _SHELL.search(python):
+        mistakes.append(
+            Mistake(
+                f"Ray cannot start workers with {python}, because this path contains {found[0]!r}",
+                "make the virtual environment in a folder without it, or set resources.engine to local",
+            )
+        )
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    if not os.environ.get("RAY_ADDRESS") and len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        mistakes.append(
+            Mistake(
+                f"Ray cannot make its sockets below {folder}, because this path has more than {_LONGEST_FOLDER} bytes",
+                "set RAY_TMPDIR to a shorter one, such as /tmp, or set resources.engine to local",
+            )
+        )
+    return mistakes

@@ -1,0 +1,159 @@
+"""Scores of unusual searches, against plain loops and scikit-learn.
+
+Queries and a gallery with cameras and groups, three test lists, and superclasses. Shapes: N test images.
+"""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import normalized_mutual_info_score
+from support.commands import holdout_here, plain
+from support.kinds import OF_LISTS, OF_QUERIES, Finished, by_group
+
+from search.plan.runs import RunFolder
+from search.report.pairs import class_scores
+from search.selection.retrieval_file import FOLDER, RetrievalFile
+
+KIND = "groups, queries and a gallery"
+LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}
+
+
+# Queries and a gallery.
+
+
+@pytest.fixture(scope="module")
+def runs(kinds: Callable[[str], Finished]) -> Path:
+    return kinds(KIND).runs
+
+
+@pytest.fixture(scope="module")
+def manifest(kinds: Callable[[str], Finished]) -> Path:
+    return Path(kinds(KIND).content["dataset"]["file"])
+
+
+def test_queries_are_scored_against_the_gallery(runs: Path, manifest: Path) -> None:
+    """Compare with plain loops over the stored neighbours."""
+    row_of = {row["path"]: row for row in csv.DictReader(manifest.read_text().splitlines())}
+    (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
+    folder = runs / "small" / "test" / opening["id"]
+    for model in opening["scores"]:
+        assert list(model["metrics"]) == OF_QUERIES
+        retrieval = RetrievalFile.read(folder / FOLDER / model["per_image"])
+        with np.load(folder / model["per_image"]) as stored:
+            kept = {name: stored[name] for name in stored.files}
+        rows = [row_of[key] for key in kept["keys"].tolist()]
+        queries = [at for at, row in enumerate(rows) if row["part"] == "query"]
+        assert retrieval.queries_Q.tolist() == queries
+        for query, near in zip(queries, retrieval.neighbours_QK.tolist(), strict=True):
+            own = rows[query]
+            gallery = [
+                at for at, row in enumerate(rows)
+                if row["part"] == "gallery" and (row["class"], row["camera"]) != (own["class"], own["camera"])
+            ]  # fmt: skip
+            assert set(near) <= set(gallery)
+            relevant = sum(rows[at]["class"] == own["class"] for at in gallery)
+            hits = [rows[at]["class"] == own["class"] for at in near]
+            assert kept["recall_at_1"][query] == hits[0]
+            assert kept["r_precision"][query] == pytest.approx(sum(hits[:relevant]) / relevant)
+            average = sum(sum(hits[: at + 1]) / (at + 1) for at in range(relevant) if hits[at]) / relevant
+            assert kept["map_at_r"][query] == pytest.approx(average)
+        for name in OF_QUERIES[:-1]:
+            assert np.flatnonzero(~np.isnan(kept[name])).tolist() == queries
+            assert model["metrics"][name] == pytest.approx(np.nanmean(kept[name]))
+
+
+def test_a_class_without_queries_is_in_no_comparison_by_class(runs: Path) -> None:
+    for entry in class_scores(RunFolder(runs, "small"), "map_at_r"):
+        assert entry.labels_C.tolist() == list(range(7))
+        assert entry.counts_C.tolist() == [3] * 7
+
+
+def test_tables_and_the_report_say_so(runs: Path, tmp_path: Path) -> None:
+    shown = plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    assert "the test's queries are ranked against its gallery only; a query ignores the images of its class" in shown
+    split = json.loads((runs / "small" / "split.json").read_text())
+    assert split["joined"] == [["class-00", "class-01"]]
+    assert set(split["marks"]) == {"groups", "parts", "cameras"}
+    holdout_here("report", "small", "--runs", runs, "--output", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "The hardest class is class-" in page
+    assert "Best queries" in page
+
+
+@pytest.mark.parametrize(("metrics", "said"), [
+    ({"test": ["recall_at_40"]}, "k = 40 needs a gallery of 40 images and that of the 8 test classes has 35"),
+])  # fmt: skip
+def test_metrics_that_cannot_be_computed_are_refused(tmp_path: Path, metrics: dict[str, Any], said: str) -> None:
+    file = tmp_path / "small.json"
+    file.write_text(json.dumps(by_group(tmp_path, metrics=metrics)))
+    assert said in plain(holdout_here("run", file, "--runs", tmp_path / "runs", code=2).stderr)
+    assert not (tmp_path / "runs").exists()
+
+
+# Three test lists.
+
+
+def vehicles_of(search: Finished, name: str) -> set[str]:
+    file = Path(search.content["dataset"]["root"]) / "train_test_split" / f"{LISTS[name]}.txt"
+    return {line.split()[1] for line in file.read_text().splitlines()}
+
+
+def test_one_training_is_scored_on_three_lists(kinds: Callable[[str], Finished]) -> None:
+    """Compare with plain loops over the stored neighbours: the nearest one in the list decides."""
+    search = kinds("test lists")
+    opening = search.opening
+    assert len(opening["scores"]) == 2
+    test = json.loads((search.folder / "split.json").read_text())["test"]
+    folder = search.folder / "test" / opening["id"]
+    for model in opening["scores"]:
+        assert list(model["metrics"]) == OF_LISTS
+        neighbours = RetrievalFile.read(folder / FOLDER / model["per_image"]).neighbours_QK
+        with np.load(folder / model["per_image"]) as content:
+            names = [test[label] for label in content["labels"]]
+            kept = {name: content[name] for name in OF_LISTS if name in content.files}
+        for subset in LISTS:
+            within = [name in vehicles_of(search, subset) for name in names]
+            assert sum(within) == {"small": 16, "medium": 32, "large": 48}[subset]
+            hits = []
+            for query, ranked in enumerate(neighbours):
+                in_list = [row for row in ranked if within[row]]
+                if within[query] and in_list:
+                    hits.append((query, names[in_list[0]] == names[query]))
+            assert len(hits) > 0.8 * sum(within), "eight neighbours are kept"
+            if (name := f"recall_at_1-{subset}") in OF_LISTS:
+                assert all(kept[name][query] == hit for query, hit in hits)
+                assert np.isnan(kept[name]).tolist() == [not inside for inside in within]
+                assert model["metrics"][name] == pytest.approx(np.nanmean(kept[name]))
+        assert model["metrics"]["recall_at_1-large"] == model["metrics"]["recall_at_1"], "the large list has them all"
+        assert model["metrics"]["recall_at_1-small"] >= model["metrics"]["recall_at_1"], "a smaller gallery is easier"
+
+
+def test_a_subset_is_compared_on_its_classes(kinds: Callable[[str], Finished]) -> None:
+    folder = RunFolder(kinds("test lists").runs, "small")
+    counts = {
+        metric: [entry.counts_C.tolist() for entry in class_scores(folder, metric)]
+        for metric in ("map_at_r", "map_at_r-small")
+    }
+    assert counts == {"map_at_r": [[4] * 12] * 2, "map_at_r-small": [[4] * 4] * 2}
+    for entry in class_scores(folder, "map_at_r-small"):
+        assert np.isfinite(entry.sums_C).all()
+
+
+# Superclasses.
+
+
+def test_scores_of_superclasses_agree_with_scikit_learn(kinds: Callable[[str], Finished]) -> None:
+    search = kinds("superclasses")
+    assert len(search.opening["scores"]) == 2
+    for model in search.opening["scores"]:
+        with np.load(search.folder / "test" / search.opening["id"] / model["per_image"]) as content:
+            folders = [key.partition("_final/")[0] for key in content["keys"].tolist()]  # one folder per superclass
+            clusters = content["clusters_super"]
+        assert len(set(folders)) == len(set(clusters.tolist())) == 2
+        assert model["metrics"]["nmi_super"] == pytest.approx(normalized_mutual_info_score(folders, clusters))
+        assert 0 <= model["in_small_galleries"] <= 1

@@ -1,0 +1,535 @@
+"""``holdout verify``: an untouched search passes, and one table holds every change of its records and what names it."""
+# ruff: noqa: E501
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState
+from PIL import Image
+from support.commands import command, holdout_here, plain, stored
+from support.finished_search import campaign_here, finish, run_here
+from support.journals import CREATE_TRIAL, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
+from support.kinds import Finished
+from support.small_search import GLYPHS, draw_glyphs, small_search
+from support.tampered import Change, Copied, array, entry
+
+from search.driver.stages import selection_of
+from search.plan.make_plan import reopened
+from search.plan.runs import RunFolder
+from search.plan.search import open_search
+from search.selection.ledger import NAME
+from search.selection.ledger_file import LedgerFile
+from search.selection.selection import Selection
+
+TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+CAMPAIGN: dict[str, Any] = {
+    "name": "lot",
+    "study": "one part or folds",
+    "base": {**GLYPHS, "losses": ["pnp"], "training": {**GLYPHS["training"], "epochs": 2}, "final": {"seeds": 2}},
+    "vary": {"split": {"fixed": {}, "folds": {"split.folds": 2}, "all": {"final.train_on": "all"}}},
+    "table": {"rows": ["split"], "metrics": ["validation", "recall_at_1"]},
+}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return draw_glyphs(tmp_path_factory.mktemp("glyphs") / "images")
+
+
+@pytest.fixture(scope="module")
+def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a finished search; tests must not change it."""
+    content = small_search(images, training=TRAINING, search={"trials": 6}, selection={"finalists": 2, "seeds": 1})
+    return finish(tmp_path_factory.mktemp("finished") / "runs", content)
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a finished campaign; tests must not change it."""
+    with campaign_here(runs := tmp_path_factory.mktemp("campaign") / "runs", CAMPAIGN):
+        return runs
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Copied:
+    return Copied(finished, tmp_path / "runs")
+
+
+def verified(runs: Path, *more: str, code: int = 0, name: str = "small") -> str:
+    """Run the command and return its output on both streams."""
+    done = holdout_here("verify", name, "--runs", runs, *more, code=code)
+    return done.stdout + plain(done.stderr)
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Return the digest of every file except lock files."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.endswith(".lock")
+    }
+
+
+def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> None:
+    before = files(finished)
+    lines = holdout_here("verify", "small", "--runs", finished).stdout.splitlines()
+    assert files(finished) == before
+    assert len(lines) > 20
+    assert all(line.startswith("ok  ") for line in lines), lines
+    for word in (
+        "split.json",
+        "pnp: 6 trials",
+        "prunings",
+        "@confirm",
+        "selection.json",
+        "ledger",
+        "models",
+        "summary",
+    ):
+        assert any(word in line for line in lines), word
+
+
+def test_an_untouched_campaign_passes(campaign: Path) -> None:
+    lines = verified(campaign, name="lot").splitlines()
+    assert all(line.startswith("ok  ") for line in lines), lines
+    for name in ("lot-fixed", "lot-folds", "lot-all"):
+        assert f"ok  {name}: its file, from campaign.yaml" in lines
+    assert lines[-1].startswith("ok  campaign.json")
+
+
+# Changes of records.
+
+
+def trial(study: str, number: int | str, code: int, **changes: Any) -> Change:
+    """Change the last operation with this code of a trial, given by its number or its state."""
+
+    def change(copied: Copied) -> None:
+        found = number if isinstance(number, int) else copied.state(study, number)
+        copied.trial(study, found, code, lambda entry: entry.update(changes))
+
+    return change
+
+
+def epoch(study: str, number: int, epoch: int, **changes: Any) -> Change:
+    """Change values of an epoch's record."""
+    return lambda copied: copied.epoch(study, number, epoch, **changes)
+
+
+def attribute(study: str, number: int, key: str, change: Callable[[Any], Any]) -> Change:
+    """Change a user attribute of a trial."""
+    return lambda copied: copied.attribute(study, number, key, change)
+
+
+def ledger(change: Callable[[list[str]], list[str]]) -> Change:
+    """Change the lines of the ledger."""
+
+    def changed(copied: Copied) -> None:
+        path = copied.runs / NAME
+        path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+
+    return changed
+
+
+def classes(change: Callable[[list[float]], list[float]]) -> Change:
+    """Change the values by class of the first epoch, the best one so far."""
+
+    def of_record(record: Any) -> Any:
+        return {
+            **record,
+            "classes": dict(zip(record["classes"], change(list(record["classes"].values())), strict=False)),
+        }
+
+    return attribute("pnp@confirm", 0, "epoch:000001", of_record)
+
+
+def _epochs_and_all(copied: Copied) -> None:
+    """Change a value and all records that it follows from consistently; only the frozen digest differs."""
+    for number in range(1, 5):
+        kept = {} if number == 1 else {"checkpoint": None, "classes": None}
+        copied.epoch("pnp@confirm", 0, number, metrics={"recall_at_1": 0.9, "map_at_r": 0.875}, **kept)
+    classes(lambda values: [0.875] * len(values))(copied)
+
+    def follow(found: list[Operation]) -> None:
+        for operation in of_trial(found, "small/pnp@confirm", 0):
+            if "intermediate_value" in operation:
+                operation["intermediate_value"] = 0.875
+            if operation.get("values"):
+                operation["values"] = [0.875]
+
+    rewrite(copied.journal, follow)
+
+
+def _class_and_choice(copied: Copied) -> None:
+    """Change a value by class, and freeze again the choice that follows, with its digests."""
+    classes(lambda values: [values[0] + 0.2, *values[1:]])(copied)
+    path = copied.path / "selection.json"
+    frozen = Selection.load(path)
+    with closing(open_search(reopened(copied.runs, "small"))) as search:
+        replace(selection_of(search, frozen.family), id=frozen.id).save(path)
+    assert Selection.load(path).studies != frozen.studies
+
+
+def _chosen_again(copied: Copied) -> None:
+    """Freeze another choice with a digest that matches."""
+    selection = Selection.load(path := copied.path / "selection.json")
+    object.__setattr__(selection, "chosen", {**selection.chosen, "pnp": selection.chosen["proxy_anchor"]})
+    selection.save(path)
+
+
+def _chained_again(copied: Copied) -> None:
+    """Change the reason of the opening, and all digests of the chain."""
+    found = LedgerFile(copied.runs / NAME)
+    opening, *later = found.entries().values()
+    found.path.unlink()
+    found.append([{**opening, "reason": "another"}, *later], lambda name: None)
+
+
+def _line_of_a_member(lines: list[str]) -> list[str]:
+    line = json.loads(lines[0])
+    del line["selections"]["lot-folds"]
+    return [json.dumps(line), *lines[1:]]
+
+
+def _swapped_seeds(study: str) -> Change:
+    def change(copied: Copied) -> None:
+        first, *_, last = copied.trials(study)
+        copied.attribute(study, first.number, "seed", lambda _: last.user_attrs["seed"])
+        copied.attribute(study, last.number, "seed", lambda _: first.user_attrs["seed"])
+
+    return change
+
+
+def _finalist(copied: Copied) -> int:
+    """Return the number of the trial that is confirmed first."""
+    number: int = copied.trials("pnp@confirm")[0].user_attrs["source_trial"]
+    return number
+
+
+def _without_epoch(found: list[Operation]) -> None:
+    (line,) = [line for line in of_trial(found, "small/pnp", 0) if "epoch:000003" in line.get("user_attr", {})]
+    found.remove(line)
+
+
+def _a_replicate(found: list[Operation]) -> None:
+    seed = next(line for line in of_trial(found, "small/pnp", 1) if "seed" in line.get("user_attr", {}))
+    found.insert(found.index(seed), {**seed, "user_attr": {"replicate_of": 0}})
+
+
+def _of_trial_1(copied: Copied) -> None:
+    other = next(copied.path.glob("trials/pnp/0001/**/best.safetensors"))
+    copied.write(next(copied.path.glob("trials/pnp/0000/**/best.safetensors")), other.read_bytes())
+
+
+OPENING, SCORE, MEAN = "openings/0", "openings/0/scores/0", "epoch 1: mean of the classes by query"
+# fmt: off
+SEARCH: dict[str, tuple[Change, str]] = {
+    # Studies.
+    "a value, a little": (lambda c: c.trial("pnp", 0, SET_STATE, lambda line: line.update(values=[line["values"][0] + 1e-12])), "pnp trial 0: value"),
+    "a value after an epoch": (trial("pnp", 0, SET_VALUE, intermediate_value=0.01), "pnp trial 0: values.4"),
+    "an epoch's objective": (lambda c: c.metric("pnp", 1, 1, "map_at_r", 0.999), "pnp trial 1"),
+    "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.5), "selection.json studies"),
+    "an epoch's number": (attribute("pnp", 0, "epoch:000002", lambda record: {**record, "epoch": 3}), "pnp trial 0: epochs.1.1: 3 is stored, 2 recomputed"),
+    "an epoch's model": (epoch("pnp", 0, 1, checkpoint=None), "epoch 1: metrics, checkpoint, classes.1: false"),
+    "a missing epoch": (lambda c: rewrite(c.journal, _without_epoch), "pnp trial 0: epochs"),
+    "swapped seeds": (_swapped_seeds("pnp"), "pnp trial 0: seed"),
+    "a parameter": (lambda c: c.param("pnp", _finalist(c), "temperature", lambda line: line.update(param_value_internal=0.0123)), "pnp@confirm trial 0: params.temperature"),
+    "a range": (lambda c: c.param("pnp", 2, "temperature", lambda line: line.update(distribution=line["distribution"].replace('"high": ', '"high": 1'))), "the range of temperature"),
+    "a dropped trial, the last": (lambda c: c.drop("pnp", 5), "5 trials are stored and 6 were planned"),
+    "a pruned trial that is complete": (trial("pnp", "PRUNED", SET_STATE, state=TrialState.COMPLETE), "epochs"),
+    "why a trial was pruned": (lambda c: c.attribute("pnp", c.state("pnp", "PRUNED"), "outcome", lambda text: text.replace("half", "third")), "outcome"),
+    "a replicate": (lambda c: rewrite(c.journal, _a_replicate), "pnp trial 1: replicate_of"),
+    "the split of the study": (lambda c: c.study_attribute("pnp", "split_digest", "0" * 64), "pnp.split_digest"),
+    "the sessions": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "summary.json time"),
+    "a confirmation's configuration": (attribute("pnp@confirm", 0, "source_trial", lambda number: number + 1), "pnp@confirm"),
+    "a dropped confirmation, the last": (lambda c: c.drop("pnp@confirm", len(c.trials("pnp@confirm")) - 1), "pnp@confirm trials with"),
+    "a value by class": (classes(lambda values: [values[0] + 1e-6, *values[1:]]), MEAN),
+    "two values by class": (classes(lambda values: [values[1], values[0], *values[2:]]), "selection.json"),
+    "a missing class": (classes(lambda values: values[:-1]), "epoch 1: classes"),
+    "a value by class, with the choice": (_class_and_choice, MEAN),
+    "no values by class": (epoch("pnp@confirm", 0, 1, classes=None), "epoch 1: metrics, checkpoint, classes.2"),
+    "a half": (attribute("pnp@confirm", 0, "half", lambda half: 3 - half), "pnp@confirm"),
+    "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
+    "the enqueued parameters": (lambda c: c.trial("pnp@confirm", 1, CREATE_TRIAL, lambda line: line["system_attrs"].update(fixed_params={})), "selection.json studies"),
+    "swapped seeds of final trainings": (_swapped_seeds("pnp@final"), "stored"),
+    "a dropped final training": (lambda c: c.drop("pnp@final", 3), "pnp@final trials with"),
+    "a final training's loss": (epoch("pnp@final", 0, 2, loss=0.5), "small/pnp@final was changed"),
+    # Files.
+    "the split's seed": (entry("search.yaml", "split/seed", 1), "split.json"),
+    "how many trials": (entry("search.yaml", "search/trials", 7), "6 trials are stored and 7"),
+    "the learning rate": (entry("search.yaml", "training/lr", 0.002), "settled_digest"),
+    "a validation class": (lambda c: c.json("split.json", lambda split: split["validation"].append(split["train"].pop())), "split.json"),
+    "the training images": (entry("split.json", "images", "0" * 64), "split.json"),
+    "the choice": (entry("selection.json", "chosen/pnp/number", 4), "selection.json"),
+    "the choice, frozen again": (_chosen_again, "selection.json"),
+    "a study's digest": (lambda c: c.json("selection.json", lambda content: content["studies"].update({"small/pnp": "0" * 64})), "selection.json"),
+    "the exported model": (lambda c: shutil.copy(c.path / "models/proxy_anchor/model.safetensors", c.path / "models/pnp/"), "models/pnp/ model.safetensors"),
+    "an unexpected file of a model": (lambda c: (c.path / "models/pnp/more.bin").touch(), "models/pnp/ more.bin:"),
+    "the description of the exported model": (entry("models/pnp/model.json", "origin/trial", 1), "models/pnp/model.json origin.trial"),
+    "the best model of another trial": (_of_trial_1, "best.safetensors: origin.trial: 1 is stored, 0 recomputed"),
+    "a removed line of the ledger": (ledger(lambda lines: lines[1:]), "Line 1 of the ledger"),
+    "no images that were opened": (ledger(lambda lines: lines[:1]), "test.json openings"),
+    "a line that is chained again": (_chained_again, "reason"),
+    "the images of the ledger": (lambda c: c.write(c.opened_images, b"0" * 160), "images of an opened test set"),
+    "a test metric": (entry("test.json", f"{SCORE}/metrics/recall_at_1", 0.99), "recall_at_1"),
+    "a test metric without per-image results": (entry("test.json", f"{SCORE}/metrics/nmi", 0.99), "nmi"),
+    "a scored seed": (entry("test.json", f"{SCORE}/seed", 1), "scores.0.seed"),
+    "a dropped score": (entry("test.json", f"{OPENING}/scores", lambda scores: scores[:-1]), "scores"),
+    "the time of the scoring": (entry("test.json", f"{OPENING}/finished", 0.0), "digest"),
+    "the number of test images that trained": (entry("test.json", f"{OPENING}/overlap", 3), "overlap with the training images: 3 is stored, 0 recomputed"),
+    "a dropped opening": (entry("test.json", "openings", []), "test.json openings"),
+    "a per-image result": (array("recall_at_1", 3, lambda hit: 1 - hit), "recall_at_1"),
+    "an image's name": (array("keys", 3, "another"), "keys"),
+    "an image's class": (array("labels", 3, 5), "labels"),
+    "swapped results": (lambda c: c.swap(*c.results[:2]), "npz"),
+    "a neighbour": (array("neighbours_QK", (3, 0), 3, lambda c: c.rankings[0]), "@final-0.npz was changed"),
+    "a thumbnail": (array("pictures", 40, lambda pixels: pixels ^ 1, lambda c: c.thumbnails), "thumbnails.npz was changed"),
+    "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "The scored model"),
+    "a mean": (entry("summary.json", "losses/pnp/confirmed/mean", 0.99), "summary.json losses.pnp.confirmed.mean: 0.99 is stored"),
+    "a count": (lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["trials"].update(failed=0, pruned=0)), "summary.json losses.pnp.trials"),
+    "the number of openings": (entry("summary.json", "test_opened", 0), "test_opened"),
+}
+LOT: dict[str, tuple[Change, str]] = {
+    "a cell": (entry("campaign.json", "cells/0/mean", 0.99), "campaign.json cells.0.mean"),
+    "a choice of a member": (entry("campaign.json", "chosen/lot-folds/pnp/variant", "another"), "campaign.json chosen.lot-folds"),
+    "no openings": (entry("campaign.json", "openings", lambda found: type(found)()), "campaign.json openings"),
+    "no result": (lambda c: (c.path / "campaign.json").unlink(), "campaign.json is missing, and all searches of lot are done"),
+    "its folds": (lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split.folds"),
+    "a line of the ledger without a member": (ledger(_line_of_a_member), "Line 1 of the ledger of test openings"),
+    "a value of a fold": (lambda c: Copied.attribute(_member(c), "pnp", 0, "epoch:002:000001", lambda record: {**record, "metrics": dict.fromkeys(record["metrics"], 0.5)}), "lot-folds/pnp trial 0"),
+}
+KINDS: dict[str, tuple[str, Change, str]] = {
+    "a score of another query": ("groups, queries and a gallery", array("map_at_r", 0, float("nan")), "map_at_r queries"),
+    "another neighbour": ("groups, queries and a gallery", array("neighbours_QK", (0, 0), lambda row: row + 1, lambda c: c.rankings[0]), ".npz was changed: its digest is"),
+    **{f"{name} of a test list": ("test lists", entry("test.json", f"{SCORE}/metrics/{name}", 0.123), name) for name in ("recall_at_1-small", "nmi-medium", "dists_intra-large")},
+}
+# fmt: on
+"""What is changed, and the words of the check that names it, in a search, a campaign, and in searches of other kinds."""
+
+
+def _member(copied: Copied) -> Copied:
+    copied.name, copied.path = "lot-folds", copied.runs / "lot-folds"
+    return copied
+
+
+@pytest.mark.parametrize(("change", "says"), SEARCH.values(), ids=SEARCH)
+def test_one_change_is_found(copied: Copied, change: Change, says: str) -> None:
+    change(copied)
+    said = verified(copied.runs, code=1)
+    assert says in said.splitlines()[-1], said
+
+
+@pytest.mark.parametrize(("change", "says"), LOT.values(), ids=LOT)
+def test_one_change_in_a_campaign_is_found(campaign: Path, tmp_path: Path, change: Change, says: str) -> None:
+    change(copied := Copied(campaign, tmp_path / "runs", "lot"))
+    assert says in verified(copied.runs, code=1, name="lot").splitlines()[-1]
+
+
+@pytest.mark.parametrize(("kind", "change", "says"), KINDS.values(), ids=KINDS)
+def test_one_change_in_another_kind_is_found(
+    kinds: Callable[[str], Finished], tmp_path: Path, kind: str, change: Change, says: str
+) -> None:
+    change(copied := Copied(kinds(kind).runs, tmp_path / "runs"))
+    assert says in verified(copied.runs, code=1).splitlines()[-1]
+
+
+def _line(text: str, old: str, new: str) -> str:
+    head, found, tail = text.rpartition(old)
+    assert found
+    return head + new + tail
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "change", "says"),
+    [
+        (
+            "groups, queries and a gallery",
+            "x.csv",
+            lambda text: _line(text, "query", "gallery"),
+            "split.json marks.parts",
+        ),
+        ("groups, queries and a gallery", "x.csv", lambda text: _line(text, ",1", ",7"), "split.json marks.cameras"),
+        ("groups, queries and a gallery", "x.csv", lambda text: text.replace("shop", "alone", 1), "split.json"),
+        ("superclasses", "sop/Ebay_test.txt", lambda text: re.sub(r"(?m)^(\d+ 9) 1 ", r"\1 9 ", text), "superclass"),
+    ],
+    ids=["part", "camera", "group", "superclass"],
+)
+def test_another_list_is_found(
+    kinds: Callable[[str], Finished], kind: str, file: str, change: Callable[[str], str], says: str
+) -> None:
+    path = kinds(kind).runs.parent / "data" / file
+    before = path.read_text()
+    try:
+        path.write_text(change(before))
+        assert path.read_text() != before
+        assert says in verified(kinds(kind).runs, code=1).splitlines()[-1]
+    finally:
+        path.write_text(before)
+
+
+def _blank(images: Path, name: str) -> None:
+    Image.new("RGB", (20, 20)).save(images / name / "03.png")
+
+
+def _of_the_same_time(images: Path, name: str, other: str) -> None:
+    """Replace an image; the cache of decoded images compares sizes and times, and verify decodes the images again."""
+    times = (images / name / "03.png").stat()
+    (images / name / "03.png").write_bytes((images / other / "03.png").read_bytes())
+    os.utime(images / name / "03.png", ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda images, classes: _blank(images, classes[0]), "split.json"),
+        (lambda images, classes: _blank(images, classes[-1]), "images"),
+        (lambda images, classes: (images / classes[0] / "03.png").unlink(), "split.json"),
+        (lambda images, classes: (images / classes[0]).rename(images / "another"), "split.json"),
+        (lambda images, classes: shutil.copy(images / classes[0] / "03.png", images / classes[1]), "split.json"),
+        (lambda images, classes: shutil.rmtree(images), "dataset.root"),
+        (lambda images, classes: _of_the_same_time(images, *classes[:2]), "split.json"),
+    ],
+    ids=["a training image", "a test image", "one less", "a name", "a moved one", "none", "one of the same time"],
+)
+def test_other_images_are_found(
+    finished: Path, images: Path, tmp_path: Path, change: Callable[[Path, list[str]], object], says: str
+) -> None:
+    shutil.copytree(images, tmp_path / "kept")
+    try:
+        change(images, sorted(path.name for path in images.iterdir()))
+        assert says in verified(finished, code=1).splitlines()[-1]
+    finally:
+        shutil.rmtree(images, ignore_errors=True)
+        shutil.copytree(tmp_path / "kept", images)
+
+
+@pytest.mark.parametrize("of_user", [False, True])
+def test_the_ledger_that_lacks_a_line_is_named(copied: Copied, state: Path, of_user: bool) -> None:
+    own, users = copied.runs / NAME, state / "holdout" / NAME
+    users.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(own, users)
+    shorter = users if of_user else own
+    shorter.write_text("".join(shorter.read_text().splitlines(keepends=True)[:-1]))
+    said = verified(copied.runs, code=0 if of_user else 1)  # the user may have used another machine meanwhile
+    assert f"{shorter}:1linethattheotherledgerhas" in "".join(said.split())
+
+
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+
+
+def test_a_read_only_folder_is_read(copied: Copied) -> None:
+    unshare = ["unshare", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    (copied.path / ".driver.lock").unlink(missing_ok=True)
+    for words in (("verify", "small"), ("status",), ("trials", "small")):
+        call = command(*words, "--runs", copied.runs)
+        mounted = [*unshare, "bash", "-c", READ_ONLY, str(copied.runs), *call]
+        done = subprocess.run(mounted, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert not (copied.path / ".driver.lock").exists()
+
+
+def test_a_retrained_trial_is_the_same_bit_for_bit(finished: Path) -> None:
+    (pruned, *_) = [trial.number for trial in stored(finished, "small", "pnp") if trial.state == TrialState.PRUNED]
+    before = files(finished)
+    for number, epochs in ((f"pnp:{pruned}", 2), ("pnp@final:0", 4)):
+        study, _, found = number.partition(":")
+        said = verified(finished, "--retrain", number)
+        assert f"small/{study} trial {found}: {epochs} epochs retrained, bit for bit the same" in said
+    assert files(finished) == before
+
+
+def test_retraining_finds_a_changed_loss_and_count(images: Path, tmp_path: Path) -> None:
+    """Before the choice is frozen, no digest covers them, so only retraining finds the change."""
+    content = small_search(images, training=TRAINING, losses=["triplet"], search={"trials": 1}, stages=["search"])
+    finish(tmp_path / "runs", content)
+    for number, change, found in (
+        (1, {"loss": 0.5}, "loss: 0.5 is stored"),
+        (2, {"used": {"triplets": 7}}, "used.triplets: 7 is stored"),
+    ):
+        copied = Copied(tmp_path / "runs", tmp_path / f"copied-{number}")
+        copied.epoch("triplet", 0, 2, **change)
+        verified(copied.runs)
+        said = verified(copied.runs, "--retrain", "triplet:0", code=1)
+        assert f"small/triplet trial 0 epoch 2 retrained, {found}" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (("small", "--retrain", "pnp"), "--retrain is 'pnp'; give a loss and a trial's number, as in proxy_anchor:0."),
+        (("small", "--retrain", "pnq:0"), "small has no loss 'pnq'"),
+        (("small", "--retrain", "pnp:99"), "small/pnp has no trial 99; it has trials 0 to 5."),
+        (("smal",), "There is no search 'smal' in"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused_before_the_checks(
+    finished: Path, asked: tuple[str, ...], says: str
+) -> None:
+    name, *more = asked
+    said = verified(finished, *more, code=2, name=name)
+    assert says in said
+    assert "ok" not in said
+
+
+def test_a_campaign_cannot_be_retrained_and_a_missing_member_is_listed(campaign: Path, tmp_path: Path) -> None:
+    assert "--retrain: lot is a campaign" in verified(campaign, "--retrain", "pnp:0", code=2, name="lot")
+    copied = Copied(campaign, tmp_path / "runs", "lot")
+    copied.text("campaign.yaml", "trials: 2", "trials: 3")  # more trials are asked for; those that are there stay
+    (copied.runs / "lot-all").rename(tmp_path / "gone")
+    assert "--  lot-all: not there yet" in verified(copied.runs, name="lot")
+
+
+def test_a_running_search_is_refused(copied: Copied) -> None:
+    with RunFolder(copied.runs, "small").only_driver():
+        assert "small is being run by process" in verified(copied.runs, code=2)
+
+
+def test_the_result_as_json(finished: Path, copied: Copied) -> None:
+    whole = json.loads(verified(finished, "--json"))
+    assert whole["ok"]
+    assert {check["problem"] for check in whole["checks"]} == {None}
+    copied.metric("pnp", 0, 1, "map_at_r", 0.99)
+    out, _ = json.JSONDecoder().raw_decode(verified(copied.runs, "--json", code=1))
+    assert not out["ok"]
+    assert [check["problem"] is None for check in out["checks"]] == [True] * (len(out["checks"]) - 1) + [False]
+
+
+@pytest.mark.parametrize("epochs", [0, 5, 20, 30])
+def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Path, epochs: int) -> None:
+    """Existing records are checked and missing ones are listed, before the first trial and within each stage."""
+    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 4, "pruner": "median"})
+    (search,) = run_here(tmp_path / "runs", [content], epochs=epochs)
+    search.close()
+    said = verified(tmp_path / "runs")
+    missing = [line for line in said.splitlines() if line.startswith("--  ")]
+    assert missing
+    assert all(line.endswith(": not there yet") for line in missing)
+    if epochs:
+        copied = Copied(tmp_path / "runs", tmp_path / "copied")
+        copied.metric("pnp", 0, 1, "map_at_r", 0.001234)
+        assert "pnp trial 0" in verified(copied.runs, code=1)
+
+
+def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path) -> None:
+    for trials in (2, 3):
+        content = {**GLYPHS, "name": "alike", "losses": ["pnp"], "search": {"trials": trials}, "final": {"seeds": 2}}
+        (tmp_path / "alike.json").write_text(json.dumps({**content, "resources": {"engine": "in_process"}}))
+        said = plain(holdout_here("run", tmp_path / "alike.json", "--runs", tmp_path / "runs").stderr)
+    assert "alike was tested, so alike-2 continues from its trials with 3 trials" in said
+    verified(tmp_path / "runs", name="alike-2")
+    record = tmp_path / "runs" / "alike-2" / "predecessor.json"
+    assert json.loads(record.read_text()) == {"search": "alike"}
+    record.write_text('{"search": "other"}')
+    said = verified(tmp_path / "runs", code=1, name="alike-2")
+    assert 'alike-2/pnp trial 0: copied from: "alike" is stored, "other" recomputed.' in said

@@ -1,0 +1,125 @@
+"""The ten trainings of libraries: their plain scripts run, few lines differ, and a kill in an epoch changes nothing."""
+
+import runpy
+from contextlib import nullcontext
+from dataclasses import replace
+from difflib import SequenceMatcher, unified_diff
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.own_trainings import own_spec, trained
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from examples.texts import Languages
+from examples.trainers.tiny import Pictures, Signs
+from spaces.contract.check_trainable import DrawnFeatures
+from trainables.data.store.spec import StoreSpec
+from trainables.spec import TrialSpec
+from trainables.training.cross_validation import begin
+from trainables.training.trainable import trainable_class
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples/trainers"
+PAGE = (ROOT / "docs/own_training.md").read_text()
+MOST_CHANGED = 15
+DATA: dict[str, Any] = {
+    "pairs": Languages(),
+    "cached": Languages(),
+    "matryoshka": Languages(),
+    "lora": Languages(),
+    "image_text": Signs(),
+    "memory": DrawnFeatures(),
+    "lightning_module": DrawnFeatures(),
+    "oml_loop": DrawnFeatures(),
+    "timm_loop": Pictures(),
+    "discriminant": DrawnFeatures(),
+}
+SHOWN = ("pairs", "lightning_module")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+    pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar"),
+]
+each = pytest.mark.parametrize("name", DATA)
+
+
+def scripts(name: str) -> list[list[str]]:
+    return [path.read_text().splitlines() for path in (FOLDER / f"plain/{name}.py", FOLDER / f"{name}.py")]
+
+
+def changed_lines(name: str) -> int:
+    changes = SequenceMatcher(None, *scripts(name), autojunk=False).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in changes if kind != "equal")
+
+
+def test_every_example_has_its_plain_script() -> None:
+    assert {path.stem for path in (FOLDER / "plain").glob("[a-z]*.py")} == {*DATA}
+
+
+@each
+def test_few_lines_are_changed_as_the_page_says(name: str) -> None:
+    count = changed_lines(name)
+    assert 0 < count <= MOST_CHANGED
+    assert f"[`{name}.py`](../examples/trainers/{name}.py) | {count} |" in PAGE
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_difference_on_the_page_is_that_of_the_files(name: str) -> None:
+    lines = [*unified_diff(*scripts(name), n=1, lineterm="")][2:]
+    shown = "\n".join(line for line in lines if not line.startswith("@@"))
+    assert f"```diff\n{shown}\n```" in PAGE
+
+
+@each
+def test_a_plain_script_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_module(f"examples.trainers.plain.{name}", run_name="__main__")
+    assert [*tmp_path.rglob("*")], "the trained model is saved"
+
+
+def spec_of(name: str, folder: Path) -> TrialSpec:
+    dataset = DATA[name]
+    names = tuple(dataset.classes())[:12]
+    images = StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(folder / "cache"))
+    path = f"examples.trainers.{name}:{name}"
+    params = {key: entry.default for key, entry in trainable_class(path).space.items()}
+    return replace(
+        own_spec(folder, path),
+        hyperparameters=params,
+        images=images,
+        train_classes=names[:8],
+        validation_classes=names[8:],
+    )
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing handles."""
+
+
+@each
+def test_killed_in_an_epoch_it_ends_with_the_same_numbers(name: str, tmp_path: Path) -> None:
+    whole = trained(spec_of(name, tmp_path / "whole"))
+    spec = spec_of(name, tmp_path / "killed")
+    training = begin(spec, torch.device("cpu"))
+    training.run_epoch()
+    training.wait_for_checkpoints()
+
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    hook = register_optimizer_step_post_hook(kill)
+    try:
+        with nullcontext() if name == "discriminant" else pytest.raises(Killed):  # an estimator takes no steps
+            training.run_epoch()
+    finally:
+        hook.remove()
+        training.end()
+    resumed = trained(spec)
+    assert len(resumed) == 3
+    for before, after in zip(whole, resumed, strict=True):
+        for key in ("epoch", "batches", "loss", "metrics", "reported"):
+            assert before.get(key) == after.get(key), key

@@ -1,0 +1,42 @@
+"""A sample of every kind of hostile file in every place where a command reads one."""
+
+import gc
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from support.refusals import refused
+
+from hostile.inputs import KINDS, PLACES, Place, arguments, put
+from hostile.world import World
+
+DRAWN = [
+    (place, kind)
+    for place in PLACES
+    for kind in random.Random(place.file).sample(place.kinds, min(4, len(place.kinds)))
+]
+
+
+@pytest.fixture(scope="module")
+def copy(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy") / "here"
+    shutil.copytree(world.origin, folder)
+    return folder
+
+
+@pytest.mark.parametrize(("place", "kind"), DRAWN, ids=[f"{place.file}: {kind}" for place, kind in DRAWN])
+def test_it_is_one_sentence_and_nothing_is_written(
+    place: Place, kind: str, copy: Path, here: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy)
+    path = copy / place.file
+    before = path.read_bytes()
+    put(KINDS[kind], path, world)
+    try:
+        gc.collect()  # else a destructor that runs in the depth of a nested file fails there
+        refused(copy, arguments(place), *(place.says or (path.name,)))
+    finally:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        path.write_bytes(before)
+    assert not world.canary.exists()

@@ -1,0 +1,117 @@
+"""LoRA: what learns, what the merged network computes, and a training from its first step to its export."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.small_training import drawn_images, small_spec
+from torch import nn
+
+from spaces.search_space import search_space
+from spaces.space import Params
+from trainables.errors import InvalidInput
+from trainables.inference.model_files import read_tensors
+from trainables.metrics import evaluate
+from trainables.models.config import Lora, ModelConfig
+from trainables.models.embedding import EmbeddingModel
+from trainables.models.lora import merged
+from trainables.training.config import TrainingConfig
+from trainables.training.train import Training, train
+
+VIT = ModelConfig(backbone="timm:test_vit", embedding_dim=8, lora=Lora(rank=2, alpha=6.0))
+CONVOLUTIONS = ModelConfig(backbone="examples.tiny_network:TinyNetwork", embedding_dim=8, lora=Lora(rank=2))
+ATTENTION = ModelConfig(backbone="support.odd_networks:Attentive", embedding_dim=8, lora=Lora(rank=2))
+
+
+def moved(config: ModelConfig) -> EmbeddingModel:
+    """Return a network whose adapters are no longer zero."""
+    torch.manual_seed(0)
+    network = EmbeddingModel(config)
+    for name, parameter in network.backbone.named_parameters():
+        if parameter.requires_grad:
+            assert "lora_" in name
+            nn.init.normal_(parameter, std=0.1)
+    return network.eval()
+
+
+@pytest.mark.parametrize("config", [VIT, CONVOLUTIONS, ATTENTION])
+@torch.no_grad()
+def test_the_merged_network_embeds_alike_and_has_the_plain_names(config: ModelConfig) -> None:
+    side = 160 if config is VIT else 32
+    images, network = torch.rand(2, 3, side, side), moved(config)
+    plain = EmbeddingModel(ModelConfig(backbone=config.backbone, embedding_dim=config.embedding_dim)).eval()
+    before = plain(images)
+    plain.load_state_dict(merged(network).state_dict())
+    torch.testing.assert_close(plain(images), network(images), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(plain(images), before, atol=1e-2)
+
+
+def test_an_adapter_is_the_product_of_its_matrices() -> None:
+    network = moved(VIT)
+    layer = network.backbone.blocks[0].attn.qkv
+    product = layer.lora_B["default"].weight @ layer.lora_A["default"].weight * 6.0 / 2
+    found = merged(network).backbone.blocks[0].attn.qkv.weight
+    torch.testing.assert_close(found, layer.base_layer.weight + product)
+
+
+def test_only_adapters_and_head_learn() -> None:
+    network = EmbeddingModel(CONVOLUTIONS)
+    norms = [part for part in network.train().modules() if isinstance(part, nn.BatchNorm2d)]
+    assert not any(norm.training for norm in norms)
+    for name, parameter in network.named_parameters():
+        assert parameter.requires_grad == ("lora_" in name or name.startswith("head."))
+
+
+def test_a_new_network_embeds_as_without_adapters() -> None:
+    images = torch.rand(2, 3, 160, 160)
+    embeddings = []
+    for lora in (Lora(), Lora(rank=4)):
+        torch.manual_seed(3)
+        embeddings.append(EmbeddingModel(ModelConfig(backbone="timm:test_vit", lora=lora)).eval()(images))
+    torch.testing.assert_close(*embeddings)
+
+
+def test_a_training_is_resumed_and_tested_with_merged_weights(tmp_path: Path) -> None:
+    images = drawn_images(tmp_path)
+    specs = [
+        replace(
+            small_spec(images, tmp_path / name, epochs=3),
+            model=CONVOLUTIONS, train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
+        )
+        for name in ("whole", "killed")
+    ]  # fmt: skip
+    whole = list(train(specs[0]))
+    for _ in zip(range(2), train(specs[1]), strict=False):
+        pass  # ended in the middle
+    again = list(train(specs[1]))
+    assert [record["metrics"] for record in again] == [record["metrics"] for record in whole]
+    best = max((record for record in whole if record["checkpoint"]), key=lambda record: record["epoch"])
+    tensors, _ = read_tensors(Path(specs[0].directory) / best["checkpoint"])
+    assert not any("lora" in name or "base_layer" in name for name in tensors)
+    held_out = replace(images, class_names=images.class_names[4:])
+    checkpoint = Path(specs[0].directory) / best["checkpoint"]
+    view, embeddings_ND = Training.tested(specs[0], checkpoint, held_out, torch.device("cpu"))
+    assert evaluate(embeddings_ND, view.labels_N, ["map_at_r"])["map_at_r"] == pytest.approx(
+        best["metrics"]["map_at_r"]
+    )
+
+
+def test_rank_and_alpha_are_searched_by_the_names_of_their_keys() -> None:
+    wishes = {"model": {"lora.rank": [None, 2, 4], "lora.alpha": {"low": 4, "high": 32, "log": True}}}
+    space = search_space("mpa", TrainingConfig(), {}, wishes, model=VIT)
+    assert space.default["model.lora.rank"] == 2
+    assert space.default["model.lora.alpha"] == 6.0
+    changed = VIT.changed(Params({**space.default, "model.lora.rank": 4}).model)
+    assert changed == replace(VIT, lora=Lora(rank=4, alpha=6.0))
+
+
+def test_a_network_without_layers_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"support\.odd_networks:.* has none; set rank to null"):
+        EmbeddingModel(ModelConfig(backbone="support.odd_networks:WithoutLayers", lora=Lora(rank=4)))
+
+
+@pytest.mark.parametrize("settings", [{"freeze": ("blocks.*",)}, {"backbone": "features:8"}])
+def test_a_backbone_that_does_not_learn_is_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match="needs a backbone that learns"):
+        ModelConfig(**{"backbone": "timm:test_vit", "lora": Lora(rank=4), **settings})  # type: ignore[arg-type]
