@@ -240,7 +240,7 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
         return os.fspath(value)
     if (number := as_python(value)) is not value:
         return number
-    if isinstance(value, list | tuple | range) or getattr(value, "shape", ()):
+    if isinstance(value, list | tuple | range) or (hasattr(value, "tolist") and getattr(value, "shape", None) != ()):
         return [plain(entry, (*path, place)) for place, entry in enumerate(value)]
     for kind in (str, bool, int, float):
         if isinstance(value, kind):

@@ -1,5 +1,6 @@
 """Values that Python code gives in place of YAML's: they mean the same, or are refused by name."""
 
+import array
 import datetime
 import decimal
 import enum
@@ -42,7 +43,7 @@ SAME = [
     ((1, 2), [1, 2]), ({np.int64(1): np.float32(0.3)}, {"1": 0.3}), (np.array([["a"], ["b"]]), [["a"], ["b"]]),
     (torch.tensor([0.1, 0.2]), [0.1, 0.2]), (None, None), (torch.tensor(3), 3),
     (torch.tensor(0.1, requires_grad=True), 0.1), (torch.tensor(0.5).bfloat16(), 0.5), (np.longdouble(0.5), 0.5),
-    (np.array(7), 7),
+    (np.array(7), 7), (array.array("d", [0.5]), [0.5]),
 ]  # fmt: skip
 
 

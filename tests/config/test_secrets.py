@@ -73,15 +73,16 @@ def test_an_address_without_a_password_is_shown_as_it_is(address: str) -> None:
 
 
 class _Guarded(BaseHTTPRequestHandler):
-    """A server like MLflow with users: its health page is public, and everything else needs the right user."""
+    """A server like MLflow with users: everything needs the right user, but for a health page that may be public."""
 
     known = base64.b64encode(b"u:secret").decode()
     answer = (200, b"{}")
+    public = (200, b"OK")
 
     def do_GET(self) -> None:
         health = self.path == "/health"
         allowed = health or self.headers["Authorization"] == f"Basic {self.known}"
-        status, body = (200, b"OK") if health else self.answer if allowed else (401, b"secret?")
+        status, body = self.public if health else self.answer if allowed else (401, b"secret?")
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -104,7 +105,11 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         thread.join()
 
 
-def test_a_server_that_asks_for_a_user_is_answered_by_reference(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("public", [(200, b"OK"), (401, b"secret?"), (404, b"")])
+def test_a_server_that_asks_for_a_user_is_answered_by_reference(
+    public: tuple[int, bytes], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Guarded, "public", public)
     monkeypatch.setenv("WORD", "secret")
     check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
     monkeypatch.setenv("WORD", "wrong")

@@ -7,6 +7,7 @@ changed bytes in addition; ``test_files.py`` draws a sample for the suite.
 import hashlib
 import io
 import json
+import locale
 import os
 import pickle
 import random
@@ -55,6 +56,16 @@ def command(*arguments: str) -> Action:
 
         sys.argv = ["holdout", *arguments]
         main()
+
+    return run
+
+
+def in_locale(name: str, action: Action) -> Action:
+    """Return ``action`` in a locale, whose encoding Python takes for that of files whose reader names none."""
+
+    def run() -> object:
+        locale.setlocale(locale.LC_ALL, name)
+        return action()
 
     return run
 
@@ -116,6 +127,7 @@ KINDS: dict[str, Change] = {
     "a pickle": lambda path, before, world: path.write_bytes(pickle.dumps(Runs(world.canary), protocol=2)),
     "torch.save": lambda path, before, world: path.write_bytes(pickled(Runs(world.canary))),
     "legacy torch.save": lambda path, before, world: path.write_bytes(pickled(Runs(world.canary), zipped=False)),
+    "sparse tensors": lambda path, before, world: path.write_bytes(pickled(torch.eye(3).to_sparse())),
     "arrays of objects": lambda path, before, world: path.write_bytes(arrays(Runs(world.canary))),
     "a folder": lambda path, before, world: path.mkdir(),
     "a pipe": lambda path, before, world: os.mkfifo(path),
@@ -312,7 +324,7 @@ def of_file(world: World, draw: random.Random) -> Attack:
     path = draw.choice(PAGES)
     if not words or (file.startswith(SEARCH) and draw.random() < 0.7):
         words = draw.choice((*READ_SEARCH, path))
-    action = page(path) if words == path else command(*_words(words, file))
+    action = in_locale(draw.choice(("C", "C.UTF-8")), page(path) if words == path else command(*_words(words, file)))
 
     def prepare(folder: Path) -> None:
         own = random.Random(inner)

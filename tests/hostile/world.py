@@ -138,8 +138,7 @@ class World:
             "XDG_CONFIG_HOME": str(folder / ".config"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "HOME": str(folder),
-            "RAY_ADDRESS": NOWHERE,
-        }
+        } | ({} if own else {"RAY_ADDRESS": NOWHERE})
 
     def _serve(self, handler: "type[_Quiet]") -> int:
         """Serve in another process, until :meth:`end`; return the port."""

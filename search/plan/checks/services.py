@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -135,6 +136,8 @@ def check_tracking(address: str) -> None:
     try:
         with urlopen(health_page(uri), timeout=PATIENCE_S):
             pass
+    except HTTPError:
+        pass  # it answers; a server before MLflow may ask for a user here, too
     except (OSError, ValueError, HTTPException) as error:
         raise InvalidInput(
             f"tracking.uri: no MLflow server answers at {address} ({error}); start it or correct the address."

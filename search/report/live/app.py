@@ -54,7 +54,7 @@ def health(stored: StoredSearch) -> tuple[Health, ...]:
         with urlopen(health_page(expand(address)), timeout=PATIENCE_S):
             problem = None
     except (OSError, ValueError) as error:
-        problem = _first_line(error)
+        problem = None if getattr(error, "code", 0) in (401, 403) else _first_line(error)  # it answers users
     return (Health(service="MLflow", address=_shown(address), problem=problem),)
 
 
