@@ -234,9 +234,7 @@ except Exception as error: print(error, file=sys.stderr)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f'"path": "{photo}"' in done.stdout
-    assert (
-        "models:/birds@champion is a model in MLflow, which is not installed; run `pip" in done.stderr
-    )
+    assert "models:/birds@champion is a model in MLflow, which is not installed; run `pip" in done.stderr
     assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["all.npz", "index", "one.parquet"]
 
 
