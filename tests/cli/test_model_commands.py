@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-from support.commands import holdout_here, plain
+from PIL import Image
+from support.commands import holdout_here, holdout_without, plain
 from support.listening import listening
 from support.small_model import SmallModel, small_model
 
@@ -232,8 +233,6 @@ import sys
 for name in ("ray", "optuna", "mlflow"): sys.modules[name] = None
 from search.cli.main import program
 for arguments in ARGUMENTS: program()(arguments, standalone_mode=False)
-try: program()(["embed", "models:/birds@champion", "a.png", "--to", "a.npz"], standalone_mode=False)
-except Exception as error: print(error, file=sys.stderr)
 """
     photo = str(made.images / "class-04" / "03.png")
     arguments = [
@@ -248,8 +247,20 @@ except Exception as error: print(error, file=sys.stderr)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f'"path": "{photo}"' in done.stdout
-    assert "models:/birds@champion is a model in MLflow, which is not installed; run `pip" in done.stderr
     assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["all.npz", "index", "one.parquet"]
+
+
+def test_an_address_of_mlflows_without_mlflow(tmp_path: Path) -> None:
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
+    done = holdout_without(
+        ["mlflow"], tmp_path, "embed", "models:/birds@champion", "a.png", "--to", "a.npz",
+        MLFLOW_TRACKING_URI="http://127.0.0.1:9",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert plain(done.stderr) == (
+        "models:/birds@champion is a model in MLflow, which is not installed; run `pip install "
+        "'holdout-dml[search]'`, or give the model's folder."
+    )
 
 
 def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made: SmallModel, tmp_path: Path) -> None:

@@ -195,9 +195,11 @@ def _chained_again(copied: Copied) -> None:
 
 
 def _line_of_a_member(lines: list[str]) -> list[str]:
-    line = json.loads(lines[0])
+    """Remove a member from the line of its opening."""
+    contents = [json.loads(line) for line in lines]
+    line = next(line for line in contents if "lot-folds" in line.get("selections", {}))
     del line["selections"]["lot-folds"]
-    return [json.dumps(line), *lines[1:]]
+    return [json.dumps(line) for line in contents]
 
 
 def _swapped_seeds(study: str) -> Change:
@@ -304,7 +306,7 @@ LOT: dict[str, tuple[Change, str]] = {
     "no openings": (entry("campaign.json", "openings", lambda found: type(found)()), "campaign.json openings"),
     "no result": (lambda c: (c.path / "campaign.json").unlink(), "campaign.json is missing, and all searches of lot are done"),
     "its folds": (lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split.folds"),
-    "a line of the ledger without a member": (ledger(_line_of_a_member), "Line 1 of the ledger of test openings"),
+    "a line of the ledger without a member": (ledger(_line_of_a_member), "of the ledger of test openings"),
     "a value of a fold": (lambda c: Copied.attribute(_member(c), "pnp", 0, "epoch:002:000001", lambda record: {**record, "metrics": dict.fromkeys(record["metrics"], 0.5)}), "lot-folds/pnp trial 0"),
 }
 KINDS: dict[str, tuple[str, Change, str]] = {
