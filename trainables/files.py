@@ -1,5 +1,6 @@
 """Files on local disks and in object stores, written completely or not at all."""
 
+import errno
 import hashlib
 import io
 import json
@@ -75,6 +76,17 @@ def read_whole(path: AnyPath) -> bytes | None:
     return None if size is None else ask(path, path.read_bytes, size)
 
 
+def read_regular(path: AnyPath) -> bytes:
+    """Return the content of the file at ``path``.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe, which would block, or a device, which may not end.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.read_bytes()
+
+
 def json_digest(content: Any) -> str:
     """Return the SHA-256 (hex) of ``content`` as JSON, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -94,7 +106,7 @@ def read_json(path: AnyPath) -> Any:
         InvalidInput: it does not contain JSON.
     """
     with reading(path):
-        return json.loads(path.read_bytes())
+        return json.loads(read_regular(path))
 
 
 @contextmanager

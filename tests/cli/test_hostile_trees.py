@@ -309,6 +309,7 @@ LISTED: dict[str, dict[str, tuple[Change, str]]] = {
 }
 OWN_LISTS = {
     "categories that are not there": (lambda path: path.write_text("1\n7777\n"), "1 of the 2 categories in it missing in the annotations: 7777."),
+    "categories that are a pipe": (os.mkfifo, "own.txt' cannot be read: it is not a regular file"),
     "categories that are nowhere": (lambda path: None, "own.txt' cannot be read: No such file"),
 }
 # fmt: on

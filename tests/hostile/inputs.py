@@ -138,6 +138,8 @@ KINDS: dict[str, Change] = {
 }
 """What may stand in place of a file."""
 NO_FILES = tuple(kind for kind in KINDS if kind.startswith("a link") or kind in ("a folder", "a pipe"))
+OPEN = tuple(kind for kind in KINDS if kind not in ("nothing", "a pipe"))
+"""Kinds where a search file is read, which a shell may give as a pipe."""
 CONTENTS = tuple(kind for kind in KINDS if kind not in (*NO_FILES, "nothing"))
 
 READ_SEARCH = (
@@ -171,15 +173,15 @@ PLACES = (
     Place(f"{SEARCH}/test.json", "compare small"),
     Place("runs/test_openings.jsonl", "compare small", kinds=("garbage", "a list", *NO_FILES)),
     Place(f"{SEARCH}/study.journal", "trials small", kinds=NO_FILES),
-    Place(f"{MODEL}/model.json", f"embed {MODEL} {EMBED}", kinds=CONTENTS, says=(LOSSES[0],)),
-    Place(f"{MODEL}/model.safetensors", f"embed {MODEL} {EMBED}", kinds=CONTENTS),
-    Place(f"{SEARCH}/trials/pnp/0000/attempt-1/best.safetensors", f"embed FILE {EMBED}", kinds=CONTENTS),
-    Place("index/index.json", QUERY, kinds=CONTENTS, says=("index",)),
-    Place("index/index.faiss", QUERY, kinds=CONTENTS, says=("index",)),
-    Place("index/paths.json", QUERY, kinds=CONTENTS, says=("index",)),
+    Place(f"{MODEL}/model.json", f"embed {MODEL} {EMBED}", says=(LOSSES[0],)),
+    Place(f"{MODEL}/model.safetensors", f"embed {MODEL} {EMBED}"),
+    Place(f"{SEARCH}/trials/pnp/0000/attempt-1/best.safetensors", f"embed FILE {EMBED}"),
+    Place("index/index.json", QUERY, says=("index",)),
+    Place("index/index.faiss", QUERY, says=("index",)),
+    Place("index/paths.json", QUERY, says=("index",)),
     Place("image.png", f"embed {MODEL} {EMBED}", says=("image.png", "so nothing was written")),
-    Place("row.yaml", "submit row.yaml --address http://127.0.0.1:9"),
-    Place("camp.yaml", "run camp.yaml"),
+    Place("row.yaml", "submit row.yaml --address http://127.0.0.1:9", kinds=OPEN),
+    Place("camp.yaml", "run camp.yaml", kinds=OPEN),
     Place(
         "list.csv", "datasets manifest --set file=list.csv",
         kinds=("an empty file", "garbage", "a folder", "a pipe", "a link to itself", "a link to nothing"),
@@ -187,7 +189,7 @@ PLACES = (
     Place("own.npz", "datasets features --set file=own.npz"),
     Place("own.parquet", "datasets features --set file=own.parquet"),
     Place("own.safetensors", "datasets features --set file=own.safetensors"),
-    Place("weights.pth", "run row.yaml --set model.weights=weights.pth", kinds=CONTENTS),
+    Place("weights.pth", "run row.yaml --set model.weights=weights.pth"),
     *(
         Place(f"{name}/{file}", f"datasets {name} --root {name} --set subset=true", says=(" ",))
         for name, file in (

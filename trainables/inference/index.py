@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.errors import InvalidInput, counted
-from trainables.files import DAMAGED, given_path, write_json, write_whole
+from trainables.files import DAMAGED, given_path, read_regular, write_json, write_whole
 from trainables.storage import AnyPath
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def read_description(folder: AnyPath) -> IndexDescription:
     """
     path = folder / DESCRIPTION
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path))
         if content.get("format") == FORMAT:
             if not isinstance(model := content["model"], str | None):
                 raise ValueError(f"model is {model!r}")
@@ -233,7 +233,7 @@ def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes
         ValueError: it is not the file that the description describes.
         OSError: it cannot be read.
     """
-    content = (folder / name).read_bytes()
+    content = read_regular(folder / name)
     digest = hashlib.sha256(content).hexdigest()
     if digest != description.sha256[name]:
         raise ValueError(f"{name} is not the file that {DESCRIPTION} describes, its SHA-256 is {digest[:12]}…")

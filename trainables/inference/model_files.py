@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.data.augment import Frame
 from trainables.errors import InvalidInput
-from trainables.files import DAMAGED, given_path, write_json, write_text, write_whole
+from trainables.files import DAMAGED, given_path, read_regular, write_json, write_text, write_whole
 from trainables.models.config import ModelConfig
 from trainables.storage import AnyPath
 
@@ -82,7 +82,7 @@ def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
         OSError: the file cannot be read.
         InvalidInput: it is not a valid safetensors file.
     """
-    return parsed_tensors(path.read_bytes(), path)
+    return parsed_tensors(read_regular(path), path)
 
 
 def parsed_tensors(content: bytes, path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
@@ -103,7 +103,7 @@ def network_file(path: AnyPath) -> tuple[bytes, Any]:
     """Return the content of a file with a checkpoint's network only, and its description; torch is not imported."""
     from safetensors.numpy import load, save
 
-    content = path.read_bytes()
+    content = read_regular(path)
     with _readable(path):
         return save(_of_network(load(content)), {"format": "pt"}), description_of(content)
 
@@ -313,8 +313,8 @@ def read_model(address: str) -> ModelFiles:
 
 def _folder(path: AnyPath) -> "tuple[dict[str, Tensor], Any, str]":
     try:
-        content = json.loads((path / DESCRIPTION).read_bytes())
-        weights = (path / WEIGHTS).read_bytes()
+        content = json.loads(read_regular(path / DESCRIPTION))
+        weights = read_regular(path / WEIGHTS)
         digest = hashlib.sha256(weights).hexdigest()
         tensors, _ = parsed_tensors(weights, path / WEIGHTS)
         card = (path / CARD).read_text("utf-8") if (path / CARD).is_file() else ""

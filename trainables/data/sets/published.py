@@ -1,6 +1,5 @@
 """The base class of published data sets: image lists for two halves of the classes, with known counts."""
 
-import errno
 import hashlib
 import io
 import os
@@ -15,6 +14,7 @@ from typing import ClassVar
 
 from trainables.data.sets.folders import RootedDataset
 from trainables.errors import InvalidInput, counted, listed, raise_if_any
+from trainables.files import read_regular
 
 FEW = 5
 ON_PURPOSE = ", or set dataset.subset to true if root holds only a part on purpose."
@@ -43,9 +43,7 @@ def read_text(path: Path) -> str:
         InvalidInput: it cannot be read.
     """
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise OSError(errno.EINVAL, "it is not a regular file")  # reading a pipe blocks, and a device may not end
-        return path.read_bytes().decode("utf-8-sig")  # -sig: some editors write a byte order mark
+        return read_regular(path).decode("utf-8-sig")  # -sig: some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InvalidInput(f"{str(path)!r} cannot be read: {reason}. Give a readable file.") from error
