@@ -26,7 +26,7 @@ $(STAMP)-%: $(STAMP)
 	touch $@
 
 run: $(STAMP)
-	@echo "A first search of three losses on drawn images: one to two minutes on two cores"
+	@echo "A first search of three losses on drawn images: two to three minutes on two cores"
 	$(BIN)/holdout run quickstart
 
 check: setup
