@@ -21,15 +21,22 @@ class InvalidInput(ValueError):
 
 
 class Mistake(str):
-    """The sentence on a mistake: what was ``found``, and the fix; ``advice`` is the fix as a sentence of its own."""
+    """The sentence on a mistake: what was ``found``, and the ``fix``; ``advice`` is the fix as its own sentence."""
 
     found: str
-    advice: str
+    fix: str
 
     def __new__(cls, found: str, fix: str) -> "Mistake":
         mistake = super().__new__(cls, f"{found}; {fix}.")
-        mistake.found, mistake.advice = found, f"{fix[0].upper()}{fix[1:]}."
+        mistake.found, mistake.fix = found, fix
         return mistake
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return self.found, self.fix  # when pickled, as a sentence of InvalidInput may be
+
+    @property
+    def advice(self) -> str:
+        return f"{self.fix[0].upper()}{self.fix[1:]}."
 
 
 class Failure(RuntimeError):

@@ -1,4 +1,4 @@
-"""Tiny data and models, made on the spot, in place of one's own data and published weights."""
+"""Small data sets and models that the examples make instead of reading data and published weights."""
 
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,6 @@
 """A Python whose path a shell would take apart: Ray's workers would never start from it, and this is found first."""
 
+import pickle
 import shlex
 import subprocess
 import sys
@@ -43,6 +44,8 @@ def test_a_path_that_a_shell_takes_apart_is_refused(name: str) -> None:
     (mistake,) = ray_mistakes(f"/home/{name}/bin/python")
     assert f"/home/{name}/bin/python, because this path contains " in mistake
     assert "virtual environment in a folder without it, or set resources.engine to local." in mistake
+    again = pickle.loads(pickle.dumps(mistake))  # as a sentence of an error does, between processes
+    assert (again, again.found, again.advice) == (mistake, mistake.found, mistake.advice)
 
 
 @pytest.mark.parametrize("name", ["holdout", "my-project", "my_project-2.0+cu", "élan", "a#b", "~me", "a=b,c@d"])
