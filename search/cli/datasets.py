@@ -117,7 +117,7 @@ def _split(dataset: "Dataset") -> "ClassSplit":
     from trainables.data.split import check_images, split_dataset
 
     classes, defaults = dataset.classes(), SplitSection()
-    split = split_dataset(dataset, ratio=defaults.ratio, seed=defaults.seed)
+    split = split_dataset(dataset, classes, ratio=defaults.ratio, seed=defaults.seed)
     check_images(split, classes)
     check_galleries(dataset, split, classes)
     return split

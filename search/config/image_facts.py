@@ -172,13 +172,13 @@ def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
 def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]], *, frozen: bool) -> ClassSplit:
     """Return the split with the first seed that gives each part a class of two images."""
     refusal: InvalidInput | None = None
-    ((train, validation),) = split_dataset(dataset, ratio=RATIO, seed=0).divisions
+    ((train, validation),) = split_dataset(dataset, classes, ratio=RATIO, seed=0).divisions
     half = len(train) + len(validation)
     ratio = round(1 - VALIDATING / half, 2) if 3 * VALIDATING <= half < VALIDATING / (1 - RATIO) else RATIO
     if frozen and len(validation) < FEW_CLASSES:
         ratio = HALF
     for seed in range(SEEDS):
-        split = split_dataset(dataset, ratio=ratio, seed=seed)
+        split = split_dataset(dataset, classes, ratio=ratio, seed=seed)
         try:
             check_images(split, classes)
             check_galleries(dataset, split, classes)

@@ -81,7 +81,8 @@ def test_marks_are_of_the_listed_images(answers: dict[str, Any], sentence: str) 
 
 
 def refuses(answers: dict[str, Any], sentence: str) -> None:
-    (found,) = sentences_of(lambda: split_dataset(Odd(answers=answers), ratio=0.9, seed=0))
+    odd = Odd(answers=answers)
+    (found,) = sentences_of(lambda: split_dataset(odd, odd.classes(), ratio=0.9, seed=0))
     assert found.startswith(sentence)
 
 

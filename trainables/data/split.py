@@ -169,6 +169,7 @@ def left_out(names: Sequence[str], fold: Sequence[str]) -> tuple[str, ...]:
 
 def split_dataset(
     dataset: "Dataset",
+    classes: Mapping[str, Sequence[str]],
     *,
     ratio: float,
     seed: int,
@@ -176,12 +177,11 @@ def split_dataset(
     merge: int | None = None,
     label_noise: float = 0.0,
 ) -> ClassSplit:
-    """Split the classes of a data set as :func:`make_split` does, with its groups; errors as there.
+    """Split the ``classes`` of a data set as :func:`make_split` does, with its groups; errors as there.
 
     Raises:
         InvalidInput: also those of :func:`~trainables.data.marks.check_listing`.
     """
-    classes = dataset.classes()
     check_listing(dataset, classes)
     marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
     split = make_split(

@@ -64,6 +64,7 @@ def _split(config: SearchConfig) -> SplitClasses:
             classes = dataset.classes()
             split = split_dataset(
                 dataset,
+                classes,
                 ratio=config.split.ratio,
                 seed=config.split.seed,
                 folds=config.split.folds,

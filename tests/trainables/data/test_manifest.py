@@ -57,7 +57,7 @@ def refusals(file: Path, **options: Any) -> tuple[str, ...]:
 
 def checked(file: Path, **options: Any) -> Manifest:
     dataset = Manifest(file=file, **options)
-    check_galleries(dataset, split_dataset(dataset, ratio=0.9, seed=0), dataset.classes())
+    check_galleries(dataset, split_dataset(dataset, dataset.classes(), ratio=0.9, seed=0), dataset.classes())
     return dataset
 
 
@@ -230,7 +230,8 @@ def test_the_split_records_groups_parts_and_cameras(tmp_path: Path) -> None:
     digests = []
     for at, change in enumerate([{}, {"group": "77"}, {"part": "gallery"}, {"camera": "camera 7"}, {}]):
         rows[-2] |= change if at != 4 else {"group": "7", "part": "query", "camera": "camera 1"}
-        split = split_dataset(Manifest(file=write(tmp_path, rows), ignore_same_camera=True), ratio=0.5, seed=0)
+        dataset = Manifest(file=write(tmp_path, rows), ignore_same_camera=True)
+        split = split_dataset(dataset, dataset.classes(), ratio=0.5, seed=0)
         assert split.joined[0] == ("class 0", "class 2")
         assert ClassSplit.from_json(split.to_json()) == split
         digests.append(split.digest)
@@ -251,7 +252,7 @@ def test_in_shop_has_queries_and_a_gallery(tmp_path: Path) -> None:
     assert dataset.parts() == {key: part for key, part in listed.items() if part != "train"}
     train, test = dataset.published_split()
     assert {listed[key] for name in train for key in dataset.classes()[name]} == {"train"}
-    check_galleries(dataset, split_dataset(dataset, ratio=0.5, seed=0), dataset.classes())
+    check_galleries(dataset, split_dataset(dataset, dataset.classes(), ratio=0.5, seed=0), dataset.classes())
     for name in test:
         assert set(Counter(listed[key] for key in dataset.classes()[name])) == {"query", "gallery"}
     (root / "Eval" / "list_eval_partition.txt").write_text(f"1\nimg/x.jpg {test[0]} probe\n")

@@ -89,6 +89,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
     """
     seen = {} if seen is None else seen
     lost = []
+    above = folder.relative_to(root).as_posix()  # once: a Path for each folder would take longer than reading it
     for path, files, _ in _walked(folder):
         status = os.stat(path)
         first = seen.setdefault((status.st_dev, status.st_ino), path)
@@ -96,7 +97,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
             raise InvalidInput(
                 f"{path!r} is the folder {first!r} by another name, so its images would be read twice; remove the link."
             )
-        below = Path(path).relative_to(root).as_posix()
+        below = above + path[len(str(folder).rstrip("/")) :]
         for name in files:
             if name.startswith("."):
                 continue
