@@ -137,7 +137,26 @@ class Share:
 SILENT_EPOCHS = 10
 SILENCE_POLL_S = 1.0
 AWAKE_S = 10.0
-"""Most time between two looks that counts; the rest was the driver's (a slow database, a laptop that slept)."""
+"""Most time between two looks that counts; the rest was the driver's (a slow disk, Ctrl-Z)."""
+
+
+class _Listening:
+    """A clock of the ``seconds`` in which the driver listened to its workers."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._looked = now()
+        self.seconds = 0.0
+
+    @property
+    def since_look(self) -> float:
+        return self._now() - self._looked
+
+    def look(self) -> float:
+        """Return ``seconds`` with the time since the last look, of which at most :data:`AWAKE_S` counts."""
+        self.seconds += min(self.since_look, AWAKE_S)
+        self._looked = self._now()
+        return self.seconds
 
 
 @dataclass(kw_only=True)
@@ -158,23 +177,21 @@ class Silences:
 
     def __init__(self, *, limits: Limits = LIMITS, now: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
-        self._now = now
-        self._looked = now()
-        self._awake = 0.0  # seconds in which the driver listened
+        self._awake = _Listening(now)
         self._workers: dict[str, _Worker] = {}
         self._slowest: dict[str | None, float] = {}
 
     def watch(self, name: str, study: str | None) -> None:
         """Watch the worker with the assignment ``name`` unless it is watched; ``study`` is None if it has no trial."""
-        self._workers.setdefault(name, _Worker(study=study, since=self._awake))
+        self._workers.setdefault(name, _Worker(study=study, since=self._awake.seconds))
 
     def heard(self, name: str, epochs_s: Iterable[float]) -> None:
         """Note a report of epochs that took ``epochs_s``, possibly of none."""
         worker = self._workers.get(name)
         if worker is None:
             return
-        worker.slowest = max(worker.slowest, self._awake - worker.since, *epochs_s)
-        worker.since, worker.spoke = self._awake, True
+        worker.slowest = max(worker.slowest, self._awake.seconds - worker.since, *epochs_s)
+        worker.since, worker.spoke = self._awake.seconds, True
         self._slowest[worker.study] = max(self._slowest.get(worker.study, 0.0), worker.slowest)
 
     def forget(self, name: str) -> None:
@@ -183,14 +200,12 @@ class Silences:
     @property
     def is_due(self) -> bool:
         """True if the last look was :data:`SILENCE_POLL_S` ago."""
-        return self._now() - self._looked >= SILENCE_POLL_S
+        return self._awake.since_look >= SILENCE_POLL_S
 
     def too_long(self) -> dict[str, str]:
         """Return a sentence for each worker that was silent for too long. Called often."""
-        now = self._now()
-        self._awake += min(now - self._looked, AWAKE_S)
-        self._looked = now
-        silent = ((name, worker, self._awake - worker.since) for name, worker in self._workers.items())
+        awake = self._awake.look()
+        silent = ((name, worker, awake - worker.since) for name, worker in self._workers.items())
         return {
             name: f"no report from its worker for {seconds / 60:.1f} minutes, treated as dead"
             + (f"; its slowest epoch took {worker.slowest:.1f} s" if worker.spoke else ", before its first epoch ended")
@@ -211,13 +226,19 @@ CALLS_SAY_S = 600.0
 class Patience:
     """The wait for ``calls`` calls on workers: warnings, and an error after ``minutes`` without any return."""
 
-    def __init__(self, calls: int, minutes: float = Limits.first_epoch_s / 60) -> None:
+    def __init__(
+        self,
+        calls: int,
+        minutes: float = Limits.first_epoch_s / 60,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._calls = calls
         self._minutes = minutes
+        self._awake = _Listening(now)
         self.answered()
 
     def answered(self) -> None:
-        self._since, self._say_after = time.monotonic(), CALLS_SAY_S
+        self._since, self._say_after = self._awake.look(), CALLS_SAY_S
 
     def poll(self, left: int) -> None:
         """Warn if no call has returned for long; ``left`` calls are left. Called often.
@@ -225,7 +246,7 @@ class Patience:
         Raises:
             Failure: none has returned for ``minutes``.
         """
-        waited = time.monotonic() - self._since
+        waited = self._awake.look() - self._since
         if waited >= self._say_after:
             logger.warning("%d of %d workers have not answered for %.0f minutes.", left, self._calls, waited / 60)
             self._say_after += CALLS_SAY_S

@@ -6,7 +6,7 @@ import pytest
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node
-from search.engines.waiting import AWAKE_S, SILENCE_POLL_S, Placement, Silences
+from search.engines.waiting import AWAKE_S, SILENCE_POLL_S, Patience, Placement, Silences
 from trainables.errors import Failure
 from trainables.limits import LIMITS
 
@@ -100,6 +100,18 @@ def test_pauses_of_the_driver_do_not_count() -> None:
     driver.clock.now += 86_400
     assert not driver.silences.too_long()
     assert driver.until_dead("1") == pytest.approx(LIMITS.silence_s - AWAKE_S, abs=2)
+
+
+def test_pauses_of_the_driver_do_not_count_against_calls() -> None:
+    clock = Clock()
+    patience = Patience(2, minutes=10, now=clock)
+    clock.now += 86_400  # Ctrl-Z
+    for _ in range(int(600 - AWAKE_S)):
+        patience.poll(2)
+        clock.now += SILENCE_POLL_S
+    clock.now += 2 * SILENCE_POLL_S
+    with pytest.raises(Failure, match="2 of 2 workers did not answer within 10 minutes"):
+        patience.poll(2)
 
 
 def test_workers_that_report_or_finish_are_alive() -> None:
