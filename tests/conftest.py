@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kinds import Finished, finished
+from support.kinds import Finished, FinishedCampaign, finished, finished_campaign
 from support.mlflow_database import copy_migrated
 from support.refusals import NOWHERE
 from support.services import SECRET, TOKEN, Nodes, ray_nodes
@@ -144,6 +144,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
     """Return a function that gives a finished search of a kind, not to be changed; it is run once."""
     return functools.cache(lambda kind: finished(kind, tmp_path_factory.mktemp("kind")))
+
+
+@pytest.fixture(scope="session")
+def lot(tmp_path_factory: pytest.TempPathFactory) -> FinishedCampaign:
+    """Return a finished campaign, not to be changed."""
+    return finished_campaign(tmp_path_factory.mktemp("lot") / "runs")
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ import pytest
 from optuna.trial import TrialState
 from PIL import Image
 from support.commands import command, holdout_here, plain, stored
-from support.finished_search import campaign_here, finish, run_here
+from support.finished_search import finish, run_here
 from support.journals import CREATE_TRIAL, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
-from support.kinds import Finished
+from support.kinds import Finished, FinishedCampaign
 from support.small_search import GLYPHS, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
 
@@ -32,13 +32,6 @@ from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Selection
 
 TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-CAMPAIGN: dict[str, Any] = {
-    "name": "lot",
-    "study": "one part or folds",
-    "base": {**GLYPHS, "losses": ["pnp"], "training": {**GLYPHS["training"], "epochs": 2}, "final": {"seeds": 2}},
-    "vary": {"split": {"fixed": {}, "folds": {"split.folds": 2}, "all": {"final.train_on": "all"}}},
-    "table": {"rows": ["split"], "metrics": ["validation", "recall_at_1"]},
-}
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +46,10 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return finish(tmp_path_factory.mktemp("finished") / "runs", content)
 
 
-@pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def campaign(lot: FinishedCampaign) -> Path:
     """The runs folder of a finished campaign; tests must not change it."""
-    with campaign_here(runs := tmp_path_factory.mktemp("campaign") / "runs", CAMPAIGN):
-        return runs
+    return lot.runs
 
 
 @pytest.fixture

@@ -101,13 +101,19 @@ def summary(runs: Path, search: str) -> dict[str, Any]:
 
 
 def holdout_without(
-    packages: Sequence[str], folder: Path, *arguments: str | Path, **environment: str
+    packages: Sequence[str], folder: Path, *commands: Sequence[str | Path], **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``holdout`` in ``folder``, the user's home, in a process that cannot import ``packages``."""
+    """Run ``holdout`` in ``folder``, the user's home, in a process that cannot import ``packages``.
+
+    The commands run one after another, as far as the first that fails.
+    """
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({list(packages)!r}))\n"
-        f"sys.argv = {['holdout', *map(str, arguments)]!r}\n"
-        "from search.cli.main import main; main()"
+        "from search.cli.main import main\n"
+        f"for sys.argv in {[['holdout', *map(str, arguments)] for arguments in commands]!r}:\n"
+        "    try: main()\n"
+        "    except SystemExit as end:\n"
+        "        if end.code: raise"
     )
     environment = {"PYTHONPATH": str(ROOT), "HOME": str(folder), "OMP_NUM_THREADS": "1", **environment}
     command = [sys.executable, "-c", program]

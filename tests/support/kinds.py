@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import yaml
 from support.commands import ROOT, summary
-from support.finished_search import finish
+from support.finished_search import campaign_here, finish
 from support.small_search import GLYPHS, draw_folder, save_resnet, small_search
 from support.trees import make_sop, make_vehicleid
+
+from search.campaigns.cells import CampaignResult
+from search.config.campaign import Campaign
 
 FEATURES = 12
 DISTRACTORS = "class-15"
@@ -219,3 +222,28 @@ def finished(kind: str, folder: Path) -> Finished:
     (data := folder / "data").mkdir()
     content = KINDS[kind](data)
     return Finished(content, finish(folder / "runs", content))
+
+
+LOT: dict[str, Any] = {
+    "name": "lot",
+    "study": "one part or folds",
+    "base": {**GLYPHS, "losses": ["pnp"], "training": {**GLYPHS["training"], "epochs": 2}, "final": {"seeds": 2}},
+    "vary": {"split": {"fixed": {}, "folds": {"split.folds": 2}, "all": {"final.train_on": "all"}}},
+    "table": {"rows": ["loss"], "metrics": ["validation", "recall_at_1"], "roles": ["default"]},
+}
+"""A campaign whose searches validate on one part or in two folds."""
+
+
+@dataclass(frozen=True)
+class FinishedCampaign:
+    """A campaign that is done; not to be changed."""
+
+    runs: Path
+    campaign: Campaign
+    result: CampaignResult
+
+
+def finished_campaign(runs: Path) -> FinishedCampaign:
+    """Run the searches of :data:`LOT`, through all of their stages."""
+    with campaign_here(runs, LOT) as (campaign, result):
+        return FinishedCampaign(runs, campaign, result)
