@@ -16,7 +16,7 @@ from search.campaigns.result import campaign_family
 from search.stages import Stage
 from search.trials import epochs_of
 
-STEPS = (4, 7, 13)
+STEPS = (5, 17)
 """Numbers of epochs after which a driver dies, in turn: within trials and between the stages."""
 
 

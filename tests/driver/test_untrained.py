@@ -20,6 +20,7 @@ from support.expected_metrics import of_queries
 from support.finished_search import finish, run_here
 from support.small_search import small_search
 from support.tampered import Copied, array, entry
+from support.without_ray import only_records
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.comparison import compare
@@ -293,9 +294,10 @@ def test_mlflow_has_the_baselines(runs: Path) -> None:
 
 
 def test_nothing_of_the_test_classes_is_read_before_the_choice(
-    image_folder: Path, weights: Path, tmp_path: Path
+    image_folder: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The images of the test classes cannot be decoded until the choice is frozen."""
+    only_records(monkeypatch)
     images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
     shutil.copytree(image_folder, images)
     few = {"losses": ["pnp"], "final": {"seeds": 1}, "resources": {"engine": "in_process"}}

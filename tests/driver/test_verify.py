@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from PIL import Image
-from support.commands import command, holdout_here, plain, stored
+from support.commands import holdout_here, in_one_process, plain, stored
 from support.finished_search import finish, run_here
 from support.journals import CREATE_TRIAL, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
 from support.kinds import Finished, FinishedCampaign
 from support.small_search import GLYPHS, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
+from support.without_ray import only_records
 
 from search.driver.stages import selection_of
 from search.plan.make_plan import reopened
@@ -425,11 +426,10 @@ def test_a_read_only_folder_is_read(copied: Copied) -> None:
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.skip("file systems cannot be mounted here")
     (copied.path / ".driver.lock").unlink(missing_ok=True)
-    for words in (("verify", "small"), ("status",), ("trials", "small")):
-        call = command(*words, "--runs", copied.runs)
-        mounted = [*unshare, "bash", "-c", READ_ONLY, str(copied.runs), *call]
-        done = subprocess.run(mounted, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+    commands = [[*words, "--runs", copied.runs] for words in (("verify", "small"), ("status",), ("trials", "small"))]
+    mounted = [*unshare, "bash", "-c", READ_ONLY, str(copied.runs), *in_one_process(*commands)]
+    done = subprocess.run(mounted, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert not (copied.path / ".driver.lock").exists()
 
 
@@ -515,7 +515,8 @@ def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Pat
         assert "pnp trial 0" in verified(copied.runs, code=1)
 
 
-def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path) -> None:
+def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_records(monkeypatch)
     for trials in (2, 3):
         content = {**GLYPHS, "name": "alike", "losses": ["pnp"], "search": {"trials": trials}, "final": {"seeds": 2}}
         (tmp_path / "alike.json").write_text(json.dumps({**content, "resources": {"engine": "in_process"}}))

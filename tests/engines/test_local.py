@@ -59,8 +59,7 @@ def run(search: OpenedSearch, made_up: Local) -> Run:
     """Train the search with two workers."""
 
     def run(engine: Local = made_up, *listeners: TrialListener) -> list[FrozenTrial]:
-        assert engine.slots() == 2
-        engine.run(TrialQueue(only(search_stage(search)), listeners), 2)
+        engine.run(TrialQueue(only(search_stage(search)), listeners), engine.slots())
         assert engine.map(abs, [-2, -1]) == [2, 1], "the workers are free"
         return list(search.trials(LOSS, Stage.SEARCH))
 
@@ -78,7 +77,8 @@ def assert_complete(trials: list[FrozenTrial]) -> None:
     assert [sorted(trial.intermediate_values) for trial in trials] == [[1, 2, 3]] * 4
 
 
-def test_two_slots_train_two_trials_at_once_and_are_reused(run: Run, folder: Path) -> None:
+def test_two_slots_train_two_trials_at_once_and_are_reused(run: Run, made_up: Local, folder: Path) -> None:
+    assert made_up.slots() == 2
     (folder / "meet").touch()
     assert_complete(run())
     trained = epochs(folder)
@@ -116,7 +116,7 @@ class Killer(TrialListener):
 
 def test_a_real_training_resumes_from_its_checkpoint(run: Run) -> None:
     killer = Killer()
-    with (engine := Local(HALF, max_concurrent=2)).session():
+    with (engine := Local(HALF, max_concurrent=1)).session():
         trials = run(engine, killer)
     assert_complete(trials)
     assert all(len(epochs_of(trial)) == 3 for trial in trials)
@@ -151,7 +151,7 @@ def test_a_trial_that_its_worker_cannot_read_is_retried(
 
 
 def test_calls_are_tried_again_when_their_worker_dies(made_up: Local, tmp_path: Path) -> None:
-    assert made_up.map(dies, [str(tmp_path / name) for name in "abc"]) == ["a", "b", "c"]
+    assert made_up.map(dies, [str(tmp_path / name) for name in "ab"]) == ["a", "b"]
     with pytest.raises(Failure, match=r"died 3 times at the same task \(its process was ended by SIGKILL\)"):
         made_up.map(dies_always, [0])
     with pytest.raises(Failure, match="It could not be done"):
@@ -164,11 +164,10 @@ def test_modules_are_found_in_folders_of_any_name(tmp_path: Path, monkeypatch: p
         (tmp_path / name).mkdir()
         (tmp_path / name / f"in_folder_{number}.py").write_text("def double(x):\n    return 2 * x\n")
         monkeypatch.syspath_prepend(tmp_path / name)
+    doubles = [import_module(f"in_folder_{number}").double for number in range(8)]
     engine = Local(HALF, max_concurrent=1)
     with engine.session():
-        for number in range(8):
-            double = import_module(f"in_folder_{number}").double
-            assert engine.map(double, [number]) == [2 * number]
+        assert [engine.map(double, [3]) for double in doubles] == [[6]] * 8
 
 
 def test_forecasts_of_a_call_are_told_here(made_up: Local, caplog: pytest.LogCaptureFixture) -> None:

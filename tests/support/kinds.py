@@ -178,14 +178,15 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
         "metrics": {"gallery": "training_half", "validation": ["recall_at_1", "dists_ratio"]}},
     "merged and wrong labels": lambda folder: {
         **GLYPHS, "name": "small", "split": {"merge": 2, "label_noise": 0.2}},
-    "halves": lambda folder: on_features(folder, selection={"finalists": 2, "on": "halves"}),
-    "folds": lambda folder: on_features(folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1}),
-    "halves of folds": lambda folder: on_features(
-        folder, split={"folds": 2}, selection={"finalists": 1, "on": "halves"}),
+    "folds": lambda folder: on_features(
+        folder, split={"folds": 2}, selection={"finalists": 2, "seeds": 1, "on": "split"}),
     "several objectives": lambda folder: trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),
     "constraints": lambda folder: trade("bound", {"objective": QUALITY, "constraints": {WEIGHT: "< 0.5"}}),
 }  # fmt: skip
-"""Kind of search -> function that writes its data into a folder and returns its search file."""
+"""Kind of search -> function that writes its data into a folder and returns its search file.
+
+So few classes validate that the choice is confirmed on halves, also of folds, where a file does not say otherwise.
+"""
 
 
 @dataclass(frozen=True)
