@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import yaml
+from support.bare_networks import BACKBONE, save_convnet
 from support.commands import ROOT, summary
 from support.finished_search import campaign_here, finish
-from support.small_search import GLYPHS, draw_folder, save_resnet, small_search
+from support.small_search import GLYPHS, draw_folder, small_search
 from support.trees import make_sop, make_vehicleid
 
 from search.campaigns.cells import CampaignResult
@@ -55,7 +56,7 @@ def on_frozen(folder: Path) -> dict[str, Any]:
     """Return a search on the features of a frozen backbone."""
     return small_search(
         draw_folder(folder / "images"),
-        model={"backbone": "resnet18", "freeze": "backbone", "embedding_dim": 8, "weights": str(save_resnet(folder))},
+        model={"backbone": BACKBONE, "freeze": "backbone", "embedding_dim": 8, "weights": str(save_convnet(folder))},
         training={"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         losses=["proxy_anchor"],
         space={"model": {"head": ["linear", "mlp"], "embedding_dim": [8, 16]}},
