@@ -27,15 +27,19 @@ os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
 
 
+LONGEST = ("driver", "engines", "tracking", "wheel")
+"""Folders of tests with processes of their own or whole searches."""
+
+
 def shares_cluster(file: Path) -> bool:
     """Return True if a module's tests use the fixtures ``nodes`` or ``on_nodes``."""
     return "nodes: Nodes" in (text := file.read_text()) or "on_nodes" in text
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the modules that share the cluster first, because they take longest."""
+    """Put the modules that take longest first, so that no process ends long after the other."""
     sharing = {path for path in {item.path for item in items} if shares_cluster(path)}
-    items.sort(key=lambda item: item.path not in sharing)
+    items.sort(key=lambda item: (item.path not in sharing, item.path.parent.name not in LONGEST))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,10 +1,14 @@
 """The folds of a cross-validation in a campaign's result, against what the search itself kept of each model."""
 
+import csv
 import json
+from pathlib import Path
 from statistics import fmean
 
 import pytest
+from support.commands import holdout_here, plain, summary
 from support.kinds import FinishedCampaign
+from support.tampered import Copied
 
 from search.campaigns.report import study
 from search.campaigns.tables import campaign_tables
@@ -39,3 +43,25 @@ def test_the_table_has_a_row_a_fold(lot: FinishedCampaign) -> None:
     assert table.rows[-1] == ("pnp", "2", "2", *per_cent)
     assert len(table.rows) == FOLDS * SEEDS
     assert table in study(campaign.config, result).tables, "in the report too"
+
+
+def test_asked_for_again_the_result_is_printed_at_once_and_written_to_files(
+    lot: FinishedCampaign, tmp_path: Path
+) -> None:
+    runs = Copied(lot.runs, tmp_path / "runs", "lot").runs
+    command = ("run", runs / "lot" / "campaign.yaml", "--runs", runs)
+    files = [tmp_path / f"lot{suffix}" for suffix in (".csv", ".md", ".tex")]
+    outputs = [word for file in files for word in ("--output", str(file))]
+    result = json.loads(holdout_here(*command, *outputs, "--json").stdout)
+    assert result == json.loads((runs / "lot" / "campaign.json").read_text())
+    assert len(result["cells"]) == 3 * 2
+    for cell in result["cells"]:
+        entry = summary(runs, f"lot-{cell['coordinates']['split']}")["losses"]["pnp"]["default"]
+        expected = entry["confirmed"] if cell["coordinates"]["metric"] == "validation" else entry["test"]["recall_at_1"]
+        assert cell["values"] == expected["values"]
+    records = list(csv.DictReader(files[0].read_text().splitlines()))
+    assert [float(record["mean"]) for record in records] == [cell["mean"] for cell in result["cells"]]
+    for file in files[1:]:
+        assert lot.campaign.config.study in file.read_text()
+    wrong = plain(holdout_here(*command, "--output", tmp_path / "lot.doc", code=2).stderr)
+    assert "the suffix of the file is its format" in wrong

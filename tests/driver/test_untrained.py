@@ -141,10 +141,8 @@ def test_the_whitening_is_the_head_of_a_whole_network(runs: Path, image_folder: 
     "changes",
     [
         {"split": {"folds": 2}},
-        pytest.param(
-            {"metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]}}, marks=pytest.mark.slow
-        ),
-        pytest.param({"final": {"seeds": 2, "train_on": "all"}}, marks=pytest.mark.slow),
+        {"metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]}},
+        {"final": {"seeds": 2, "train_on": "all"}},
     ],
 )
 def test_a_fine_tuned_search_has_baselines_on_every_split(

@@ -1,6 +1,7 @@
 """The contract of every engine of the table: equal numbers, reported failures, calls in order."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import StatisticsError, mean
@@ -10,6 +11,7 @@ import pytest
 from optuna.trial import TrialState
 from support.driving import only
 from support.refusals import sentences_of
+from support.services import ray_nodes
 
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
@@ -26,10 +28,15 @@ LOSS = "proxy_anchor"
 
 
 @pytest.fixture(scope="module", params=list(ENGINES))
-def engine(request: pytest.FixtureRequest, on_nodes: None) -> Iterator[Engine]:
-    """An engine with an open session and one slot."""
-    engine = make_engine(ResourcesSection(engine=request.param), max_concurrent=1)
-    with engine.session():
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine with an open session and one slot; Ray has two nodes."""
+    with ExitStack() as stack:
+        if request.param == "ray":
+            nodes = stack.enter_context(ray_nodes(tmp_path_factory.mktemp("token") / "auth_token", bare=True))
+            nodes.add(cpus=1)
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_ADDRESS", nodes.gcs_address)
+        engine = make_engine(ResourcesSection(engine=request.param), max_concurrent=1)
+        stack.enter_context(engine.session())
         engine.load()
         yield engine
 

@@ -23,6 +23,8 @@ DISTRACTORS = "class-15"
 """A test class of ``by_group`` that is in the gallery only."""
 
 ONE_EPOCH = {"epochs": 1, "batch_size": 12, "images_per_class": 3, "image_size": 16}
+FEW = {"test": ["recall_at_1", "map_at_r"]}
+"""Metrics that are computed at once; all of them are those of the first kind."""
 SHORT: dict[str, Any] = {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 2}}
 OF_LISTS = ["recall_at_1", "map_at_r", "recall_at_1-small", "map_at_r-small", "recall_at_2-medium", "nmi-medium",
             "dists_intra-large", "recall_at_1-large"]  # fmt: skip
@@ -47,6 +49,7 @@ def on_features(folder: Path, **changes: Any) -> dict[str, Any]:
         "training": {"epochs": 3, "batch_size": 20, "images_per_class": 5},
         "losses": ["contrastive"],
         "space": {"model": {"head": ["linear", "residual"]}},
+        "metrics": FEW,
         **changes,
     }
     return small_search(folder, **content)
@@ -60,6 +63,7 @@ def on_frozen(folder: Path) -> dict[str, Any]:
         training={"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         losses=["proxy_anchor"],
         space={"model": {"head": ["linear", "mlp"], "embedding_dim": [8, 16]}},
+        metrics=FEW,
         **SHORT,
     )
 
@@ -67,7 +71,7 @@ def on_frozen(folder: Path) -> dict[str, Any]:
 def example(name: str, **changes: Any) -> dict[str, Any]:
     """Return the search file of an example of a user's own training, with a short selection and test."""
     content: dict[str, Any] = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
-    return {**content, "search": {"trials": 3}, "metrics": {"test": ["recall_at_1", "map_at_r"]}, **SHORT, **changes}
+    return {**content, "search": {"trials": 3}, "metrics": FEW, **SHORT, **changes}
 
 
 def own(name: str, folder: Path) -> dict[str, Any]:
@@ -178,7 +182,7 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
         **GLYPHS, "name": "small", "losses": ["pnp"], "split": {"folds": 2},
         "metrics": {"gallery": "training_half", "validation": ["recall_at_1", "dists_ratio"]}},
     "merged and wrong labels": lambda folder: {
-        **GLYPHS, "name": "small", "split": {"merge": 2, "label_noise": 0.2}},
+        **GLYPHS, "name": "small", "split": {"merge": 2, "label_noise": 0.2}, "metrics": FEW},
     "folds": lambda folder: on_features(
         folder, split={"folds": 2}, selection={"finalists": 2, "seeds": 1, "on": "split"}),
     "several objectives": lambda folder: trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),
