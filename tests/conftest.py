@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
 
 
+STATES = itertools.count()
 LONGEST = ("driver", "engines", "tracking", "wheel")
 """Folders of tests with processes of their own or whole searches."""
 
@@ -89,9 +91,13 @@ def state_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test its own state folder, without the openings of others."""
+    """Give each test its own state folder, without the openings of others.
+
+    Pytest's numbered folders take longer the more there are.
+    """
     copy_migrated()
-    folder = tmp_path_factory.mktemp("state")
+    folder = tmp_path_factory.getbasetemp() / "states" / str(next(STATES))
+    folder.mkdir(parents=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.setenv(REFERRED, "")

@@ -49,7 +49,7 @@ def test_a_command_that_needs_the_extra_names_it(arguments: list[str], what: str
 
 
 def test_the_other_commands_do_without_it(kinds: Callable[[str], Finished], tmp_path: Path) -> None:
-    """A search that was run elsewhere is read, compared, verified and reported, and its model is used."""
+    """A search that was run elsewhere is read, compared, verified and reported; its model is used. Only the last command needs MLflow."""
     runs = Copied(kinds("images").runs, tmp_path / "runs").runs
     (tmp_path / "photos").mkdir()
     for shade in range(3):
@@ -63,8 +63,13 @@ def test_the_other_commands_do_without_it(kinds: Callable[[str], Finished], tmp_
         ["embed", model, "photos", "--to", "all.parquet"],
         ["index", model, "photos", "--to", "index"],
         ["query", "index", "photos/1.png", "-k", "2", "--json"],
+        ["embed", "models:/birds@champion", "photos", "--to", "b.npz"],
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2, done.stderr
+    assert plain(done.stderr).endswith(
+        f"models:/birds@champion is a model in MLflow, which is not installed; run `{INSTALL}`, or give the model's "
+        "folder."
+    )
     assert '"path": "photos/1.png"' in done.stdout
     assert all((tmp_path / name).exists() for name in ("all.npz", "all.parquet", "index", "runs/small/report.html"))
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-from PIL import Image
-from support.commands import holdout_here, holdout_without, plain
+from support.commands import holdout_here, plain
 from support.listening import listening
 from support.small_model import SmallModel, small_model
 
@@ -222,21 +221,6 @@ def test_an_index_whose_model_was_moved_asks_for_it(made: SmallModel, tmp_path: 
     said = refused("query", tmp_path / "index", image, "-k", 1)
     assert said == f"The model of {tmp_path / 'index'} is no longer at {model}; add --model with its new path."
     holdout_here("query", tmp_path / "index", image, "-k", 1, "--model", moved, *CPU)
-
-
-def test_an_address_of_mlflows_without_mlflow(tmp_path: Path) -> None:
-    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
-    done = holdout_without(
-        ["mlflow"],
-        tmp_path,
-        ["embed", "models:/birds@champion", "a.png", "--to", "a.npz"],
-        MLFLOW_TRACKING_URI="http://127.0.0.1:9",
-    )
-    assert done.returncode == 2, done.stderr
-    assert plain(done.stderr) == (
-        "models:/birds@champion is a model in MLflow, which is not installed; run `pip install "
-        "'holdout-dml[search]'`, or give the model's folder."
-    )
 
 
 def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made: SmallModel, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "merged and wrong labels": lambda folder: {
         **GLYPHS, "name": "small", "split": {"merge": 2, "label_noise": 0.2}, "metrics": FEW},
     "folds": lambda folder: on_features(
-        folder, split={"folds": 2}, selection={"finalists": 2, "seeds": 1, "on": "split"}),
+        folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1, "on": "split"}),
     "several objectives": lambda folder: trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),
     "constraints": lambda folder: trade("bound", {"objective": QUALITY, "constraints": {WEIGHT: "< 0.5"}}),
 }  # fmt: skip
