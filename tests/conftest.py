@@ -31,17 +31,20 @@ os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
 STATES = itertools.count()
 LONGEST = ("driver", "engines", "tracking", "wheel")
 """Folders of tests with processes of their own or whole searches."""
+SHARED = {"cluster": ("nodes: Nodes", "on_nodes"), "searches": ("kinds: Callable", "lot: FinishedCampaign")}
+"""What takes long and is made once in a process -> words in the modules that use it."""
 
 
-def shares_cluster(file: Path) -> bool:
-    """Return True if a module's tests use the fixtures ``nodes`` or ``on_nodes``."""
-    return "nodes: Nodes" in (text := file.read_text()) or "on_nodes" in text
+@functools.cache
+def shared_by(file: Path) -> str | None:
+    """Return what a module's tests share with those of other modules, so that they run in one process."""
+    text = file.read_text()
+    return next((name for name, words in SHARED.items() if any(word in text for word in words)), None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the modules that take longest first, so that no process ends long after the other."""
-    sharing = {path for path in {item.path for item in items} if shares_cluster(path)}
-    items.sort(key=lambda item: (item.path not in sharing, item.path.parent.name not in LONGEST))
+    items.sort(key=lambda item: (shared_by(item.path) is None, item.path.parent.name not in LONGEST))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,13 +64,13 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a module's tests in one process, and all that share the cluster in the same one, which starts it."""
+    """Keep a module's tests in one process, and all that share something in the same one, which makes it."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "cluster" if shares_cluster(config.rootpath / file) else file
+            return shared_by(config.rootpath / file) or file
 
     return ByModule(config, log)
 

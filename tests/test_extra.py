@@ -49,7 +49,7 @@ def test_a_command_that_needs_the_extra_names_it(arguments: list[str], what: str
 
 
 def test_the_other_commands_do_without_it(kinds: Callable[[str], Finished], tmp_path: Path) -> None:
-    """A search that was run elsewhere is read, compared, verified and reported; its model is used. Only the last command needs MLflow."""
+    """A search that was run elsewhere is read, compared, verified, reported and used; the last command needs MLflow."""
     runs = Copied(kinds("images").runs, tmp_path / "runs").runs
     (tmp_path / "photos").mkdir()
     for shade in range(3):
