@@ -195,8 +195,9 @@ def test_files_of_both_kinds(name: str) -> None:
 
 
 def test_the_toy_is_drawn_with_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use two seeds, since each trains five networks."""
+    """Use two seeds and few steps, since each seed trains five networks."""
     monkeypatch.setattr(pnp_toy, "SEEDS", (4, 5))
+    monkeypatch.setattr(pnp_toy, "STEPS", 20)
     content, said = picture("pnp-6", ".svg")
     texts = "".join(ElementTree.fromstring(content.decode()).itertext())
     for title in ("training and test data", "before training", *(named(built(variant)) for variant in VARIANTS)):
