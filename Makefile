@@ -37,7 +37,7 @@ check: setup
 # PyTorch's CUDA is replaced by a simulation in the whole process.
 ON_SIMULATED_GPU := OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/pytest -p support.simulated_gpu
 
-# Two processes: one runs the tests that share a Ray cluster, which mostly wait, and the other starts with the rest. Those on
+# Two processes, each with whole modules, those that take longest first. Those on
 # the simulated GPU run beside them; their output comes last. A test that hangs fails after ten minutes.
 test: check
 	@mkdir -p build

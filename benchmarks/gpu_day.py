@@ -75,7 +75,7 @@ REAL = Sizes(
 )  # fmt: skip
 TINY = Sizes(
     resnet50=("convnet", 8, 32), lite0=("convnet", 8, 32), steps=1, seconds=0, heads=(2, 2, 80, 16), losses=(16,),
-    fine_tuned=(2, 2, 160), galleries=(300,),
+    fine_tuned=(1, 2, 160), galleries=(300,),
 )  # fmt: skip
 """``resnet50`` and ``lite0``: network, batch, pixels. ``heads`` are heads, epochs, items, features; ``fine_tuned`` are
 trainings, epochs, images."""

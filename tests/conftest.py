@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kinds import Finished, finished
+from support.kinds import Finished, FinishedCampaign, finished, finished_campaign
 from support.mlflow_database import copy_migrated
 from support.refusals import NOWHERE
 from support.services import SECRET, TOKEN, Nodes, ray_nodes
@@ -27,15 +28,23 @@ os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
 
 
-def shares_cluster(file: Path) -> bool:
-    """Return True if a module's tests use the fixtures ``nodes`` or ``on_nodes``."""
-    return "nodes: Nodes" in (text := file.read_text()) or "on_nodes" in text
+STATES = itertools.count()
+LONGEST = ("driver", "engines", "tracking", "wheel")
+"""Folders of tests with processes of their own or whole searches."""
+SHARED = {"cluster": ("nodes: Nodes", "on_nodes"), "searches": ("kinds: Callable", "lot: FinishedCampaign")}
+"""What takes long and is made once in a process -> words in the modules that use it."""
+
+
+@functools.cache
+def shared_by(file: Path) -> str | None:
+    """Return what a module's tests share with those of other modules, so that they run in one process."""
+    text = file.read_text()
+    return next((name for name, words in SHARED.items() if any(word in text for word in words)), None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the modules that share the cluster first, because they take longest."""
-    sharing = {path for path in {item.path for item in items} if shares_cluster(path)}
-    items.sort(key=lambda item: item.path not in sharing)
+    """Put the modules that take longest first, so that no process ends long after the other."""
+    items.sort(key=lambda item: (shared_by(item.path) is None, item.path.parent.name not in LONGEST))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,13 +64,13 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a module's tests in one process, and all that share the cluster in the same one, which starts it."""
+    """Keep a module's tests in one process, and all that share something in the same one, which makes it."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "cluster" if shares_cluster(config.rootpath / file) else file
+            return shared_by(config.rootpath / file) or file
 
     return ByModule(config, log)
 
@@ -85,9 +94,13 @@ def state_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test its own state folder, without the openings of others."""
+    """Give each test its own state folder, without the openings of others.
+
+    Pytest's numbered folders take longer the more there are.
+    """
     copy_migrated()
-    folder = tmp_path_factory.mktemp("state")
+    folder = tmp_path_factory.getbasetemp() / "states" / str(next(STATES))
+    folder.mkdir(parents=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.setenv(REFERRED, "")
@@ -144,6 +157,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
     """Return a function that gives a finished search of a kind, not to be changed; it is run once."""
     return functools.cache(lambda kind: finished(kind, tmp_path_factory.mktemp("kind")))
+
+
+@pytest.fixture(scope="session")
+def lot(tmp_path_factory: pytest.TempPathFactory) -> FinishedCampaign:
+    """Return a finished campaign, not to be changed."""
+    return finished_campaign(tmp_path_factory.mktemp("lot") / "runs")
 
 
 @pytest.fixture(scope="session")

@@ -1,29 +1,21 @@
 """The extra ``search``: commands that run searches name what is missing, and all others do without it."""
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
-from support.commands import holdout_without, plain
-from support.finished_search import finish
+from PIL import Image
+from support.commands import holdout_without, plain, write_search
+from support.kinds import Finished
+from support.small_search import GLYPHS
+from support.tampered import Copied
 
 from search.packages import EXTRA, INSTALL, missing_packages
 
 ROOT = Path(__file__).parents[1]
 NAMED = ", ".join(EXTRA)
-SEARCH: dict[str, Any] = {
-    "name": "bare",
-    "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4, "size": 16},
-    "model": {"backbone": "convnet", "embedding_dim": 8},
-    "training": {"epochs": 1, "batch_size": 10, "image_size": 16},
-    "losses": ["mpa"],
-    "search": {"trials": 2},
-    "selection": {"finalists": 1, "seeds": 1},
-    "final": {"seeds": 2},
-}
 
 
 def test_the_packages_are_those_of_the_extra() -> None:
@@ -48,25 +40,41 @@ def test_a_folder_of_a_packages_name_is_not_the_package(tmp_path: Path, monkeypa
     ids=["run", "serve", "submit"],
 )
 def test_a_command_that_needs_the_extra_names_it(arguments: list[str], what: str, missing: str, tmp_path: Path) -> None:
-    (tmp_path / "bare.yaml").write_text(yaml.safe_dump(SEARCH))
-    done = holdout_without(EXTRA, tmp_path, *arguments)
+    write_search(tmp_path / "bare.yaml", {**GLYPHS, "name": "bare"})
+    done = holdout_without(EXTRA, tmp_path, arguments)
     sentence = f"{what} needs packages that are not installed: {missing}; run `{INSTALL}`."
     assert done.returncode == 2, done.stderr
     assert plain(done.stderr).endswith(sentence)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["bare.yaml"]
 
 
-def test_the_other_commands_do_without_it(tmp_path: Path) -> None:
-    """A search that was run elsewhere is read, compared, verified and reported."""
-    runs = tmp_path / "runs"
-    finish(runs, SEARCH)
-    for command in ("compare", "verify", "report"):
-        done = holdout_without(EXTRA, tmp_path, command, "bare", "--runs", runs)
-        assert done.returncode == 0, done.stderr
-    assert (runs / "bare" / "report.html").is_file()
+def test_the_other_commands_do_without_it(kinds: Callable[[str], Finished], tmp_path: Path) -> None:
+    """A search that was run elsewhere is read, compared, verified, reported and used; the last command needs MLflow."""
+    runs = Copied(kinds("images").runs, tmp_path / "runs").runs
+    (tmp_path / "photos").mkdir()
+    for shade in range(3):
+        Image.new("RGB", (20, 20), (80 * shade, 0, 0)).save(tmp_path / f"photos/{shade}.png")
+    model = runs / "small/models/pnp"
+    done = holdout_without(
+        EXTRA,
+        tmp_path,
+        *([command, "small", "--runs", runs] for command in ("compare", "verify", "report")),
+        ["embed", model, "photos", "--to", "all.npz"],
+        ["embed", model, "photos", "--to", "all.parquet"],
+        ["index", model, "photos", "--to", "index"],
+        ["query", "index", "photos/1.png", "-k", "2", "--json"],
+        ["embed", "models:/birds@champion", "photos", "--to", "b.npz"],
+    )
+    assert done.returncode == 2, done.stderr
+    assert plain(done.stderr).endswith(
+        f"models:/birds@champion is a model in MLflow, which is not installed; run `{INSTALL}`, or give the model's "
+        "folder."
+    )
+    assert '"path": "photos/1.png"' in done.stdout
+    assert all((tmp_path / name).exists() for name in ("all.npz", "all.parquet", "index", "runs/small/report.html"))
 
 
 def test_doctor_warns_of_what_is_missing(tmp_path: Path) -> None:
-    done = holdout_without(EXTRA, tmp_path, "doctor")
+    done = holdout_without(EXTRA, tmp_path, ["doctor"])
     assert done.returncode == 0, done.stderr
     assert f"not installed: {NAMED}; models can be used" in plain(done.stdout)

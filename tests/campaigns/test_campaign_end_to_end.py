@@ -1,15 +1,12 @@
-"""A real campaign of two cross-validated searches through Ray, killed in the middle of a fold: samplers that model all
-trials, merged classes, and a test by every fold's model or by one of all classes."""
+"""A real campaign of two cross-validated searches through Ray, killed in the middle of a fold."""
 
-import csv
-import json
 import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
-from support.commands import holdout, holdout_here, kill_when, plain, stored, summary, write_search
+from support.commands import holdout, kill_when, plain, stored, summary, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import needs_ray
 from support.small_search import draw_folder, small_search
@@ -113,76 +110,3 @@ def test_a_killed_cross_validation_went_on_in_its_fold(ran: CampaignRun) -> None
         assert starts == sorted(starts)
         stops += [epochs for epochs, (before, after) in enumerate(pairwise(starts), start=1) if after - before > 2]
     assert any(epochs > EPOCHS for epochs in stops), "no trial was taken up in its second fold"
-
-
-def test_models_propose_once_they_have_trials_to_learn_from(ran: CampaignRun) -> None:
-    for name in NAMES:
-        proposed = {json.dumps(trial.params) for trial in stored(ran.runs, name, LOSS)}
-        assert len(proposed) == TRIALS[name]
-    assert any(key.startswith("cma:") for trial in stored(ran.runs, CMAES, LOSS) for key in trial.system_attrs)
-
-
-def test_every_fold_s_model_is_scored_or_the_one_of_all_classes(ran: CampaignRun) -> None:
-    """Folds share their seed, so that two seeds make the interval, and the other search's are paired with them."""
-    for name, folds in ((GP, [1, 2]), (CMAES, [None])):
-        (opening,) = json.loads((ran.runs / name / "test.json").read_text())["openings"]
-        finals = stored(ran.runs, name, f"{LOSS}@final")
-        expected = [(trial.user_attrs["source_trial"], trial.user_attrs["seed"]) for trial in finals]
-        assert [(row["source_trial"], row["seed"]) for row in opening["scores"]] == expected
-        assert [row["fold"] for row in opening["scores"]] == folds * (len(finals) // len(folds))
-        tested = summary(ran.runs, name)["losses"][LOSS]["test"]["recall_at_1"]
-        assert (tested["seeds"], len(tested["values"])) == (SEEDS, SEEDS * len(folds))
-        assert tested["ci95"] is not None
-
-
-def test_the_test_was_opened_once_for_both(ran: CampaignRun) -> None:
-    line, read, *scored = (ran.runs / "test_openings.jsonl").read_text().splitlines()
-    assert json.loads(read)["read"] == json.loads(line)["id"]
-    assert [json.loads(entry)["scored"] for entry in scored] == [json.loads(line)["id"]] * len(NAMES)
-    opening = json.loads(line)
-    assert opening["search"] == "lot"
-    assert set(opening["selections"]) == set(NAMES)
-    for name in NAMES:
-        (scored,) = json.loads((ran.runs / name / "test.json").read_text())["openings"]
-        assert scored["id"] == opening["id"]
-        assert summary(ran.runs, name)["test_opened"] == 1
-
-
-def test_the_result_is_that_of_the_searches(ran: CampaignRun) -> None:
-    """Asked for again, it is printed at once."""
-    result = json.loads(holdout_here(*ran.command, "--json").stdout)
-    assert result == json.loads((ran.runs / "lot" / "campaign.json").read_text())
-    assert result == json.loads(
-        holdout_here("run", ran.runs / "lot" / "campaign.yaml", "--runs", ran.runs, "--json").stdout
-    )
-    assert len(result["cells"]) == 2 * 2 * 2
-    for cell in result["cells"]:
-        coordinates = cell["coordinates"]
-        entry = summary(ran.runs, f"lot-{coordinates['sampler']}")["losses"][LOSS]
-        of_role = entry if coordinates["configuration"] == "tuned" else entry["default"]
-        expected = of_role["confirmed"] if coordinates["metric"] == "validation" else of_role["test"]["recall_at_1"]
-        assert cell["values"] == expected["values"]
-
-
-def test_the_rows_are_compared_and_written_to_files(ran: CampaignRun, tmp_path: Path) -> None:
-    files = [tmp_path / f"lot{suffix}" for suffix in (".csv", ".md", ".tex")]
-    outputs = [word for file in files for word in ("--output", str(file))]
-    result = json.loads(holdout_here(*ran.command, *outputs, "--json").stdout)
-    (pair,) = result["pairs"]
-    assert {pair[row][0] for row in ("first", "second")} == {*NAMES}
-    assert pair["seeds"] == SEEDS
-    assert 0 < pair["p"] <= pair["p_corrected"] <= 1
-    records = list(csv.DictReader(files[0].read_text().splitlines()))
-    assert [float(record["mean"]) for record in records] == [cell["mean"] for cell in result["cells"]]
-    for file in files[1:]:
-        assert "samplers with a model" in file.read_text()
-    wrong = plain(holdout_here(*ran.command, "--output", tmp_path / "lot.doc", code=2).stderr)
-    assert "the suffix of the file is its format" in wrong
-
-
-def test_a_campaign_that_was_tested_does_not_grow(ran: CampaignRun, tmp_path: Path) -> None:
-    vary = {"sampler": {**ran.content["vary"]["sampler"], "tpe": {"search.sampler": "tpe"}}}
-    file = write_search(tmp_path / "lot.yaml", {**ran.content, "vary": vary})
-    said = plain(holdout_here("run", file, "--runs", ran.runs, code=2).stderr)
-    assert "lot-tpe: the test classes were opened for lot-cmaes, lot-gp" in said
-    assert not (ran.runs / "lot-tpe").exists()

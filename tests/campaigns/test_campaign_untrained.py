@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.bare_networks import BACKBONE, save_convnet
 from support.commands import holdout_here
 from support.finished_search import campaign_here
 from support.serving import asked
-from support.small_search import save_resnet
 
 from search.campaigns import campaign_report
 from search.campaigns.cells import CampaignResult
@@ -28,7 +28,7 @@ CONTENT: dict[str, Any] = {
     "study": "from one network",
     "base": {
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
-        "model": {"backbone": "resnet18", "freeze": "backbone"},
+        "model": {"backbone": BACKBONE, "freeze": "backbone"},
         "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
         "losses": ["pnp", "proxy_anchor"],
         "search": {"trials": 1},
@@ -43,9 +43,9 @@ Finished = tuple[Path, Campaign, CampaignResult, list[Summary]]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A finished campaign from the weights of a random ResNet-18."""
+    """A finished campaign from the weights of a random network."""
     runs = tmp_path_factory.mktemp("campaign") / "runs"
-    weights = save_resnet(tmp_path_factory.mktemp("weights"))
+    weights = save_convnet(tmp_path_factory.mktemp("weights"))
     base = {**CONTENT["base"], "model": {**CONTENT["base"]["model"], "weights": str(weights)}}
     with campaign_here(runs, {**CONTENT, "base": base}) as (campaign, result):
         summaries = [stored_summary(RunFolder(runs, member.config.name)) for member in campaign.members]

@@ -12,7 +12,6 @@ from support.small_search import small_search
 
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
-from search.plan.runs import RunFolder
 from search.plan.search import open_search
 from search.trust import remember
 from trainables.data.sets.glyphs import Glyphs
@@ -73,13 +72,6 @@ def test_yes_removes_at_once(runs: Path) -> None:
     assert not (runs / "birds").exists()
     said = plain(holdout_here("remove", "birds", "--yes", "--runs", runs, code=2).stderr)
     assert said == f"There is no search or campaign 'birds' in {runs}; it has: none yet."
-
-
-def test_a_running_search_is_refused(runs: Path) -> None:
-    with RunFolder(runs, "birds").only_driver():
-        said = plain(holdout_here("remove", "birds", "--yes", "--runs", runs, code=2).stderr)
-    assert said.startswith("The search birds is being run by process ")
-    assert "did you mean birds?" in plain(holdout_here("remove", "brids", "--yes", "--runs", runs, code=2).stderr)
 
 
 def test_trim_removes_decoded_images_that_nobody_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

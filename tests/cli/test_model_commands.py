@@ -3,15 +3,12 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
-from PIL import Image
-from support.commands import holdout_here, holdout_without, plain
+from support.commands import holdout_here, plain
 from support.listening import listening
 from support.small_model import SmallModel, small_model
 
@@ -19,7 +16,6 @@ import holdout
 from trainables.inference.embedder import Embedder
 from trainables.inference.index import ImageIndex
 
-ROOT = Path(__file__).parents[2]
 CPU = ("--device", "cpu")
 
 
@@ -225,42 +221,6 @@ def test_an_index_whose_model_was_moved_asks_for_it(made: SmallModel, tmp_path: 
     said = refused("query", tmp_path / "index", image, "-k", 1)
     assert said == f"The model of {tmp_path / 'index'} is no longer at {model}; add --model with its new path."
     holdout_here("query", tmp_path / "index", image, "-k", 1, "--model", moved, *CPU)
-
-
-def test_the_commands_need_neither_ray_nor_optuna_nor_mlflow(made: SmallModel, tmp_path: Path) -> None:
-    program = """
-import sys
-for name in ("ray", "optuna", "mlflow"): sys.modules[name] = None
-from search.cli.main import program
-for arguments in ARGUMENTS: program()(arguments, standalone_mode=False)
-"""
-    photo = str(made.images / "class-04" / "03.png")
-    arguments = [
-        ["embed", str(made.folder), str(made.images), "--to", "all.npz"],
-        ["embed", str(made.folder), photo, "--to", "one.parquet"],
-        ["index", str(made.folder), str(made.images), "--to", "index"],
-        ["query", "index", photo, "-k", "2", "--json"],
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", program.replace("ARGUMENTS", repr(arguments))],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}, check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert f'"path": "{photo}"' in done.stdout
-    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["all.npz", "index", "one.parquet"]
-
-
-def test_an_address_of_mlflows_without_mlflow(tmp_path: Path) -> None:
-    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
-    done = holdout_without(
-        ["mlflow"], tmp_path, "embed", "models:/birds@champion", "a.png", "--to", "a.npz",
-        MLFLOW_TRACKING_URI="http://127.0.0.1:9",
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    assert plain(done.stderr) == (
-        "models:/birds@champion is a model in MLflow, which is not installed; run `pip install "
-        "'holdout-dml[search]'`, or give the model's folder."
-    )
 
 
 def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made: SmallModel, tmp_path: Path) -> None:

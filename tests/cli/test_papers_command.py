@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,7 @@ def campaign_of(params: dict[str, Any], trees: Trees) -> Campaign:
     return parse_campaign(campaign_file(params, trees))
 
 
+@cache
 def configs_of(line: str, trees: Trees) -> dict[str, SearchConfig]:
     """Return every search of a line by name, after all its commands were validated."""
     made: dict[str, SearchConfig] = {}

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial
 from support.commands import holdout_here, stored
-from support.finished_search import campaign_here, run_here
-from support.kinds import KINDS, Finished
-from support.small_search import GLYPHS
+from support.finished_search import run_here
+from support.kinds import KINDS, Finished, FinishedCampaign
 
 from search.campaigns.result import campaign_family
 from search.stages import Stage
 from search.trials import epochs_of
 
-STEPS = (4, 7, 13)
+STEPS = (5, 17)
 """Numbers of epochs after which a driver dies, in turn: within trials and between the stages."""
 
 
@@ -45,21 +44,18 @@ def test_after_dying_again_and_again_it_ends_as_undisturbed(
     assert told(Finished(undisturbed.content, tmp_path)) == told(undisturbed)
 
 
-def test_a_campaign_ends_as_undisturbed_as_well(tmp_path: Path) -> None:
-    """Its two searches are chosen and tested together."""
-    vary = {"size": {"4": {"model.embedding_dim": 4}, "8": {}}}
-    written = {"name": "lot", "study": "sizes", "base": GLYPHS, "vary": vary, "table": {"rows": ["size"]}}
-    with campaign_here(tmp_path / "undisturbed", written) as (campaign, _):
-        files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+def test_a_campaign_ends_as_undisturbed_as_well(lot: FinishedCampaign, tmp_path: Path) -> None:
+    """Its searches are chosen and tested together."""
+    files = [member.config.model_dump(mode="json", by_alias=True) for member in lot.campaign.members]
     for epochs in cycle(STEPS):
-        searches = run_here(tmp_path / "died", files, opener="lot", family=campaign_family(campaign), epochs=epochs)
+        searches = run_here(tmp_path, files, opener="lot", family=campaign_family(lot.campaign), epochs=epochs)
         for search in searches:
             search.close()
         if all(search.is_done(Stage.TEST) for search in searches):
             break
     assert all(len(search.sessions) > 1 for search in searches)
     for file in files:
-        assert told(Finished(file, tmp_path / "died")) == told(Finished(file, tmp_path / "undisturbed"))
+        assert told(Finished(file, tmp_path)) == told(Finished(file, lot.runs))
 
 
 def told(search: Finished) -> tuple[dict[str, Any], dict[str, Any], dict[str, list[Any]]]:

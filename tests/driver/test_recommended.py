@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 from sklearn.decomposition import PCA
-from support.bare_networks import TRAINING, bare_features
+from support.bare_networks import BACKBONE, TRAINING, bare_features, save_convnet
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.small_search import draw_glyphs, small_search
@@ -33,10 +33,15 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_convnet(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture(scope="module")
 def runs(images: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of two finished searches, with a head that hardly learns and without weights."""
     runs = tmp_path_factory.mktemp("recommended") / "runs"
-    frozen = {"backbone": "resnet18", "weights": str(weights), "freeze": "backbone", "embedding_dim": 8}
+    frozen = {"backbone": BACKBONE, "weights": str(weights), "freeze": "backbone", "embedding_dim": 8}
     for name, changes in (("frozen", {"model": frozen, "losses": ["pnp"]}), ("plain", {"losses": ["pnp", "triplet"]})):
         content = small_search(images, training={**TRAINING, "epochs": 2, "lr": 1e-8}, **FEW, **changes)
         for search in run_here(runs, [{**content, "name": name}]):

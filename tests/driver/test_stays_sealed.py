@@ -10,6 +10,7 @@ import pytest
 import yaml
 from support.commands import holdout_here, plain
 from support.small_search import GLYPHS
+from support.without_ray import only_records
 
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings
@@ -19,6 +20,11 @@ from search.stages import Stage
 from trainables.files import write_json
 
 Opened = Callable[..., OpenedSearch]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_records(monkeypatch)
 
 
 def doubtful(folder: Path, **changes: Any) -> Path:

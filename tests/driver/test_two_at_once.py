@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.commands import command, holdout_here, plain
-from support.finished_search import run_here
-from support.small_search import small_search
+from support.kinds import Finished
 
 import holdout
 from search.config.initial_file import write_initial_file
@@ -42,14 +42,10 @@ def ledger_writer(runs: Path, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
 
 
-@pytest.fixture(scope="module")
-def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def runs(kinds: Callable[[str], Finished]) -> Path:
     """Return the runs folder of a finished search."""
-    folder = tmp_path_factory.mktemp("two") / "runs"
-    training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-    for search in run_here(folder, [small_search(image_folder, losses=["pnp"], training=training)]):
-        search.close()
-    return folder
+    return kinds("images").runs
 
 
 def tree(folder: Path) -> dict[str, bytes]:

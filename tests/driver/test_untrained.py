@@ -1,4 +1,4 @@
-"""The networks without training, against bare torchvision, float64 loops and scikit-learn."""
+"""The networks without training, against the bare network, float64 loops and scikit-learn."""
 
 import hashlib
 import json
@@ -14,12 +14,13 @@ from mlflow import MlflowClient
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.decomposition import PCA
-from support.bare_networks import TRAINING, bare_features
+from support.bare_networks import BACKBONE, FEATURES, TRAINING, bare_features, save_convnet
 from support.commands import holdout_here, plain, write_search
 from support.expected_metrics import of_queries
 from support.finished_search import finish, run_here
 from support.small_search import small_search
 from support.tampered import Copied, array, entry
+from support.without_ray import only_records
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.comparison import compare
@@ -39,7 +40,7 @@ def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:
     return small_search(
         images,
         **{
-            "model": {"backbone": "resnet18", "weights": str(weights), "freeze": "backbone", "embedding_dim": 8},
+            "model": {"backbone": BACKBONE, "weights": str(weights), "freeze": "backbone", "embedding_dim": 8},
             "training": TRAINING,
             "losses": ["pnp", "proxy_anchor"],
             "search": {"trials": 2},
@@ -51,13 +52,18 @@ def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_convnet(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture(scope="module")
 def runs(image_folder: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search with a frozen backbone; tests must not change it."""
     runs = tmp_path_factory.mktemp("untrained") / "runs"
     return finish(runs, search_file(image_folder, weights))
 
 
-# The independent path: pixels cut with Pillow, torchvision's own network, cosine neighbours by float64 loops.
+# The independent path: pixels cut with Pillow, the bare network, cosine neighbours by float64 loops.
 
 
 def features(images: Path, names: Sequence[str], weights: Path) -> tuple[Floats, list[str]]:
@@ -88,7 +94,7 @@ def means(test: Any) -> dict[str, float]:
     return {name: entry.mean for name, entry in test.items()}
 
 
-def test_the_untrained_network_is_torchvisions(runs: Path, image_folder: Path, weights: Path) -> None:
+def test_the_untrained_network_is_the_bare_one(runs: Path, image_folder: Path, weights: Path) -> None:
     folder = RunFolder(runs, "small")
     split, summary = stored_split(folder), stored_summary(folder)
     assert summary.untrained is not None
@@ -119,7 +125,7 @@ def test_the_whitening_is_the_head_of_a_whole_network(runs: Path, image_folder: 
     expected = whitened(image_folder, split.train, weights, 8).transform(raw)
     head, description = read_tensors(folder.whitened)
     spec = EmbedderSpec.from_json(description, folder.whitened)
-    trained = ModelConfig(backbone="resnet18", weights=str(weights))
+    trained = ModelConfig(backbone=BACKBONE, weights=str(weights))
     network = EmbeddingModel(spec.model)
     network.load_state_dict(whole_network(head, trained, spec.origin["frozen_backbone"]))
     cut = [
@@ -135,16 +141,14 @@ def test_the_whitening_is_the_head_of_a_whole_network(runs: Path, image_folder: 
     "changes",
     [
         {"split": {"folds": 2}},
-        pytest.param(
-            {"metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]}}, marks=pytest.mark.slow
-        ),
-        pytest.param({"final": {"seeds": 2, "train_on": "all"}}, marks=pytest.mark.slow),
+        {"metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]}},
+        {"final": {"seeds": 2, "train_on": "all"}},
     ],
 )
 def test_a_fine_tuned_search_has_baselines_on_every_split(
     changes: dict[str, Any], image_folder: Path, weights: Path, tmp_path: Path
 ) -> None:
-    model = {"backbone": "resnet18", "weights": str(weights), "embedding_dim": None}
+    model = {"backbone": BACKBONE, "weights": str(weights), "embedding_dim": None}
     few = {"losses": ["pnp"], "search": {"trials": 1}, "final": {"seeds": 1}}
     file = search_file(image_folder, weights, model=model, **few | changes)
     (search,) = run_here(tmp_path / "runs", [file])
@@ -174,7 +178,7 @@ def rank(images: Path, names: Sequence[str], weights: Path) -> PCA:
     """Return the whitening with the most components that the images allow."""
     raw, _ = features(images, names, weights)
     spread = np.linalg.svd(raw - raw.mean(0), compute_uv=False)
-    return whitened(images, names, weights, int((spread > spread[0] * 512 * 2**-23).sum()))
+    return whitened(images, names, weights, int((spread > spread[0] * FEATURES * 2**-23).sum()))
 
 
 def half_of(images: Path, names: Sequence[str], weights: Path, seed: int) -> tuple[Floats, list[str]]:
@@ -239,8 +243,8 @@ def verified(copied: Copied, code: int) -> str:
 def test_verify_passes_and_names_the_baselines(runs: Path, tmp_path: Path) -> None:
     text = verified(Copied(runs, tmp_path / "runs"), 0)
     assert "ok  baselines.json" in text
-    said = "loaded 100 of 102 tensors of resnet18.pth; left out fc.weight, fc.bias"
-    assert json.loads((runs / "small" / "baselines.json").read_text())["loaded"] == said
+    said = "of convnet.pth; left out fc.weight, fc.bias"
+    assert json.loads((runs / "small" / "baselines.json").read_text())["loaded"].endswith(said)
     assert "the networks without training" in text
 
 
@@ -287,15 +291,16 @@ def test_mlflow_has_the_baselines(runs: Path) -> None:
         assert run.info.status == "FINISHED"
         assert run.data.metrics["search/map_at_r"] == baseline.validation["map_at_r"]
         assert run.data.metrics["test/map_at_r"] == baseline.test["map_at_r"].mean
-        assert run.data.params["model.backbone"] == "resnet18"
+        assert run.data.params["model.backbone"] == BACKBONE
     tags = by_loss["pnp"].data.tags
     assert "holdout.pair.pnp.tuned.untrained.baseline" in tags
 
 
 def test_nothing_of_the_test_classes_is_read_before_the_choice(
-    image_folder: Path, weights: Path, tmp_path: Path
+    image_folder: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The images of the test classes cannot be decoded until the choice is frozen."""
+    only_records(monkeypatch)
     images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
     shutil.copytree(image_folder, images)
     few = {"losses": ["pnp"], "final": {"seeds": 1}, "resources": {"engine": "in_process"}}

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from PIL import Image
-from support.commands import command, holdout_here, plain, stored
-from support.finished_search import campaign_here, finish, run_here
+from support.commands import holdout_here, in_one_process, plain, stored
+from support.finished_search import finish, run_here
 from support.journals import CREATE_TRIAL, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
-from support.kinds import Finished
+from support.kinds import Finished, FinishedCampaign
 from support.small_search import GLYPHS, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
+from support.without_ray import only_records
 
 from search.driver.stages import selection_of
 from search.plan.make_plan import reopened
@@ -32,13 +33,6 @@ from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Selection
 
 TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-CAMPAIGN: dict[str, Any] = {
-    "name": "lot",
-    "study": "one part or folds",
-    "base": {**GLYPHS, "losses": ["pnp"], "training": {**GLYPHS["training"], "epochs": 2}, "final": {"seeds": 2}},
-    "vary": {"split": {"fixed": {}, "folds": {"split.folds": 2}, "all": {"final.train_on": "all"}}},
-    "table": {"rows": ["split"], "metrics": ["validation", "recall_at_1"]},
-}
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +43,15 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search; tests must not change it."""
-    content = small_search(images, training=TRAINING, search={"trials": 6}, selection={"finalists": 2, "seeds": 1})
+    few = {"selection": {"finalists": 2, "seeds": 1}, "metrics": {"test": ["recall_at_1", "map_at_r", "nmi"]}}
+    content = small_search(images, training=TRAINING, search={"trials": 6}, **few)
     return finish(tmp_path_factory.mktemp("finished") / "runs", content)
 
 
-@pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def campaign(lot: FinishedCampaign) -> Path:
     """The runs folder of a finished campaign; tests must not change it."""
-    with campaign_here(runs := tmp_path_factory.mktemp("campaign") / "runs", CAMPAIGN):
-        return runs
+    return lot.runs
 
 
 @pytest.fixture
@@ -433,11 +427,10 @@ def test_a_read_only_folder_is_read(copied: Copied) -> None:
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.skip("file systems cannot be mounted here")
     (copied.path / ".driver.lock").unlink(missing_ok=True)
-    for words in (("verify", "small"), ("status",), ("trials", "small")):
-        call = command(*words, "--runs", copied.runs)
-        mounted = [*unshare, "bash", "-c", READ_ONLY, str(copied.runs), *call]
-        done = subprocess.run(mounted, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+    commands = [[*words, "--runs", copied.runs] for words in (("verify", "small"), ("status",), ("trials", "small"))]
+    mounted = [*unshare, "bash", "-c", READ_ONLY, str(copied.runs), *in_one_process(*commands)]
+    done = subprocess.run(mounted, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert not (copied.path / ".driver.lock").exists()
 
 
@@ -523,7 +516,8 @@ def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Pat
         assert "pnp trial 0" in verified(copied.runs, code=1)
 
 
-def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path) -> None:
+def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_records(monkeypatch)
     for trials in (2, 3):
         content = {**GLYPHS, "name": "alike", "losses": ["pnp"], "search": {"trials": trials}, "final": {"seeds": 2}}
         (tmp_path / "alike.json").write_text(json.dumps({**content, "resources": {"engine": "in_process"}}))

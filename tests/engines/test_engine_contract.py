@@ -1,6 +1,7 @@
 """The contract of every engine of the table: equal numbers, reported failures, calls in order."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import StatisticsError, mean
@@ -10,6 +11,7 @@ import pytest
 from optuna.trial import TrialState
 from support.driving import only
 from support.refusals import sentences_of
+from support.services import ray_nodes
 
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
@@ -26,10 +28,15 @@ LOSS = "proxy_anchor"
 
 
 @pytest.fixture(scope="module", params=list(ENGINES))
-def engine(request: pytest.FixtureRequest, on_nodes: None) -> Iterator[Engine]:
-    """An engine with an open session and one slot."""
-    engine = make_engine(ResourcesSection(engine=request.param), max_concurrent=1)
-    with engine.session():
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine with an open session and one slot; Ray has two nodes."""
+    with ExitStack() as stack:
+        if request.param == "ray":
+            nodes = stack.enter_context(ray_nodes(tmp_path_factory.mktemp("token") / "auth_token", bare=True))
+            nodes.add(cpus=1)
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_ADDRESS", nodes.gcs_address)
+        engine = make_engine(ResourcesSection(engine=request.param), max_concurrent=1)
+        stack.enter_context(engine.session())
         engine.load()
         yield engine
 
@@ -43,13 +50,10 @@ def expected(search_made: Callable[..., OpenedSearch], tmp_path_factory: pytest.
         return values(search, engine)
 
 
-def made(search_made: Callable[..., OpenedSearch], folder: Path) -> OpenedSearch:
-    search = search_made(folder / "runs", losses=[LOSS], search={"trials": 4, "sampler": "random"}, training=TRAINING)
+def made(search_made: Callable[..., OpenedSearch], folder: Path, trials: int = 4) -> OpenedSearch:
+    search = search_made(folder / "runs", losses=[LOSS], search={"trials": trials, "sampler": "random"})
     search.plan.images.make()
     return search
-
-
-TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 
 
 def values(search: OpenedSearch, engine: Engine) -> list[Any]:
@@ -84,10 +88,10 @@ def test_a_search_gives_the_same_numbers(
 def test_a_training_that_raises_or_exits_is_a_code_error(
     engine: Engine, search_made: Callable[..., OpenedSearch], tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    search = made(search_made, tmp_path)
+    search = made(search_made, tmp_path, trials=1)
     engine.run(TrialQueue(only(with_spec(search_stage(search), **change))), 1)
-    trials = search.trials(LOSS, Stage.SEARCH)
-    assert [trial.user_attrs["failure"]["cause"] for trial in trials] == ["CODE_ERROR"] * 4
+    (trial,) = search.trials(LOSS, Stage.SEARCH)
+    assert trial.user_attrs["failure"]["cause"] == "CODE_ERROR"
 
 
 def test_an_exception_of_the_queue_ends_the_run(engine: Engine) -> None:

@@ -46,16 +46,21 @@ def folder(search: OpenedSearch) -> Path:
     return search.plan.folder.path
 
 
-@pytest.fixture
-def run(search: OpenedSearch) -> Run:
-    """Train the search with two made-up workers."""
+@pytest.fixture(scope="module")
+def made_up() -> Iterator[Local]:
+    """An engine with two made-up workers, which all tests share: their start takes as long as a test."""
+    engine = MadeUpLocal(HALF, max_concurrent=2)
+    with engine.session():
+        yield engine
 
-    def run(engine: Local | None = None, *listeners: TrialListener) -> list[FrozenTrial]:
-        engine = engine or MadeUpLocal(HALF, max_concurrent=2)
-        with engine.session():
-            assert engine.slots() == 2
-            engine.run(TrialQueue(only(search_stage(search)), listeners), 2)
-            assert engine.map(abs, [-2, -1]) == [2, 1], "the workers are free"
+
+@pytest.fixture
+def run(search: OpenedSearch, made_up: Local) -> Run:
+    """Train the search with two workers."""
+
+    def run(engine: Local = made_up, *listeners: TrialListener) -> list[FrozenTrial]:
+        engine.run(TrialQueue(only(search_stage(search)), listeners), engine.slots())
+        assert engine.map(abs, [-2, -1]) == [2, 1], "the workers are free"
         return list(search.trials(LOSS, Stage.SEARCH))
 
     return run
@@ -72,7 +77,8 @@ def assert_complete(trials: list[FrozenTrial]) -> None:
     assert [sorted(trial.intermediate_values) for trial in trials] == [[1, 2, 3]] * 4
 
 
-def test_two_slots_train_two_trials_at_once_and_are_reused(run: Run, folder: Path) -> None:
+def test_two_slots_train_two_trials_at_once_and_are_reused(run: Run, made_up: Local, folder: Path) -> None:
+    assert made_up.slots() == 2
     (folder / "meet").touch()
     assert_complete(run())
     trained = epochs(folder)
@@ -110,7 +116,8 @@ class Killer(TrialListener):
 
 def test_a_real_training_resumes_from_its_checkpoint(run: Run) -> None:
     killer = Killer()
-    trials = run(Local(HALF, max_concurrent=2), killer)
+    with (engine := Local(HALF, max_concurrent=1)).session():
+        trials = run(engine, killer)
     assert_complete(trials)
     assert all(len(epochs_of(trial)) == 3 for trial in trials)
     said = "".join(log.read_text() for log in sorted((Path(killer.killed) / "logs").iterdir()))
@@ -135,21 +142,21 @@ class Spoiler(TrialListener):
             self.spec, running.spec = running.spec, self.spec or Unreadable()
 
 
-def test_a_trial_that_its_worker_cannot_read_is_retried(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    assert_complete(run(None, Spoiler()))
+def test_a_trial_that_its_worker_cannot_read_is_retried(
+    run: Run, made_up: Local, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert_complete(run(made_up, Spoiler()))
     (message,) = [message for message in caplog.messages if "was lost" in message]
     assert message.endswith("trial 0 was lost (its worker could not take it); retrying.")
 
 
-def test_calls_are_tried_again_when_their_worker_dies(tmp_path: Path) -> None:
-    engine = MadeUpLocal(HALF, max_concurrent=2)
-    with engine.session():
-        assert engine.map(dies, [str(tmp_path / name) for name in "abc"]) == ["a", "b", "c"]
-        with pytest.raises(Failure, match=r"died 3 times at the same task \(its process was ended by SIGKILL\)"):
-            engine.map(dies_always, [0])
-        with pytest.raises(Failure, match="It could not be done"):
-            engine.map(fails, [0])
-        assert engine.map(abs, [-1]) == [1]
+def test_calls_are_tried_again_when_their_worker_dies(made_up: Local, tmp_path: Path) -> None:
+    assert made_up.map(dies, [str(tmp_path / name) for name in "ab"]) == ["a", "b"]
+    with pytest.raises(Failure, match=r"died 3 times at the same task \(its process was ended by SIGKILL\)"):
+        made_up.map(dies_always, [0])
+    with pytest.raises(Failure, match="It could not be done"):
+        made_up.map(fails, [0])
+    assert made_up.map(abs, [-1]) == [1]
 
 
 def test_modules_are_found_in_folders_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,20 +164,15 @@ def test_modules_are_found_in_folders_of_any_name(tmp_path: Path, monkeypatch: p
         (tmp_path / name).mkdir()
         (tmp_path / name / f"in_folder_{number}.py").write_text("def double(x):\n    return 2 * x\n")
         monkeypatch.syspath_prepend(tmp_path / name)
+    doubles = [import_module(f"in_folder_{number}").double for number in range(8)]
     engine = Local(HALF, max_concurrent=1)
     with engine.session():
-        for number in range(8):
-            double = import_module(f"in_folder_{number}").double
-            assert engine.map(double, [number]) == [2 * number]
+        assert [engine.map(double, [3]) for double in doubles] == [[6]] * 8
 
 
-def test_forecasts_of_a_call_are_told_here(caplog: pytest.LogCaptureFixture) -> None:
-    engine = Local(HALF, max_concurrent=1)
-    with engine.session():
-        assert engine.map(forecasts, [7]) == [7]
-    assert [record.getMessage() for record in caplog.records] == [
-        "Worker 0: Counting: 50.0 % after 30 s, about 30 s left."
-    ]
+def test_forecasts_of_a_call_are_told_here(made_up: Local, caplog: pytest.LogCaptureFixture) -> None:
+    assert made_up.map(forecasts, [7]) == [7]
+    assert caplog.messages == ["Worker 0: Counting: 50.0 % after 30 s, about 30 s left."]
 
 
 def test_a_worker_that_cannot_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +185,8 @@ def test_a_worker_that_cannot_start_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 DRIVER = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
 from search.config.sections import ResourcesSection
 from search.engines.local import Local
 

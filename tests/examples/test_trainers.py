@@ -88,7 +88,7 @@ def spec_of(name: str, folder: Path) -> TrialSpec:
     path = f"examples.trainers.{name}:{name}"
     params = {key: entry.default for key, entry in trainable_class(path).space.items()}
     return replace(
-        own_spec(folder, path),
+        own_spec(folder, path, epochs=2),
         hyperparameters=params,
         images=images,
         train_classes=names[:8],
@@ -119,7 +119,7 @@ def test_killed_in_an_epoch_it_ends_with_the_same_numbers(name: str, tmp_path: P
         hook.remove()
         training.end()
     resumed = trained(spec)
-    assert len(resumed) == 3
+    assert len(resumed) == 2
     for before, after in zip(whole, resumed, strict=True):
         for key in ("epoch", "batches", "loss", "metrics", "reported"):
             assert before.get(key) == after.get(key), key

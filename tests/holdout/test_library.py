@@ -11,6 +11,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from support.driving import only, record
+from support.without_ray import only_records
 
 import holdout
 from examples import search_from_python
@@ -22,8 +23,11 @@ from trainables.losses import LOSSES
 Files = Callable[..., dict[str, Any]]
 
 
-def test_a_search_is_run_followed_opened_and_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_is_run_followed_opened_and_extended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A smaller version of the example runs its first stage, is extended, and is then run in full."""
+    only_records(monkeypatch)
     smaller = {
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 10, "size": 32},
         "training": {"epochs": 2, "batch_size": 20, "images_per_class": 5},

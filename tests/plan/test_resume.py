@@ -11,7 +11,7 @@ from pathlib import Path
 import filelock
 import pytest
 from optuna.trial import TrialState
-from support.commands import holdout, holdout_here, kill_when, plain, stored, summary, write_search
+from support.commands import holdout_here, kill_when, plain, stored, summary, write_search
 from support.mlflow_database import write_migrated
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.small_search import draw_folder, small_search
@@ -40,7 +40,9 @@ def runs(store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     content = small_search(
         draw_folder(path / "images"),
         losses=list(LOSSES),
-        search={"trials": TRIALS, "pruner": "none"},
+        search={"trials": TRIALS, "pruner": "none", "max_concurrent": 1},
+        selection={"finalists": 1, "seeds": 1},
+        final={"seeds": 1},
         resources={"engine": "local"},
     )
     content["training"]["epochs"] = EPOCHS
@@ -58,7 +60,7 @@ def runs(store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     kill_when(half_way, *arguments)
     (path / "killed").write_text(str(time.time()))
     assert not (runs / "small" / "selection.json").exists()
-    holdout(*arguments)
+    holdout_here(*arguments)
     return runs
 
 

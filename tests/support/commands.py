@@ -100,18 +100,26 @@ def summary(runs: Path, search: str) -> dict[str, Any]:
     return content
 
 
-def holdout_without(
-    packages: Sequence[str], folder: Path, *arguments: str | Path, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run ``holdout`` in ``folder``, the user's home, in a process that cannot import ``packages``."""
+def in_one_process(*commands: Sequence[str | Path], before: str = "") -> list[str]:
+    """Return a program that runs commands of ``holdout`` one after another, as far as the first that fails."""
     program = (
-        f"import sys; sys.modules.update(dict.fromkeys({list(packages)!r}))\n"
-        f"sys.argv = {['holdout', *map(str, arguments)]!r}\n"
-        "from search.cli.main import main; main()"
+        f"import sys; {before}\n"
+        "from search.cli.main import main\n"
+        f"for sys.argv in {[['holdout', *map(str, arguments)] for arguments in commands]!r}:\n"
+        "    try: main()\n"
+        "    except SystemExit as end:\n"
+        "        if end.code: raise"
     )
+    return [sys.executable, "-c", program]
+
+
+def holdout_without(
+    packages: Sequence[str], folder: Path, *commands: Sequence[str | Path], **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run :func:`in_one_process` in ``folder``, the user's home, where ``packages`` cannot be imported."""
+    program = in_one_process(*commands, before=f"sys.modules.update(dict.fromkeys({list(packages)!r}))")
     environment = {"PYTHONPATH": str(ROOT), "HOME": str(folder), "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
+    return subprocess.run(program, cwd=folder, env=environment, check=False, capture_output=True, text=True)
 
 
 def plain(text: str) -> str:

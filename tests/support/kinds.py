@@ -9,16 +9,22 @@ from typing import Any
 
 import numpy as np
 import yaml
+from support.bare_networks import BACKBONE, save_convnet
 from support.commands import ROOT, summary
-from support.finished_search import finish
-from support.small_search import GLYPHS, draw_folder, save_resnet, small_search
+from support.finished_search import campaign_here, finish
+from support.small_search import GLYPHS, draw_folder, small_search
 from support.trees import make_sop, make_vehicleid
+
+from search.campaigns.cells import CampaignResult
+from search.config.campaign import Campaign
 
 FEATURES = 12
 DISTRACTORS = "class-15"
 """A test class of ``by_group`` that is in the gallery only."""
 
 ONE_EPOCH = {"epochs": 1, "batch_size": 12, "images_per_class": 3, "image_size": 16}
+FEW = {"test": ["recall_at_1", "map_at_r"]}
+"""Metrics that are computed at once; all of them are those of the first kind."""
 SHORT: dict[str, Any] = {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 2}}
 OF_LISTS = ["recall_at_1", "map_at_r", "recall_at_1-small", "map_at_r-small", "recall_at_2-medium", "nmi-medium",
             "dists_intra-large", "recall_at_1-large"]  # fmt: skip
@@ -43,6 +49,7 @@ def on_features(folder: Path, **changes: Any) -> dict[str, Any]:
         "training": {"epochs": 3, "batch_size": 20, "images_per_class": 5},
         "losses": ["contrastive"],
         "space": {"model": {"head": ["linear", "residual"]}},
+        "metrics": FEW,
         **changes,
     }
     return small_search(folder, **content)
@@ -52,10 +59,11 @@ def on_frozen(folder: Path) -> dict[str, Any]:
     """Return a search on the features of a frozen backbone."""
     return small_search(
         draw_folder(folder / "images"),
-        model={"backbone": "resnet18", "freeze": "backbone", "embedding_dim": 8, "weights": str(save_resnet(folder))},
+        model={"backbone": BACKBONE, "freeze": "backbone", "embedding_dim": 8, "weights": str(save_convnet(folder))},
         training={"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         losses=["proxy_anchor"],
         space={"model": {"head": ["linear", "mlp"], "embedding_dim": [8, 16]}},
+        metrics=FEW,
         **SHORT,
     )
 
@@ -63,7 +71,7 @@ def on_frozen(folder: Path) -> dict[str, Any]:
 def example(name: str, **changes: Any) -> dict[str, Any]:
     """Return the search file of an example of a user's own training, with a short selection and test."""
     content: dict[str, Any] = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
-    return {**content, "search": {"trials": 3}, "metrics": {"test": ["recall_at_1", "map_at_r"]}, **SHORT, **changes}
+    return {**content, "search": {"trials": 3}, "metrics": FEW, **SHORT, **changes}
 
 
 def own(name: str, folder: Path) -> dict[str, Any]:
@@ -174,15 +182,16 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
         **GLYPHS, "name": "small", "losses": ["pnp"], "split": {"folds": 2},
         "metrics": {"gallery": "training_half", "validation": ["recall_at_1", "dists_ratio"]}},
     "merged and wrong labels": lambda folder: {
-        **GLYPHS, "name": "small", "split": {"merge": 2, "label_noise": 0.2}},
-    "halves": lambda folder: on_features(folder, selection={"finalists": 2, "on": "halves"}),
-    "folds": lambda folder: on_features(folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1}),
-    "halves of folds": lambda folder: on_features(
-        folder, split={"folds": 2}, selection={"finalists": 1, "on": "halves"}),
+        **GLYPHS, "name": "small", "split": {"merge": 2, "label_noise": 0.2}, "metrics": FEW},
+    "folds": lambda folder: on_features(
+        folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1, "on": "split"}),
     "several objectives": lambda folder: trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),
     "constraints": lambda folder: trade("bound", {"objective": QUALITY, "constraints": {WEIGHT: "< 0.5"}}),
 }  # fmt: skip
-"""Kind of search -> function that writes its data into a folder and returns its search file."""
+"""Kind of search -> function that writes its data into a folder and returns its search file.
+
+So few classes validate that the choice is confirmed on halves, also of folds, where a file does not say otherwise.
+"""
 
 
 @dataclass(frozen=True)
@@ -219,3 +228,28 @@ def finished(kind: str, folder: Path) -> Finished:
     (data := folder / "data").mkdir()
     content = KINDS[kind](data)
     return Finished(content, finish(folder / "runs", content))
+
+
+LOT: dict[str, Any] = {
+    "name": "lot",
+    "study": "one part or folds",
+    "base": {**GLYPHS, "losses": ["pnp"], "training": {**GLYPHS["training"], "epochs": 2}, "final": {"seeds": 2}},
+    "vary": {"split": {"fixed": {}, "folds": {"split.folds": 2}, "all": {"final.train_on": "all"}}},
+    "table": {"rows": ["loss"], "metrics": ["validation", "recall_at_1"], "roles": ["default"]},
+}
+"""A campaign whose searches validate on one part or in two folds."""
+
+
+@dataclass(frozen=True)
+class FinishedCampaign:
+    """A campaign that is done; not to be changed."""
+
+    runs: Path
+    campaign: Campaign
+    result: CampaignResult
+
+
+def finished_campaign(runs: Path) -> FinishedCampaign:
+    """Run the searches of :data:`LOT`, through all of their stages."""
+    with campaign_here(runs, LOT) as (campaign, result):
+        return FinishedCampaign(runs, campaign, result)

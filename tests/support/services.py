@@ -105,7 +105,7 @@ class Nodes:
 
 
 @contextmanager
-def ray_nodes(token_file: Path, cpus: int = 1, **environment: str) -> Iterator[Nodes]:
+def ray_nodes(token_file: Path, cpus: int = 1, *, bare: bool = False, **environment: str) -> Iterator[Nodes]:
     """Yield a Ray cluster of one node with its token in a file; ``environment`` is set for it and this process."""
     for mistake in ray_mistakes():
         pytest.skip(mistake)
@@ -119,7 +119,7 @@ def ray_nodes(token_file: Path, cpus: int = 1, **environment: str) -> Iterator[N
         from search.engines.ray_session import import_ray
 
         import_ray()
-        nodes = Nodes(cpus)
+        nodes = Nodes(cpus, bare=bare)
         try:
             yield nodes
         finally:

@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import numpy as np
@@ -39,11 +38,12 @@ from trainables.inference.embedder import load_model
 LOSSES = ("proxy_anchor", "pnp")
 PROGRAM = """
 import json, sys
-import mlflow.pyfunc, numpy as np, pandas as pd
+import mlflow.pyfunc, numpy as np, pandas as pd, uvicorn
+from mlflow.pyfunc.scoring_server import init
 from PIL import Image
-model = mlflow.pyfunc.load_model(sys.argv[1])
+address, port, *paths = sys.argv[1:]
+model = mlflow.pyfunc.load_model(address)
 import trainables
-paths = sys.argv[2:]
 images = {
     "bytes": [open(path, "rb").read() for path in paths],
     "arrays": [np.asarray(Image.open(path)) for path in paths],
@@ -53,8 +53,10 @@ print(json.dumps({
     "trainables": trainables.__file__,
     "ours": sorted({name.partition(".")[0] for name in sys.modules} & {"search", "holdout", "ray", "optuna"}),
     **{name: [list(map(float, row)) for row in rows] for name, rows in found.items()},
-}))
+}), flush=True)
+uvicorn.run(init(model), port=int(port), log_level="error")
 """
+"""Loads a model, embeds images, and serves it as ``mlflow models serve`` does."""
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +142,11 @@ def test_the_chosen_model_of_each_loss_is_one_of_its_run(search: OpenedSearch, c
         selection = json.loads(search.plan.folder.selection.read_text())
         assert model.tags["holdout.selection"] == selection["digest"]
         assert model.tags["mlflow.note.content"].startswith(f"# small: {loss}")
+
+
+def test_the_server_says_where_it_answers(search: OpenedSearch, server: str, database: Path) -> None:
+    said = (database.parent / "mlflow.log").read_text()
+    assert f"MLflow answers at {server}/#/experiments?workflowType=machine_learning" in said
 
 
 def test_nothing_of_it_is_a_pickle(search: OpenedSearch, client: MlflowClient, database: Path) -> None:
@@ -313,42 +320,45 @@ def test_a_model_is_loaded_from_its_address(
         downloaded_model("models:/small/1")
 
 
-def test_mlflow_loads_it_with_its_own_code_alone(search: OpenedSearch, images: list[Path], tmp_path: Path) -> None:
-    version = open_client(os.environ["MLFLOW_TRACKING_URI"]).search_model_versions("name = 'small'")[0]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-c", PROGRAM, f"models:/small/{version.version}", *map(str, images)]
-    said = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
-    found = json.loads(said.splitlines()[-1])
-    assert Path(found["trainables"]).parts[-4:] == ("code", "trainables.zip", "trainables", "__init__.py")
-    assert found["ours"] == []
-    expected = embeddings_of(search.plan.folder.model(version.tags["holdout.loss"]), images)
-    for kind in ("bytes", "arrays"):
-        assert np.array_equal(np.array(found[kind], np.float32), expected)
+class Served(NamedTuple):
+    """The address of a server, the loss of its model, and what it printed."""
+
+    url: str
+    loss: str
+    told: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def served(search: OpenedSearch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The address of a server of the model with the alias, and the model's loss."""
+def served(search: OpenedSearch, images: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server of the model with the alias."""
     client = open_client(os.environ["MLFLOW_TRACKING_URI"])
     ((alias, number),) = client.get_registered_model("small").aliases.items()
     loss = client.get_model_version("small", number).tags["holdout.loss"]
     folder, port = tmp_path_factory.mktemp("served"), free_port()
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", f"models:/small@{alias}"]
-    command += ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
-    with (folder / "log").open("w+") as log:
-        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", PROGRAM, f"models:/small@{alias}", str(port), *map(str, images)]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as server,
+    ):
         try:
-            deadline = time.monotonic() + 240
+            assert server.stdout is not None
+            told = next((line for line in server.stdout if line.startswith("{")), None)
+            assert told is not None, (folder / "log").read_text()
             while subprocess.run(["curl", "-sf", f"http://127.0.0.1:{port}/ping"], check=False).returncode:
                 assert server.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < deadline, (folder / "log").read_text()
-                time.sleep(0.3)
-            yield f"http://127.0.0.1:{port}/invocations", loss
+                time.sleep(0.1)
+            yield Served(f"http://127.0.0.1:{port}/invocations", loss, json.loads(told))
         finally:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
+            server.kill()
+
+
+def test_mlflow_loads_it_with_its_own_code_alone(search: OpenedSearch, served: Served, images: list[Path]) -> None:
+    assert Path(served.told["trainables"]).parts[-4:] == ("code", "trainables.zip", "trainables", "__init__.py")
+    assert served.told["ours"] == []
+    expected = embeddings_of(search.plan.folder.model(served.loss), images)
+    for kind in ("bytes", "arrays"):
+        assert np.array_equal(np.array(served.told[kind], np.float32), expected)
 
 
 def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
@@ -360,16 +370,13 @@ def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
     return int(code), json.loads(content)
 
 
-def test_a_served_model_answers_with_embeddings(
-    search: OpenedSearch, served: tuple[str, str], images: list[Path]
-) -> None:
-    url, loss = served
-    expected = embeddings_of(search.plan.folder.model(loss), images)
+def test_a_served_model_answers_with_embeddings(search: OpenedSearch, served: Served, images: list[Path]) -> None:
+    expected = embeddings_of(search.plan.folder.model(served.loss), images)
     for given in (
         [base64.b64encode(path.read_bytes()).decode() for path in images],
         [np.asarray(Image.open(path)).tolist() for path in images],
     ):
-        code, content = answer(url, given)
+        code, content = answer(served.url, given)
         assert code == 200, content
         found = np.array([entry["embedding"] for entry in content["predictions"]], np.float32)
         assert np.array_equal(found, expected)
@@ -385,11 +392,9 @@ def test_a_served_model_answers_with_embeddings(
         (None, "an array must be uint8"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(
-    served: tuple[str, str], images: list[Path], image: Any, reason: str
-) -> None:
+def test_what_cannot_be_read_is_one_sentence(served: Served, images: list[Path], image: Any, reason: str) -> None:
     good = base64.b64encode(images[0].read_bytes()).decode()
-    code, content = answer(served[0], [good, image])
+    code, content = answer(served.url, [good, image])
     assert code == 400
     assert "1 of 2 images cannot be read: image 1" in content["message"]
     assert reason in content["message"]
