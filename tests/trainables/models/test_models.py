@@ -83,33 +83,23 @@ def test_the_head_pools_normalises_and_projects(images_B3HW: Tensor) -> None:
         torch.testing.assert_close(model(images_B3HW), standard @ model.head[-1].weight.T + model.head[-1].bias)
 
 
-@pytest.mark.parametrize(("name", "freeze"), [*((name, True) for name in BACKBONES), ("convnet", False)])
-def test_frozen_batch_normalisation_never_moves(name: str, freeze: bool, images_B3HW: Tensor) -> None:
+@pytest.mark.parametrize("name", ["convnet", "resnet18", "bninception"])
+@pytest.mark.parametrize("freeze", [False, True, "statistics"])
+def test_batch_normalisation_stands_still_as_far_as_it_is_frozen(
+    name: str, freeze: bool | str, images_B3HW: Tensor
+) -> None:
     model = EmbeddingModel(ModelConfig(backbone=name, freeze_bn=freeze))
     model.eval()
     model.train()
     layers = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    before = [value.clone() for layer in layers for value in layer.state_dict().values()]
+    before = [[tensor.clone() for tensor in layer.state_dict().values()] for layer in layers]
     optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
     model(images_B3HW[:, :, :32, :32]).square().sum().backward()
     optimizer.step()
-    after = [value for layer in layers for value in layer.state_dict().values()]
-    assert all(torch.equal(old, new) for old, new in zip(before, after)) == freeze
-    assert all(layer.training != freeze for layer in layers)
-    assert model.training
-
-
-@pytest.mark.parametrize("name", BACKBONES)
-def test_frozen_statistics_stand_still_while_weights_and_biases_learn(name: str, images_B3HW: Tensor) -> None:
-    model = EmbeddingModel(ModelConfig(backbone=name, freeze_bn="statistics")).train()
-    layers = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    before = [buffer.clone() for layer in layers for buffer in layer.buffers()]
-    model(images_B3HW[:, :, :32, :32]).square().sum().backward()
-    assert all(torch.equal(old, new) for old, new in zip(before, (new for layer in layers for new in layer.buffers())))
-    learning = {key for layer in layers for key, value in layer.named_parameters() if value.grad is not None}
-    assert learning == {"weight", "bias"}
-    assert all(parameter.requires_grad for layer in layers for parameter in layer.parameters())
-    assert not any(layer.training for layer in layers)
+    for layer, (weight, bias, mean, *_) in zip(layers, before, strict=True):
+        assert torch.equal(layer.running_mean, mean) == bool(freeze)
+        assert (torch.equal(layer.weight, weight) and torch.equal(layer.bias, bias)) == (freeze is True)
+        assert layer.training == (not freeze)
     assert model.training
 
 
@@ -150,11 +140,3 @@ def test_the_order_of_the_images_changes_no_embedding(name: str) -> None:
         for rows, size in ((range(6), 3), (order, 2))
     )  # fmt: skip
     torch.testing.assert_close(found_ND, whole_ND[order], atol=1e-5, rtol=1e-5)
-
-
-def test_the_same_seed_gives_the_same_model(images_B3HW: Tensor) -> None:
-    embeddings = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        embeddings.append(EmbeddingModel(ModelConfig())(images_B3HW))
-    assert torch.equal(*embeddings)

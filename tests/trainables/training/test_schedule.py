@@ -1,5 +1,6 @@
-"""Learning rates equal those of torch's schedulers step by step."""
+"""Learning rates and optimizers equal torch's step by step."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 import torch
 from support.exact_training import CPU
 from support.small_training import small_spec
+from torch import nn
 from torch.optim.lr_scheduler import (
     ConstantLR,
     CosineAnnealingLR,
@@ -19,7 +21,7 @@ from torch.optim.lr_scheduler import (
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
 from trainables.spec import TrialSpec
-from trainables.training.config import Schedule
+from trainables.training.config import OPTIMIZERS, Schedule
 from trainables.training.train import Training
 
 EPOCHS, STEPS = 6, 5
@@ -130,3 +132,36 @@ def test_a_shorter_training_may_have_the_first_rates_of_a_longer_one(images: Sto
         while not training.finished:
             training.run_epoch()
     assert short.rates == whole.rates[: len(short.rates)]
+
+
+# Optimizers, which omit torch's wrappers.
+
+THEIRS: dict[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
+def weights_by(optimizer: type[torch.optim.Optimizer]) -> list[torch.Tensor]:
+    """Return the weights after every step; the optimizer's state is saved and loaded half-way."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+    groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "lr": 0.01}]
+    ours = optimizer(groups, weight_decay=0.2)  # type: ignore[call-arg]
+    schedule = MultiStepLR(ours, [2, 5], 0.5)
+    weights = []
+    for step in range(8):
+        if step == 4:
+            state = copy.deepcopy(ours.state_dict())
+            ours.load_state_dict(state)
+        ours.zero_grad(set_to_none=True)
+        model(torch.randn(6, 5)).square().mean().backward()
+        ours.step()
+        schedule.step()
+        weights += [parameter.detach().clone() for parameter in model.parameters()]
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    return weights
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_step_is_torch_s(name: str) -> None:
+    assert issubclass(OPTIMIZERS[name], THEIRS[name])
+    pairs = zip(weights_by(OPTIMIZERS[name]), weights_by(THEIRS[name]), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
