@@ -54,15 +54,6 @@ def test_intervals_of_metrics_stay_between_0_and_1() -> None:
     assert over_seeds([0.0, 0.0], bounded=True).ci95 == (0, 0)
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_intervals_near_1_cover_more_often_than_plain_ones(seeds: int) -> None:
-    draws = np.random.default_rng(0).beta(43, 0.43, (4000, seeds)).tolist()  # mean .99, deviation .15 √(.99 · .01)
-    plain, bounded = (
-        np.mean([covers(over_seeds(row, bounded=bounded), 43 / 43.43) for row in draws]) for bounded in (False, True)
-    )
-    assert bounded > plain + 0.05
-
-
 def test_which_metrics_are_bounded() -> None:
     assert all(map(is_bounded, ("recall_at_1", "map_at_r", "ndcg_at_20", "map", "nmi", "f1")))
     assert not any(map(is_bounded, ("dists_intra", "dists_ratio", "hubness")))
@@ -78,19 +69,11 @@ def test_intervals_of_correlated_folds_cover_the_truth() -> None:
     """What a seed does to all of its folds, and what a fold is like for all seeds; the folds are always the same."""
     generator = np.random.default_rng(1)
     seeds, folds = np.repeat([0, 1, 2], 5), np.tile([0.04, 0.02, 0, -0.02, -0.04], 3)
-    by_seed = np.repeat(generator.normal(0, 0.03, (4000, 3)), 5, axis=1)
-    draws = 0.6 + by_seed + folds + generator.normal(0, 0.01, (4000, 15))
+    by_seed = np.repeat(generator.normal(0, 0.03, (1500, 3)), 5, axis=1)
+    draws = 0.6 + by_seed + folds + generator.normal(0, 0.01, (1500, 15))
 
     def coverage(of: Sequence[int] | None) -> float:
         return float(np.mean([covers(over_seeds(row, of), 0.6) for row in draws.tolist()]))
 
-    assert coverage(seeds.tolist()) == pytest.approx(0.95, abs=0.012)
+    assert coverage(seeds.tolist()) == pytest.approx(0.95, abs=0.02)
     assert coverage(None) < 0.85, "folds taken for independent draws would cover it just as well"
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_intervals_cover_the_truth_95_times_in_100(seeds: int) -> None:
-    generator = np.random.default_rng(0)
-    draws = generator.normal(0.6, 0.03, (4000, seeds))
-    covered = [covers(over_seeds(row), 0.6) for row in draws.tolist()]
-    assert np.mean(covered) == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of 4,000 draws
