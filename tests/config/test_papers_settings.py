@@ -6,6 +6,7 @@ Compared is the resulting training of trial 0 of each loss, not the text of the 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import filter as matching
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,15 @@ GRIDS: dict[str, dict[str, list[float]]] = {
 }
 
 
+Configured = Callable[[str], list[SearchConfig]]
+
+
+@pytest.fixture(scope="module")
+def configured(trees: Trees) -> Configured:
+    """Return a function that gives the searches of a recipe or of a campaign; each is read once."""
+    return cache(lambda name: [recipe_on(trees, name)] if name in recipes() else varied_on(trees, name))
+
+
 def runs(config: SearchConfig, losses: Sequence[str]) -> Iterator[Run]:
     for loss, space in spaces_of(config).items():
         if loss in (losses or config.loss_names):
@@ -195,12 +205,12 @@ def runs(config: SearchConfig, losses: Sequence[str]) -> Iterator[Run]:
 
 @pytest.mark.parametrize(("paper", "where", "pattern", "losses", "settings"), PRINTED)
 def test_trial_0_is_trained_as_the_paper_prints(
-    paper: str, where: str, pattern: str, losses: Sequence[str], settings: dict[str, Any], trees: Trees
+    paper: str, where: str, pattern: str, losses: Sequence[str], settings: dict[str, Any], configured: Configured
 ) -> None:
     names = matching(recipes(), pattern)
     assert names
     for name in names:
-        found = list(runs(recipe_on(trees, name), losses))
+        found = [run for config in configured(name) for run in runs(config, losses)]
         assert len(found) >= 1
         assert {run.loss for run in found} >= {loss for loss in losses if loss in read_search(Path(name))["losses"]}
         for run in found:
@@ -209,12 +219,12 @@ def test_trial_0_is_trained_as_the_paper_prints(
 
 @pytest.mark.parametrize(("paper", "where", "pattern", "losses", "what", "values"), VARIED)
 def test_campaigns_vary_what_the_paper_varies(
-    paper: str, where: str, pattern: str, losses: Sequence[str], what: str, values: set[Any], trees: Trees
+    paper: str, where: str, pattern: str, losses: Sequence[str], what: str, values: set[Any], configured: Configured
 ) -> None:
     names = matching(campaigns(), pattern)
     assert names
     for name in names:
-        found = {fact(run, what) for config in varied_on(trees, name) for run in runs(config, losses)}
+        found = {fact(run, what) for config in configured(name) for run in runs(config, losses)}
         assert found == values, f"{name}: {paper}, {where}"
 
 
@@ -223,8 +233,8 @@ SEARCHES = ("hyperparameter-search-cub200", "fixed-validation-cub200")
 
 @pytest.mark.parametrize("campaign", SEARCHES)
 @pytest.mark.parametrize("loss", GRIDS)
-def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, trees: Trees) -> None:
-    for config in varied_on(trees, campaign):
+def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, configured: Configured) -> None:
+    for config in configured(campaign):
         space = spaces_of(config)[loss]
         assert space.searched.keys() == GRIDS[loss].keys()
         if config.search.sampler == "coordinate":
@@ -235,11 +245,11 @@ def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, trees:
 TEN = (*(loss for loss in PAIRS), "proxy_nca", "arcface", "soft_triple", "proxy_anchor")
 
 
-def test_all_ten_losses_are_searched_on_fixed_validation_classes(trees: Trees) -> None:
+def test_all_ten_losses_are_searched_on_fixed_validation_classes(configured: Configured) -> None:
     """Thesis, section 7: each from its recipe's defaults over a grid that the trials cover, with Table 5's mining."""
-    recipe = recipe_on(trees, "thesis-cub200-bninception")
+    (recipe,) = configured("thesis-cub200-bninception")
     mined = {"triplet": "semi_hard", "lifted_structure": "hard", "margin": "distance_weighted"}
-    for config in varied_on(trees, "fixed-validation-cub200"):
+    for config in configured("fixed-validation-cub200"):
         assert sorted(config.loss_names) == sorted(TEN)
         assert (config.split.ratio, config.split.folds, config.search.pruner) == (0.9, None, "none")
         default = {run.loss: run.configuration for run in runs(recipe, TEN)}

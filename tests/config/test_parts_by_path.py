@@ -232,9 +232,7 @@ def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile
     assert len(found) == 6, found
 
 
-@pytest.mark.parametrize(
-    "name", ["untrained", "training", "mpa", "_private", "<img>", "../../x", "", "a" * 101, "a\0b", "a b"]
-)
+@pytest.mark.parametrize("name", ["untrained", "training", "mpa", "<img>", ""])
 def test_a_training_whose_name_is_not_accepted_is_refused_in_a_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,11 +14,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from hostile.inputs import of_file, of_job
 from hostile.mutations import as_json, mutations
@@ -84,13 +84,7 @@ def attack(world: World, seed: int, count: int, folder: Path, console: Console) 
                 console.print(f"{number:04d} {entry.name!r}: {seen.problems}", markup=False, highlight=False)
             else:
                 shutil.rmtree(place)
-    table = Table(box=None, header_style="bold")
-    for column in ("input", "inputs", "refused", *COLUMNS):
-        table.add_column(column, justify="left" if column == "input" else "right")
-    for kind, found in {**counts, "all": sum(counts.values(), Counter())}.items():
-        refused = found["exit code 1"] + found["exit code 2"]
-        table.add_row(kind, *map(str, (found["inputs"], refused, *(found[column] for column in COLUMNS))))
-    console.print(table)
+    show(counts, ("inputs", "exit code 1", "exit code 2", *COLUMNS), console)
     return any(found[column] for found in counts.values() for column in COLUMNS)
 
 
@@ -105,13 +99,16 @@ def mutate(world: World, seed: int, count: int, folder: Path, console: Console) 
             if entry.result == "missed" or harm:
                 console.print(as_json(entry), markup=False, highlight=False, soft_wrap=True)
     columns = ("mutations", "caught", "harmless", "missed", "hung", "traceback")
-    table = Table(box=None, header_style="bold")
-    for column in ("file", *columns):
-        table.add_column(column, justify="left" if column == "file" else "right")
+    show(counts, columns, console)
+    return any(found[column] for found in counts.values() for column in columns[3:])
+
+
+def show(counts: Mapping[str, Counter[str]], columns: Sequence[str], console: Console) -> None:
+    """Print the counts by kind of file, and their sum."""
+    table = Table("file", *(Column(column, justify="right") for column in columns), box=None, header_style="bold")
     for kind, found in {**counts, "all": sum(counts.values(), Counter())}.items():
         table.add_row(kind, *(str(found[column]) for column in columns))
     console.print(table)
-    return any(found[column] for found in counts.values() for column in columns[3:])
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ FAULTS: dict[str, tuple[str, Callable[[World], object]]] = {
     "raises": ("traceback", lambda world: 1 / 0),
     "ends with another exit code": ("traceback", lambda world: sys.exit(3)),
     "is killed": ("traceback", lambda world: os.kill(os.getpid(), 9)),
-    "takes memory": ("memory", lambda world: os.urandom(1) * 1_800_000_000),
+    "takes memory": ("memory", lambda world: os.urandom(1) * 1_300_000_000),
 }
 
 

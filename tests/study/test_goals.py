@@ -66,8 +66,11 @@ def proposed_by_optuna(search: OpenedSearch, trials: list[FrozenTrial], goal: di
     return found
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "gp"])
-@pytest.mark.parametrize("goal", [OBJECTIVES, CONSTRAINTS, OBJECTIVES | CONSTRAINTS], ids=["several", "bound", "both"])
+@pytest.mark.parametrize(
+    ("sampler", "goal"),
+    [("tpe", OBJECTIVES), ("tpe", CONSTRAINTS), ("tpe", OBJECTIVES | CONSTRAINTS), ("gp", OBJECTIVES | CONSTRAINTS)],
+    ids=["several", "bound", "both", "both by gp"],
+)
 def test_the_sampler_learns_from_all_of_it(opened: Opened, sampler: str, goal: dict[str, Any]) -> None:
     search, trials = searched(opened, sampler, goal)
     assert [trial.params for trial in trials[1:]] == proposed_by_optuna(search, trials, goal)

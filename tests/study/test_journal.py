@@ -27,7 +27,6 @@ from search.study import (
     StudyCounts,
     StudyStorage,
     copy_studies,
-    journal as journal_module,
     open_studies,
     read_studies,
 )
@@ -144,19 +143,6 @@ def test_every_reader_finds_what_optuna_has_in_memory(
         for trial in theirs.trials
         for step, value in trial.intermediate_values.items()
     }
-
-
-def test_our_codes_are_those_of_optuna() -> None:
-    from optuna.storages.journal._storage import JournalOperation
-
-    ours = {name: getattr(journal_module, name) for name in ("CREATE_STUDY", "SET_STUDY_USER_ATTR", "CREATE_TRIAL")}
-    ours |= {
-        "SET_TRIAL_STATE_VALUES": journal_module.SET_STATE,
-        "SET_TRIAL_INTERMEDIATE_VALUE": journal_module.SET_VALUE,
-        "SET_TRIAL_USER_ATTR": journal_module.SET_USER_ATTR,
-    }
-    assert ours == {name: JournalOperation[name].value for name in ours}
-    assert {state.name: state.value for state in TrialState} == {s: n for n, s in enumerate(journal_module.STATES)}
 
 
 def test_a_transaction_is_read_whole_or_not_at_all(tmp_path: Path) -> None:

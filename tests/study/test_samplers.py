@@ -314,8 +314,6 @@ def test_shares_cover_a_range(entry: Range) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"search": {"sampler": "gp"}}, "search: sampler gp models complete trials alone, and a pruner leaves few of them"),
-    ({"search": {"sampler": "cmaes"}}, "search: sampler cmaes learns from complete trials alone"),
     ({"search": {"sampler": "coordinate", "pruner": "median"}}, "(it is median) or sampler to tpe."),
     ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.variant is a choice of Ib, Ds, Dq; pin it"),
     ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.bound exists only for some values of variant"),
@@ -334,7 +332,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"search": {"sampler": "coordinate", "pruner": "none"}, "losses": ["multi_similarity"]},
         "search.trials is 16 and trying all hyperparameters of multi_similarity takes up to 119 trials",
     ),
-    ({"search": {"epochs": 2}}, "search.epochs gives each loss 2 and one training takes 3"),
 ]  # fmt: skip
 
 
