@@ -1,7 +1,7 @@
 """Hostile input: every kind of file, in every place where a command reads one, and values that strangers may write.
 
-``KINDS`` × ``PLACES`` is one table. ``test_files.py`` takes a sample of it; ``test_drawn.py`` (`make attack`) draws from
-it, with dangerous values and changed bytes in addition.
+``KINDS`` × ``PLACES`` is one table. ``test_files.py`` takes a sample of it; ``test_drawn.py`` (`make attack`) draws
+from it, with dangerous values and changed bytes in addition.
 """
 
 import hashlib

@@ -121,9 +121,7 @@ class World:
             "contacted": self.heard,
             "changed": victims != ["years of work"],
             "told": told,
-            "printed": sorted(
-                {letter for letter in said if category(letter) in ("Cc", "Cf", "Cs") and letter not in "\n\t"}
-            ),
+            "printed": sorted(printed),
             "raised": "Traceback (most recent call last)" in said,
         }
         return ", ".join(f"{what}: {problem}" for what, problem in found.items() if problem)

@@ -342,6 +342,7 @@ def test_counting_imports_no_optuna(written: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_the_dashboard_of_optuna_shows_a_search_that_writes(written: Path) -> None:
     storage = open_studies(written)
     address = f"http://127.0.0.1:{(port := free_port())}/api/studies"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.refusals import sentences_of
+from support.small_training import small_spec
 
 from examples.rings import Rings
 from spaces.contract.check_part import check_part
@@ -31,19 +32,14 @@ def spec(tmp_path: Path) -> TrialSpec:
     """Return a training in which every replaceable part is user-defined."""
     dataset = DATASETS[RINGS](num_classes=8, images_per_class=6, size=24)
     names = tuple(dataset.classes())
-    return TrialSpec(
-        loss=CIRCLE,
-        hyperparameters={"margin": 0.3},
+    images = StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(tmp_path / "cache"))
+    return replace(
+        small_spec(images, tmp_path, epochs=1), loss=CIRCLE, hyperparameters={"margin": 0.3},
         model=ModelConfig(backbone=TINY, embedding_dim=8),
         training=TrainingConfig(epochs=1, batch_size=12, image_size=16, sampler=f"{OWN}:Shuffled"),
-        images=StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(tmp_path / "cache")),
-        train_classes=names[:6],
-        validation_classes=names[6:],
-        metrics=("recall_at_1", f"{OWN}:spread"),
-        objective=f"{OWN}:spread",
-        seed=7,
-        directory=str(tmp_path / "trial"),
-    )
+        train_classes=names[:6], validation_classes=names[6:],
+        metrics=("recall_at_1", f"{OWN}:spread"), objective=f"{OWN}:spread",
+    )  # fmt: skip
 
 
 def test_user_defined_parts_train(spec: TrialSpec) -> None:

@@ -17,7 +17,7 @@ from spaces.contract.check_loss import LossContract
 from spaces.contract.outcome import outcomes
 from spaces.losses import SPACES
 from trainables.errors import InvalidInput
-from trainables.losses import LOSSES, loss_row
+from trainables.losses import LOSSES
 from trainables.losses.base import Loss, declared
 from trainables.losses.mining import most_pairs
 from trainables.losses.proxies import MPA, MPADW
@@ -37,19 +37,6 @@ def test_every_loss_keeps_the_contract(name: str) -> None:
 def built(name: str, classes: int = C, dimensions: int = D, **params: Any) -> Loss:
     torch.manual_seed(0)
     return LOSSES[name](num_classes=classes, embedding_dim=dimensions, **RANDOM.get(name, {}), **params)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_names_its_paper_and_equation(name: str) -> None:
-    loss, row = LOSSES[name], loss_row(name)
-    assert row.paper
-    assert row.equation
-    assert "\n" not in row.equation
-    assert loss.__doc__
-    head, _, notes = loss.__doc__.partition("\n\n")
-    assert head == f"{row.paper}: {row.equation}"
-    assert notes
-    assert "Shapes:" in (inspect.getmodule(loss).__doc__ or "")
 
 
 def test_every_loss_has_the_defaults_of_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:

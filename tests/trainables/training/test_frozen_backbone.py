@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.small_search import draw_folder
+from support.small_training import small_spec
 from torch.nn import functional
 
 from trainables.data.loading import load
@@ -20,7 +21,6 @@ from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training import inputs
-from trainables.training.config import TrainingConfig
 from trainables.training.inputs import Inputs, whole_network
 from trainables.training.train import Training, train
 
@@ -37,19 +37,13 @@ def images(tmp_path: Path) -> StoreSpec:
 
 @pytest.fixture
 def spec(images: StoreSpec, weights: Path, tmp_path: Path) -> TrialSpec:
-    return TrialSpec(
-        loss="proxy_anchor",
-        hyperparameters={},
+    spec = small_spec(images, tmp_path, epochs=3)
+    return replace(
+        spec, loss="proxy_anchor", hyperparameters={}, metrics=("recall_at_1", "map_at_r"),
         model=ModelConfig(backbone="resnet18", weights=str(weights), freeze="backbone", embedding_dim=8),
-        training=TrainingConfig(epochs=3, batch_size=20, images_per_class=5, image_size=32, precision="float32"),
-        images=images,
-        train_classes=images.class_names[:4],
-        validation_classes=images.class_names[4:],
-        metrics=("recall_at_1", "map_at_r"),
-        objective="map_at_r",
-        seed=7,
-        directory=str(tmp_path / "trial"),
-    )
+        training=replace(spec.training, image_size=32, precision="float32"),
+        train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
+    )  # fmt: skip
 
 
 def whole(spec: TrialSpec) -> EmbeddingModel:

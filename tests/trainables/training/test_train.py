@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 from support.small_search import draw_folder
+from support.small_training import small_spec
 
 from trainables.data.sets.folders import Folder
 from trainables.data.split import noisy_labels
 from trainables.data.store.spec import StoreSpec
 from trainables.inference.model_files import read_tensors
 from trainables.losses import LOSSES
-from trainables.models import ModelConfig
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import load_checkpoint
-from trainables.training.config import Schedule, TrainingConfig
+from trainables.training.config import Schedule
 from trainables.training.epoch_training import Diverged
 from trainables.training.train import Training, failure_of, train
 
@@ -32,19 +32,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 @pytest.fixture
 def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
-    return TrialSpec(
-        loss="mpa",
-        hyperparameters={"proxies_per_class": 2},
-        model=ModelConfig(embedding_dim=8),
-        training=TrainingConfig(epochs=4, batch_size=20, images_per_class=5, image_size=16),
-        images=images,
-        train_classes=images.class_names[:6],
-        validation_classes=images.class_names[6:],
-        metrics=("recall_at_1", "map_at_r"),
-        objective="map_at_r",
-        seed=7,
-        directory=str(tmp_path / "trial"),
-    )
+    names, metrics = images.class_names, ("recall_at_1", "map_at_r")
+    spec = small_spec(images, tmp_path, epochs=4)
+    return replace(spec, train_classes=names[:6], validation_classes=names[6:], metrics=metrics)
 
 
 def trained(spec: TrialSpec, **changes: Any) -> TrialSpec:
