@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_code_that_parses_the_command_line_gets_its_defaults(tmp_path: Path, mon
     (tmp_path / "parses.py").write_text(PARSES)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "argv", ["holdout", "run", "x.yaml", "--runs", "runs"])
-    worker = worker_of(own_spec(tmp_path, "parses:train", epochs=1, hyperparameters={"x": 0.5}))
+    worker = worker_of(replace(own_spec(tmp_path, "parses:train", epochs=1), hyperparameters={"x": 0.5}))
     (record,) = worker.step()["records"]
     assert record["loss"] == 0.5
     assert len(sys.argv) == 5
