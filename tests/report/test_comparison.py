@@ -147,10 +147,7 @@ def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
 def test_a_table_without_a_metric_of_the_test_says_why_it_has_no_pairs(runs: Path) -> None:
     rows = compared(runs, "one").rows
     folders = [RunFolder(runs, "one")]
-    for metrics, reason in (
-        ([], "the table has no test metric"),
-        (["nmi"], "no per-image scores of nmi"),
-    ):
+    for metrics, reason in (([], "the table has no test metric"), (["nmi"], "no per-image scores of nmi")):
         assert comparable_rows(folders, rows, metrics, [row.key for row in rows]) == (None, [f"no pairs: {reason}"])
 
 

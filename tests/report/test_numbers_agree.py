@@ -153,7 +153,9 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
     rows = {row.key: row for row in comparison.rows}
     whole = {row[0]: row[1:] for row in text_tables(comparison)[2].rows}
     gains = [cell for row in headline_tables(comparison)[1].rows for cell in row if "[" in cell]
-    assert outcome(comparison, [RunFolder(tmp_path, "drawn")]).figures[0].table == text_tables(comparison)[2]
+    shown = outcome(comparison, [RunFolder(tmp_path, "drawn")])
+    assert shown.results[0].rows == text_tables(comparison)[1].rows
+    assert shown.figures[0].table == text_tables(comparison)[2]
     assert len(comparison.pairs) == len(whole)
     records = [entry for entry in csv.DictReader(io.StringIO(as_csv(comparison))) if entry["against_loss"]]
     for pair, cells, found in zip(comparison.pairs, whole.values(), records, strict=True):

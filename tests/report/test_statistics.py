@@ -32,11 +32,7 @@ def test_folds_of_a_seed_are_one_draw_of_the_interval() -> None:
     found = over_seeds(values, [7, 7, 8, 8, 9, 9])
     expected = t.interval(0.95, 2, np.mean([0.2, 0.4, 0.6]), sem([0.2, 0.4, 0.6]))
     assert found.ci95 == pytest.approx(expected)
-    assert (found.mean, found.std, found.seeds) == (
-        pytest.approx(0.4),
-        pytest.approx(np.std(values, ddof=1)),
-        3,
-    )
+    assert (found.mean, found.std, found.seeds) == (pytest.approx(0.4), pytest.approx(np.std(values, ddof=1)), 3)
     assert over_seeds([0.1, 0.3], [7, 7]).ci95 is None
 
 

@@ -22,14 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from support.services import free_port
 from support.small_disk import SmallDisk
 
-from search.study import (
-    JournalReader,
-    StudyCounts,
-    StudyStorage,
-    copy_studies,
-    open_studies,
-    read_studies,
-)
+from search.study import JournalReader, StudyCounts, StudyStorage, copy_studies, open_studies, read_studies
 from search.trials import Tally
 from trainables.errors import Failure, InvalidInput
 from trainables.storage import DiskFull

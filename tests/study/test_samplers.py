@@ -28,9 +28,7 @@ from trainables.spec import derived_seed
 
 Make = Callable[..., OpenedSearch]
 
-CONDITIONAL = {
-    "pnp": {"temperature": [0.01, 0.02], "alpha": {"low": 2, "high": 4, "step": 2}, "bound": [4, 1, 2]},
-}
+CONDITIONAL = {"pnp": {"temperature": [0.01, 0.02], "alpha": {"low": 2, "high": 4, "step": 2}, "bound": [4, 1, 2]}}
 CASES: dict[str, dict[str, Any]] = {
     "tpe": {"losses": ["pnp"], "trials": 8},
     "random": {"losses": ["pnp"], "trials": 8},

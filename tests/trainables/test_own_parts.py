@@ -90,10 +90,7 @@ def test_a_user_defined_loss_has_its_space() -> None:
     assert [
         sentence.split(":")[0]
         for sentence in sorted(sentences_of(lambda: search_space(named, training, {"margin": -1, "marginal": 2}, {})))
-    ] == [
-        "space.circle.margin",
-        "space.circle.marginal",
-    ]
+    ] == ["space.circle.margin", "space.circle.marginal"]
     assert search_space(named, training, {"margin": -1}, {}, checked=False).default["margin"] == -1
     with pytest.raises(
         InvalidInput, match=r"must declare its search space .* it has none. Write for example `space = "

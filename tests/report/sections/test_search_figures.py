@@ -24,13 +24,7 @@ from search.plan.stored import StoredSearch
 from search.report.drawing import Figure, Plot, Section
 from search.report.loss_results import BestTrial, Finding, FrontTrial
 from search.report.rows import SeedStatistics
-from search.report.sections.loss import (
-    front,
-    importances as importances_figure,
-    learning_curves,
-    loss_section,
-    slices,
-)
+from search.report.sections.loss import front, importances as importances_figure, learning_curves, loss_section, slices
 from search.report.sections.searched import SearchedLoss, importances, searched_loss
 from search.report.summary import write_summary
 from search.stages import Role, Stage
@@ -286,12 +280,7 @@ def test_a_section_shows_what_there_is(
 
 
 def test_folds_are_the_steps(opened: Opened) -> None:
-    search = opened(
-        losses=["pnp"],
-        split={"folds": 4},
-        search={"trials": 6},
-        training={"epochs": 2, "batch_size": 20},
-    )
+    search = opened(losses=["pnp"], split={"folds": 4}, search={"trials": 6}, training={"epochs": 2, "batch_size": 20})
     queue, clock = TrialQueue(only(search_stage(search))), count(1)
     while job := queue.next_trial():
         for fold in range(1, 5):
@@ -353,12 +342,7 @@ def made_trial(
 
 
 def of_pruner(pruner: Pruner) -> dict[str, Any]:
-    return {
-        "steps": pruner.steps,
-        "pruning": pruner.plan,
-        "rungs": pruner.rungs,
-        "milestones": pruner.milestones,
-    }
+    return {"steps": pruner.steps, "pruning": pruner.plan, "rungs": pruner.rungs, "milestones": pruner.milestones}
 
 
 def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int = EPOCHS) -> SearchedLoss:
@@ -369,11 +353,7 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
         tuned=made_row(Role.TUNED, params=best.params, number=best.number),
     )
     return SearchedLoss(
-        loss=loss,
-        objective="map_at_r",
-        summary=entry,
-        **of_pruner(PRUNERS["asha"](steps=steps)),
-        trials=tuple(trials),
+        loss=loss, objective="map_at_r", summary=entry, **of_pruner(PRUNERS["asha"](steps=steps)), trials=tuple(trials)
     )
 
 

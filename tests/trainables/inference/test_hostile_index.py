@@ -62,11 +62,7 @@ def resealed(files: dict[str, bytes]) -> dict[str, bytes]:
 @pytest.mark.parametrize("mutation", [name for name in OF_BYTES if name != "removed"])
 @pytest.mark.parametrize("file", [VECTORS, PATHS, DESCRIPTION])
 def test_every_mutation_is_a_sentence_or_has_results(
-    file: str,
-    mutation: str,
-    files: dict[str, bytes],
-    vectors: NDArray[np.float32],
-    tmp_path: Path,
+    file: str, mutation: str, files: dict[str, bytes], vectors: NDArray[np.float32], tmp_path: Path
 ) -> None:
     draw = random.Random(f"{file} {mutation}")
     for _ in range(15):

@@ -226,11 +226,7 @@ def test_names() -> None:
     ("embeddings", "labels", "sentence"),
     [
         (torch.zeros(0, 3), torch.zeros(0), "Embeddings must be N rows of D numbers, not of shape (0, 3)"),
-        (
-            torch.tensor([[1.0, math.nan], [1, 1]]),
-            torch.zeros(2),
-            "1 of 2 embeddings are zero or not finite (row 0 is",
-        ),
+        (torch.tensor([[1.0, math.nan], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are zero or not finite (row 0 is"),
         (torch.tensor([[1.0, 1], [1, math.inf]]), torch.zeros(2), "1 of 2 embeddings are zero or not finite (row 1 is"),
         (torch.tensor([[1.0], [0], [0]]), torch.zeros(3), "2 of 3 embeddings are zero or not finite (row 1 is zero)"),
         (torch.ones(3, 2), torch.zeros(2), "Labels must be one per embedding"),

@@ -113,10 +113,7 @@ def test_to_ask_for_a_network_leaves_the_random_numbers_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (
-            "resnet51",
-            r"convnet, .*, timm:NAME or .*; it is 'resnet51' \(did you mean resnet50\?\)",
-        ),
+        ("resnet51", r"convnet, .*, timm:NAME or .*; it is 'resnet51' \(did you mean resnet50\?\)"),
         ("torchvision:resnet51", r"which torchvision does not have \(did you mean resnet50\?\)"),
         ("torchvision:fcn_resnet50", "which is not a classification network and has no single last map"),
         ("torchvisoin:vgg11", "no module torchvisoin is found"),

@@ -60,10 +60,7 @@ def test_it_equals_a_training_on_images(spec: TrialSpec) -> None:
     torch.manual_seed(0)
     loss = LOSSES["proxy_anchor"](num_classes=4, embedding_dim=8)
     loss.load_state_dict(training.loss.state_dict())
-    groups = [
-        {"params": [*model.head.parameters()], "lr": spec.training.lr},
-        *loss.parameter_groups(1e-2),
-    ]
+    groups = [{"params": [*model.head.parameters()], "lr": spec.training.lr}, *loss.parameter_groups(1e-2)]
     groups[1:] = [{**group, "lr": ours["lr"]} for group, ours in zip(groups[1:], training.optimizer.param_groups[1:])]
     optimizer = torch.optim.AdamW(groups, weight_decay=spec.training.weight_decay)
     view = Inputs(spec.images, replace(spec.model, freeze=None), spec.training, CPU).view(spec.train_classes)

@@ -10,13 +10,7 @@ import torch
 from support.exact_training import CPU
 from support.small_training import small_spec
 from torch import nn
-from torch.optim.lr_scheduler import (
-    ConstantLR,
-    CosineAnnealingLR,
-    LinearLR,
-    LRScheduler,
-    MultiStepLR,
-)
+from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR
 
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
