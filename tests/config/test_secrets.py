@@ -245,11 +245,14 @@ def test_a_variable_is_secret_by_its_name(name: str, value: str, masked: bool, m
 
 
 TELLS = """
-import logging, os
+import argparse, logging, os
 from support.own_trainings import Records, Scales
+
+argparse.ArgumentParser().parse_args()  # code may parse the command line, and gets its defaults
 
 class Tells(Scales):
     def train_epoch(self):
+        argparse.ArgumentParser().parse_args()
         if self.lr != 0.1:
             secret = os.environ["LAB_TOKEN"]
             logging.getLogger(__name__).warning("with %s", secret)

@@ -171,6 +171,20 @@ PARTS = [
     ("space: {pnp: {training: {proxy_lr: 0.1}}}", "space.pnp.training.proxy_lr: there is no such hyperparameter to"),
     ("space: {pnp: {training: {lr: -1}}}", "space.pnp.training.lr: lr must be more than 0; it is -1."),
     ("space: {pnp: {training: 3}}", "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
+    # Unknown keys, which are looked for in the whole file.
+    ("trials: 1", "trials: no such section (did you mean search.trials?); correct it, or remove it."),
+    ("epochs: 1", "epochs: no such section (did you mean training.epochs or search.epochs?); correct it, or remove it."),
+    ("learning_rate: 1", "learning_rate: no such section (did you mean training.lr?); correct it, or remove it."),
+    ("batch_size: 1", "batch_size: no such section (did you mean training.batch_size?); correct it, or remove it."),
+    ("seeds: 1", "seeds: no such section (did you mean selection.seeds or final.seeds?); correct it, or remove it."),
+    ("search: {trails: 1}", "search.trails: no such key (did you mean search.trials?); correct it, or remove it."),
+    ("search: {batch_size: 1}", "search.batch_size: no such key (did you mean training.batch_size?); correct it, or remove it."),
+    ("training: {gamma: 1}", "training.gamma: no such key (did you mean training.schedule.gamma?); correct it, or remove it."),
+    ("training: {Batch-Size: 1}", "training.Batch-Size: no such key (did you mean training.batch_size?); correct it, or remove it."),
+    ("training: {schedule: {steps: 1}}", "training.schedule.steps: no such key (did you mean training.schedule.step?); correct it, or remove it."),
+    ("model: {name: 1}", "model.name: no such key (did you mean model.backbone?); correct it, or remove it."),
+    ("zebra: 1", "zebra: no such section; remove it."),
+    ("training: {zebra: 1}", "training.zebra: no such key; remove it."),
     # Objectives and constraints.
     ("search: {objectives: [map_at_r, -embed_ms]}", "pruner asha compares trials by one metric"),
     ("search: {objectives: [-embed_ms, map_at_r]}", "so it must be a metric that is maximised; it is -embed_ms"),
@@ -271,6 +285,9 @@ CAMPAIGNS = [
     ("table: {rows: [loss], metrics: [zebra]}", "table.metrics: zebra is not known; choose one of recall_at_k"),
     ("table: {rows: [loss], roles: [zebra]}", "table.roles: must be 'default' or 'tuned'; it is 'zebra'."),
     ("nope: 3", "nope: no such section; remove it."),
+    ("final: {seeds: 5}", "final.seeds: no such key (did you mean base.final.seeds?)"),
+    ("trials: 3", "trials: no such section (did you mean base.search.trials?)"),
+    ("recipes: quickstart", "recipes: no such section (did you mean recipe?)"),
 ]
 
 LAUGHS = "a0: &a0 [l, l, l, l, l, l, l, l, l]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,30 +72,6 @@ def test_changes_in_any_order_are_put_back(names: list[str]) -> None:
         for name in names:
             CHANGES[name]()
     assert state() == before
-
-
-PARSES = """
-import argparse, holdout, torch
-def parsed():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lr", default=0.5)
-    return parser.parse_args().lr
-AT_IMPORT = parsed()
-@holdout.trainable(x=holdout.Float(0, 1, default=0.5))
-def train(params, train, report):
-    for _ in range(report.epochs):
-        report(lambda items: torch.rand(len(items), 4) * parsed(), loss=AT_IMPORT)
-"""
-
-
-def test_code_that_parses_the_command_line_gets_its_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "parses.py").write_text(PARSES)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["holdout", "run", "x.yaml", "--runs", "runs"])
-    worker = worker_of(replace(own_spec(tmp_path, "parses:train", epochs=1), hyperparameters={"x": 0.5}))
-    (record,) = worker.step()["records"]
-    assert record["loss"] == 0.5
-    assert len(sys.argv) == 5
 
 
 EXITS: dict[str, Callable[[], Any]] = {
