@@ -43,6 +43,8 @@ VALUES = [
     ("training: {schedule: {step: 0}}", "training.schedule.step: must be at least 1; it is 0."),
     ("training: {schedule: {milestones: [3, 2]}}", "training.schedule.milestones must be epochs, each later than the one before; they are [3, 2]."),
     ("training: {schedule: {gamma: 2}}", "training.schedule.gamma: must be more than 0, at most 1; it is 2."),
+    ("training: {schedule: {decay: exponential}}", "must be one of cosine, linear, null; it is 'exponential'"),
+    ("training: {schedule: {decay: cosine, step: 2}}", "schedule.decay is cosine, and schedule.step or schedule.milestones change"),
     ("training: {schedule: 3}", "training.schedule: must be keys and values; it is 3."),
     ("training_by_loss: {pnp: {lr: .nan}}", "training_by_loss.pnp.lr: must be finite; it is nan."),
     ("training_by_loss: {pnp: {epochs: 3}}", "training_by_loss.pnp.epochs: it must be the same for all losses of a search, and here it is 3; remove it."),

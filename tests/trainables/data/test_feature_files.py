@@ -217,15 +217,6 @@ def test_labels_are_needed_for_a_search_only(tmp_path: Path) -> None:
         FeatureFile(file=tmp_path / "x.npz").classes()
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no", b"PAR1 no PAR1", b"\x10" + bytes(30)])
-def test_a_file_of_another_kind_is_a_sentence(suffix: str, content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / f"x{suffix}"
-    path.write_bytes(content)
-    with pytest.raises(InvalidInput, match=f"which is not a readable {suffix} file"):
-        FeatureFile(file=path).classes()
-
-
 def test_where_a_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a")
     (tmp_path / "x.npz").mkdir()
@@ -238,14 +229,6 @@ def test_where_a_file_is_missing(tmp_path: Path) -> None:
             FeatureFile(file=tmp_path / name)
     with pytest.raises(InvalidInput, match=r"dataset\.file is missing"):
         FeatureFile()
-
-
-def test_objects_are_not_unpickled(tmp_path: Path) -> None:
-    path = tmp_path / "x.npz"
-    np.savez(path, embeddings=arrays()["embeddings"], labels=np.array([object()] * N))
-    says = r"an array has the dtype object, which is pickled; convert it, as in labels\.astype\(str\)\); write it again"
-    with pytest.raises(InvalidInput, match=says):
-        FeatureFile(file=path).classes()
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
