@@ -10,7 +10,6 @@ from trainables.errors import InvalidInput, suggestion
 
 
 def refused(read: Callable[[], object]) -> str:
-    """Return the sentences of a refused file."""
     with pytest.raises(InvalidInput) as caught:
         read()
     return str(caught.value)

@@ -52,7 +52,6 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
 
 
 def configured(recipe: str, *settings: str) -> SearchConfig:
-    """Return a recipe as the command reads it."""
     return parse_config(apply_settings(read_yaml(recipes()[recipe]), settings))
 
 

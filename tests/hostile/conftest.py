@@ -21,5 +21,4 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def copied(world: World, tmp_path: Path) -> Copied:
-    """Return a copy of its search."""
     return Copied(world.origin / "runs", tmp_path / "runs")

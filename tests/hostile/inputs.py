@@ -53,7 +53,6 @@ def arrays(value: object) -> bytes:
 
 
 def holds(content: bytes) -> Change:
-    """Return a change that writes ``content``."""
     return lambda path, before, world: path.write_bytes(content)
 
 
@@ -308,5 +307,4 @@ def with_runs(words: str) -> list[str]:
 
 
 def arguments(place: Place) -> list[str]:
-    """Return the arguments of the command of a place."""
     return with_runs(place.command.replace("FILE", place.file))

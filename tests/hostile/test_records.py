@@ -34,7 +34,6 @@ CHECKPOINT = "trials/proxy_anchor/0000/attempt-1/best.safetensors"
 
 
 def written(content: bytes) -> Change:
-    """Replace the content."""
     return lambda path: path.write_bytes(content)
 
 
@@ -44,17 +43,14 @@ def before(line: str) -> Change:
 
 
 def in_json(**changes: object) -> Change:
-    """Change the values of some keys."""
     return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def in_model(**changes: object) -> Change:
-    """Change the values of some keys of the network."""
     return lambda path: in_json(model={**json.loads(path.read_text())["model"], **changes})(path)
 
 
 def in_text(before: str, after: str) -> Change:
-    """Replace a piece of text."""
     return lambda path: path.write_text(path.read_text().replace(before, after, 1))
 
 

@@ -55,7 +55,6 @@ def opening(runs: Path) -> tuple[dict[str, Any], Path]:
 
 
 def kept_of(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Path]]:
-    """What the test kept of ``model``, and its images."""
     _, folder = opening(runs)
     name = f"{model.spec.origin['study']}-{model.spec.origin['trial']}.npz"
     keys = np.load(folder / name)["keys"]

@@ -15,7 +15,6 @@ OWN = "support.own_parts"
 
 
 def wrong(name: str, **options: object) -> dict[str, str]:
-    """Return the failed checks with their sentences."""
     outcomes = list(check_part(name, options, image_size=32))
     assert all(outcome.ok == (outcome.sentence == "") for outcome in outcomes)
     return {outcome.what: outcome.sentence for outcome in outcomes if not outcome.ok}

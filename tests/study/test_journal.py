@@ -82,7 +82,6 @@ def carry_out(study: optuna.Study, action: tuple[Any, ...]) -> None:
 
 
 def counted(path: Path) -> StudyCounts:
-    """Count what a new reader finds."""
     counts = StudyCounts()
     for log in JournalReader(path).read():
         counts.apply(log)
@@ -358,6 +357,5 @@ def test_the_dashboard_of_optuna_shows_a_search_that_writes(written: Path) -> No
 
 
 def get(address: str) -> Any:
-    """Return the JSON at ``address``."""
     with urlopen(address, timeout=5) as answer:
         return json.load(answer)

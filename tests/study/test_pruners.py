@@ -18,7 +18,6 @@ EPOCHS = 16
 
 
 def curve(number: int) -> list[float]:
-    """A simulated trial: its final value and its speed."""
     end, speed = (derived_seed(word, number) / 2**31 for word in ("end", "speed"))
     return [end * (1 - 2 ** (-epoch * (0.2 + speed))) for epoch in range(1, EPOCHS + 1)]
 

@@ -60,7 +60,6 @@ def make(search_file: Callable[..., Any], tmp_path: Path) -> Make:
 
 
 def next_driver(search: OpenedSearch) -> OpenedSearch:
-    """Open the search as a new process does."""
     return OpenedSearch(plan=search.plan, storage=open_studies(search.plan.folder.journal))
 
 

@@ -47,7 +47,6 @@ def hill(values: Sequence[float], epochs: int = 8) -> Table:
 
 
 def replayed(table: Table, *, trials: int, slots: int = 1, pruner: str = "none", rule: Rule = BEST) -> Outcome:
-    """Return the outcome of a search in order."""
     return Replay(table, Way(sampler=InOrder, pruner=pruner), trials=trials, slots=slots, run=0).outcome([rule])
 
 

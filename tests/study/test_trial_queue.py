@@ -281,8 +281,6 @@ def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened
 
 
 class Follower(TrialListener):
-    """A listener that records every event."""
-
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
 

@@ -190,7 +190,6 @@ def test_another_address_asks_for_a_token(running: OpenedSearch) -> None:
 
 @pytest.fixture
 def forged(running: OpenedSearch, tmp_path: Path) -> Path:
-    """A copy of the runs folder, to be changed."""
     shutil.copytree(running.plan.folder.runs, tmp_path / "runs")
     return tmp_path / "runs"
 

@@ -315,7 +315,6 @@ def test_folds_are_the_steps(opened: Opened) -> None:
 
 
 def made_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials as read back from a study."""
     study = optuna.create_study(direction="maximize")
     study.add_trials(trials)
     return study.get_trials()

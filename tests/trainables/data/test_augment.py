@@ -56,7 +56,6 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
 
 
 def seen(view: StoreView, crops: Crops) -> Tensor:
-    """Return the crops of all images."""
     return resample(view.gather(ALL, crops.windows_B4), crops)
 
 

@@ -22,7 +22,6 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def write(folder: Path, rows: Rows, *, files: bool = True, columns: Sequence[str] | None = None) -> Path:
-    """Write a manifest, and empty files for its images."""
     path = folder / "x.csv"
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns or list(rows[0]))

@@ -49,7 +49,6 @@ def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b
 
 
 def image_of(images: Store | StoreView, index: int) -> np.ndarray:
-    """Return one whole image, height × width × 3."""
     at = torch.tensor([index])
     sizes = images.store.sizes_N2[images.rows_N[at]] if isinstance(images, StoreView) else images.sizes_N2[at]
     windows = torch.cat([torch.zeros_like(sizes), sizes], dim=1)

@@ -39,7 +39,6 @@ def vectors() -> NDArray[np.float32]:
 
 @pytest.fixture(scope="module")
 def files(vectors: NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Return the files of an index."""
     folder = tmp_path_factory.mktemp("index")
     ImageIndex.of(vectors, [f"{row}.png" for row in range(SIZE)], Model()).save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -34,7 +34,6 @@ BATCHES = {
 
 
 def products(x: torch.Tensor, y: torch.Tensor) -> Matrix:
-    """Compute the dot product of two vectors, not normalised."""
     return [[sum(a * b for a, b in zip(u, v)) for v in y.tolist()] for u in x.tolist()]
 
 

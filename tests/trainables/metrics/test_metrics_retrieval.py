@@ -48,7 +48,6 @@ def test_table_3_of_the_mpa_paper(hits: tuple[int, ...], printed: tuple[float, .
 
 
 def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str, score: Any = expected) -> list[float]:
-    """Compute one metric of every query from its definition."""
     rows, numbers = embeddings_ND.tolist(), range(len(labels))
     return [
         score(

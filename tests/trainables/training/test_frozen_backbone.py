@@ -112,7 +112,6 @@ def test_a_resumed_training_is_equal(spec: TrialSpec, tmp_path: Path) -> None:
 
 
 def tables(spec: TrialSpec) -> list[Path]:
-    """Return the files of features in the cache."""
     return sorted(Path(spec.images.cache).rglob("features.bin"))
 
 

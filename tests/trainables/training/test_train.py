@@ -42,7 +42,6 @@ def trained(spec: TrialSpec, **changes: Any) -> TrialSpec:
 
 
 def one_epoch(spec: TrialSpec) -> None:
-    """Train one more epoch and write its checkpoints."""
     training = Training(spec, CPU)
     training.run_epoch()
     training.wait_for_checkpoints()

@@ -19,7 +19,6 @@ from trainables.training.trial_log import TrialLog, read_log
 
 @pytest.fixture(params=PLACES)
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Return a trial's directory."""
     with place(request.param, tmp_path) as url:
         yield f"{url}/trials/0001"
 
