@@ -212,7 +212,7 @@ def raised(secret: str, written: str, where: str) -> Exception:
         return error
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(secrets, st.sampled_from(sorted(WRITTEN)), st.sampled_from(["arguments", "cause", "group", "note"]))
 @example(VALUE, "in a list's repr in a repr", "arguments")
 @example('it\'s "a" \\ b\N{LATIN SMALL LETTER E WITH ACUTE}\ud7ff', "in JSON in JSON", "cause")
