@@ -55,9 +55,9 @@ test-cluster: setup
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m soak --seed $(or $(SEED),0) --faults $(or $(FAULTS),120) $(if $(SCENARIO),--scenario $(SCENARIO))
 
-# Hostile input of every kind and mutations of a finished search, drawn from SEED; ends with 1 if any did harm.
+# Hostile input of every kind and mutations of a finished search, ATTACKS of them drawn from SEED.
 attack: setup
-	PYTHONPATH=tests $(BIN)/python -m hostile --seed $(or $(SEED),0) --inputs $(or $(INPUTS),300) --mutations $(or $(MUTATIONS),500)
+	SEED=$(or $(SEED),0) ATTACKS=$(or $(ATTACKS),300) $(BIN)/pytest tests/hostile/test_drawn.py
 
 # Tests that take many seconds each, such as exporting a network of 201 layers in every format.
 test-slow: setup

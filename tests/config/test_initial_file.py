@@ -216,7 +216,7 @@ def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
     root = _draw(tmp_path / "birds", [4] * 8)
     init = ["init", root, "-o", tmp_path / "birds.yaml", "--weights", tmp_path / "resnet18.pth"]
     refused(tmp_path, init, "--backbone is missing")
-    refused(tmp_path, [*init, "--backbone", "densenet201"], "Give the weights of this backbone.")
+    refused(tmp_path, [*init, "--backbone", "resnet50"], "Give the weights of this backbone.")
     refused(tmp_path, [*init, "--backbone", "resnet19"], "model.backbone must be one of")
     (tmp_path / "resnet18.pth").write_text("name,class\na.jpg,a\n")
     refused(tmp_path, [*init, "--backbone", "resnet18"], "it is neither a .safetensors file nor one that torch.save")

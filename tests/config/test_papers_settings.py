@@ -6,6 +6,7 @@ Compared is the resulting training of trial 0 of each loss, not the text of the 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import filter as matching
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,15 @@ GRIDS: dict[str, dict[str, list[float]]] = {
 }
 
 
+Configured = Callable[[str], list[SearchConfig]]
+
+
+@pytest.fixture(scope="module")
+def configured(trees: Trees) -> Configured:
+    """Return a function that gives the searches of a recipe or of a campaign; each is read once."""
+    return cache(lambda name: [recipe_on(trees, name)] if name in recipes() else varied_on(trees, name))
+
+
 def runs(config: SearchConfig, losses: Sequence[str]) -> Iterator[Run]:
     for loss, space in spaces_of(config).items():
         if loss in (losses or config.loss_names):
@@ -195,12 +205,12 @@ def runs(config: SearchConfig, losses: Sequence[str]) -> Iterator[Run]:
 
 @pytest.mark.parametrize(("paper", "where", "pattern", "losses", "settings"), PRINTED)
 def test_trial_0_is_trained_as_the_paper_prints(
-    paper: str, where: str, pattern: str, losses: Sequence[str], settings: dict[str, Any], trees: Trees
+    paper: str, where: str, pattern: str, losses: Sequence[str], settings: dict[str, Any], configured: Configured
 ) -> None:
     names = matching(recipes(), pattern)
     assert names
     for name in names:
-        found = list(runs(recipe_on(trees, name), losses))
+        found = [run for config in configured(name) for run in runs(config, losses)]
         assert len(found) >= 1
         assert {run.loss for run in found} >= {loss for loss in losses if loss in read_search(Path(name))["losses"]}
         for run in found:
@@ -209,12 +219,12 @@ def test_trial_0_is_trained_as_the_paper_prints(
 
 @pytest.mark.parametrize(("paper", "where", "pattern", "losses", "what", "values"), VARIED)
 def test_campaigns_vary_what_the_paper_varies(
-    paper: str, where: str, pattern: str, losses: Sequence[str], what: str, values: set[Any], trees: Trees
+    paper: str, where: str, pattern: str, losses: Sequence[str], what: str, values: set[Any], configured: Configured
 ) -> None:
     names = matching(campaigns(), pattern)
     assert names
     for name in names:
-        found = {fact(run, what) for config in varied_on(trees, name) for run in runs(config, losses)}
+        found = {fact(run, what) for config in configured(name) for run in runs(config, losses)}
         assert found == values, f"{name}: {paper}, {where}"
 
 
@@ -223,8 +233,8 @@ SEARCHES = ("hyperparameter-search-cub200", "fixed-validation-cub200")
 
 @pytest.mark.parametrize("campaign", SEARCHES)
 @pytest.mark.parametrize("loss", GRIDS)
-def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, trees: Trees) -> None:
-    for config in varied_on(trees, campaign):
+def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, configured: Configured) -> None:
+    for config in configured(campaign):
         space = spaces_of(config)[loss]
         assert space.searched.keys() == GRIDS[loss].keys()
         if config.search.sampler == "coordinate":
@@ -235,11 +245,11 @@ def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, trees:
 TEN = (*(loss for loss in PAIRS), "proxy_nca", "arcface", "soft_triple", "proxy_anchor")
 
 
-def test_all_ten_losses_are_searched_on_fixed_validation_classes(trees: Trees) -> None:
+def test_all_ten_losses_are_searched_on_fixed_validation_classes(configured: Configured) -> None:
     """Thesis, section 7: each from its recipe's defaults over a grid that the trials cover, with Table 5's mining."""
-    recipe = recipe_on(trees, "thesis-cub200-bninception")
+    (recipe,) = configured("thesis-cub200-bninception")
     mined = {"triplet": "semi_hard", "lifted_structure": "hard", "margin": "distance_weighted"}
-    for config in varied_on(trees, "fixed-validation-cub200"):
+    for config in configured("fixed-validation-cub200"):
         assert sorted(config.loss_names) == sorted(TEN)
         assert (config.split.ratio, config.split.folds, config.search.pruner) == (0.9, None, "none")
         default = {run.loss: run.configuration for run in runs(recipe, TEN)}
@@ -254,3 +264,63 @@ def test_all_ten_losses_are_searched_on_fixed_validation_classes(trees: Trees) -
                 values = [len(space.parameters[name].grid or ()) for name in space.searched]
                 assert all(values), "a range without steps"
                 assert 1 + sum(count - 1 for count in values) <= config.search.trials
+
+
+# The printed schedules.
+
+
+def steps(lr: float, step: int, gamma: float, epochs: int) -> list[float]:
+    """Return the rate of every epoch if it is multiplied by ``gamma`` after every ``step`` epochs."""
+    rates, rate = [], lr
+    for epoch in range(1, epochs + 1):
+        rates.append(rate)
+        if epoch % step == 0:
+            rate *= gamma
+    return rates
+
+
+def milestones(lr: float, after: Sequence[int], gamma: float, epochs: int) -> list[float]:
+    """Return the rate of every epoch if it is multiplied by ``gamma`` after each epoch of ``after``."""
+    return [lr * gamma ** sum(epoch > last for last in after) for epoch in range(1, epochs + 1)]
+
+
+# Psomas, Table 3: learning rate, step size, gamma.
+THESIS = {
+    "cub200-resnet50": (1e-4, 5, 0.1),
+    "cub200-bninception": (1e-4, 10, 0.1),
+    "cub200-googlenet": (1e-4, 10, 0.1),
+    "cars196-resnet50": (1e-4, 10, 0.1),
+    "cars196-bninception": (1e-4, 20, 0.1),
+    "cars196-googlenet": (1e-4, 20, 0.1),
+    "sop-resnet50": (6e-4, 10, 0.25),
+    "sop-bninception": (6e-4, 20, 0.25),
+    "sop-googlenet": (6e-4, 20, 0.25),
+}
+
+# The rate of each epoch. The thesis's text (3.4) has 100 epochs and no warm-up. In MPA's first epoch, Proxy-Anchor's
+# warm-up, the network does not learn; the rest of 4.2's epochs do. The topk recipes state why their rate is another.
+RATES = {
+    **{f"thesis-{name}": steps(lr, step, gamma, 100) for name, (lr, step, gamma) in THESIS.items()},
+    "mpa-cub200": [0.0, *steps(1e-4, 20, 0.5, 60)[1:]],
+    "mpa-cars196": [0.0, *steps(1e-4, 20, 0.5, 60)[1:]],
+    "mpa-sop": [0.0, *steps(1e-4, 20, 0.5, 100)[1:]],
+    "pnp-sop": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
+    "pnp-vehicleid": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
+    "pnp-inaturalist": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
+    "topk-cub200": milestones(1e-4, (8, 20, 70), 0.1, 80),
+    "topk-cars196": milestones(1e-4, (10, 30, 70), 0.1, 80),
+    "topk-sop": milestones(1e-4, (15, 100, 200), 0.1, 120),
+}
+
+
+@pytest.mark.parametrize("recipe", RATES)
+def test_the_network_learns_by_the_printed_schedule(recipe: str, configured: Configured) -> None:
+    (config,) = configured(recipe)
+    training = config.training_of(config.loss_names[0])
+    rates = [
+        training.schedule.rate(training.lr, epoch=epoch, step=0, steps=1, epochs=training.epochs)
+        if epoch > training.warmup_epochs
+        else 0.0
+        for epoch in range(1, training.epochs + 1)
+    ]
+    assert rates == pytest.approx(RATES[recipe])

@@ -83,7 +83,6 @@ class Undecorated(Dots.__mro__[1]):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Create a user's package on Python's path."""
     folder = tmp_path_factory.mktemp("own")
     package = folder / "holdout_test_lab"
     (package / "__pycache__").mkdir(parents=True)
@@ -98,7 +97,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def refused(content: dict[str, Any], runs: Path) -> list[str]:
-    """Return the sentences of a refused search."""
     found = sentences_of(lambda: read_plan(content, runs))
     assert not runs.exists()
     return list(found)
@@ -232,9 +230,7 @@ def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile
     assert len(found) == 6, found
 
 
-@pytest.mark.parametrize(
-    "name", ["untrained", "training", "mpa", "_private", "<img>", "../../x", "", "a" * 101, "a\0b", "a b"]
-)
+@pytest.mark.parametrize("name", ["untrained", "training", "mpa", "<img>", ""])
 def test_a_training_whose_name_is_not_accepted_is_refused_in_a_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The search file: its defaults, and all mistakes of a file at once."""
+"""The search file: its defaults, all mistakes of a file at once, and the engine that it names."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +10,12 @@ from support.small_search import draw_folder
 
 from search.config.recipes import read_search
 from search.config.search_config import parse_config
+from search.config.sections import ResourcesSection
 from search.config.yaml_file import apply_settings, parse_yaml
+from search.engines.base import make_engine
+from search.engines.in_process import InProcess
 from search.plan.make_plan import make_plan
+from search.tables import engine_name
 from trainables.errors import InvalidInput
 from trainables.losses import loss_row
 
@@ -101,3 +105,38 @@ def test_a_cluster_that_does_not_answer_is_said_at_once(
 def test_more_gpus_than_this_machine_has_are_refused(search_file: SearchFile) -> None:
     found = sentences(search_file(resources={"gpus_per_trial": 1}))
     assert any("resources.gpus_per_trial is 1 and this machine has" in sentence for sentence in found)
+
+
+# The engine, by ``resources.engine``.
+
+
+@pytest.mark.parametrize(
+    ("address", "gpus", "devices", "name"),
+    [
+        ("", 0, (), "local"),
+        ("10.0.0.1:6379", 0, (), "ray"),
+        ("", 0.5, (), "ray"),
+        ("", 0, ("nvidiactl", "nvidia0"), "ray"),
+        ("", 0, ("nvidiactl",), "local"),
+    ],
+)
+def test_auto_is_ray_wherever_there_is_a_cluster_or_a_gpu(
+    address: str, gpus: float, devices: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    for device in devices:
+        (tmp_path / device).touch()
+    assert engine_name("auto", gpus, tmp_path) == name
+    assert engine_name("in_process", gpus) == "in_process"
+
+
+def test_an_unknown_engine_is_refused(search_file: SearchFile) -> None:
+    with pytest.raises(InvalidInput, match=r"resources.engine: must be one of auto, ray, .*did you mean local"):
+        parse_config(search_file(resources={"engine": "locl"}))
+
+
+def test_an_engine_may_be_named_by_its_import_path() -> None:
+    path = "search.engines.in_process:InProcess"
+    assert isinstance(make_engine(ResourcesSection(engine=path)), InProcess)
+    with pytest.raises(InvalidInput, match=r"must be a class that derives from holdout\.parts\.Engine"):
+        make_engine(ResourcesSection(engine="search.engines.base:Queue"))

@@ -19,7 +19,6 @@ import sqlalchemy
 import yaml
 from hypothesis import example, given, settings, strategies as st
 from support.commands import holdout, holdout_here, write_search
-from support.finished_search import finish
 from support.mlflow_database import write_migrated
 from support.serving import served
 from support.small_search import small_search
@@ -29,7 +28,7 @@ from search.plan.checks.services import check_tracking
 from search.plan.runs import RunFolder
 from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file
 from search.tracking.client import open_client
-from search.trust import addresses_in, place_of, remember
+from search.trust import addresses_in, own_code, place_of, remember
 from trainables.errors import Failure, InvalidInput
 from trainables.files import given_path
 from trainables.secrets import LEAST, traced, without_password
@@ -178,64 +177,6 @@ def test_an_address_on_the_command_line_with_a_password_is_refused_and_not_shown
     assert "hush" not in str(refused.value)
 
 
-def test_no_secret_is_told(image_folder: Path, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in any file, output, page, MLflow run or process list; nor when a service is down."""
-    runs, told = tmp_path / "runs", []
-
-    def say(*arguments: str | Path, code: int = 0) -> str:
-        done = holdout_here(*arguments, "--runs", runs, code=code)
-        told.append(done.stdout + done.stderr)
-        return told[-1]
-
-    def ask(address: str, path: str) -> str:
-        try:
-            with urlopen(address + path, timeout=300) as answer:
-                told.append(answer.read().decode())
-        except HTTPError as error:
-            with error:
-                told.append(error.read().decode())
-        return told[-1]
-
-    known = {"WORD": "secret", "AWS_SECRET_ACCESS_KEY": "not-for-every-eye"}
-    for name, value in known.items():
-        monkeypatch.setenv(name, value)
-    finish(runs, small_search(image_folder, losses=["pnp"], search={"trials": 2}))
-    commands = [
-        ("status", "--json"),
-        ("compare", "small", "--json"),
-        ("trials", "small", "pnp", "0"),
-        ("disk", "--json"),
-    ]
-    for arguments in (*commands, ("verify", "small", "--json"), ("report", "small")):
-        say(*arguments)
-    assert "MLflow holds all" in say("sync", "small")
-    file = runs / "small" / "search.yaml"
-
-    def track(uri: str) -> None:
-        content = {**yaml.safe_load(file.read_text()), "tracking": {"uri": uri}}
-        write_search(file, content)
-        remember(file.parent, addresses_in(content))  # as if it had been started with this file
-
-    track(f"http://u:${{WORD}}@127.0.0.1:{port}")
-    assert "MLflow lacks" in say("sync", "small", "--register", code=1)  # it is none after all
-    pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
-    with served(runs) as server:
-        address = server[2].rstrip("/")
-        found = json.loads(ask(address, pages[-1]))
-        assert [entry["problem"] for entry in found] == [None], found
-        told.append(subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout)
-        for page in pages:
-            ask(address, page)
-        track("http://u:${WORD}@127.0.0.1:9")
-        assert "http://u:${WORD}@127.0.0.1:9" in ask(address, pages[-1])
-    assert any("small" in text for text in told)
-    for name, secret in known.items():
-        shown = {"WORD": "u:secret@"}.get(name, secret)
-        assert not [text for text in told if shown in text]
-        grep = ["grep", "--recursive", "--text", "--quiet", shown, str(runs), str(os.environ["XDG_STATE_HOME"])]
-        assert subprocess.run(grep, check=False).returncode == 1
-
-
 # Errors of a user's code.
 
 SECRET = "HOLDOUT_TEST_TOKEN"
@@ -271,7 +212,7 @@ def raised(secret: str, written: str, where: str) -> Exception:
         return error
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(secrets, st.sampled_from(sorted(WRITTEN)), st.sampled_from(["arguments", "cause", "group", "note"]))
 @example(VALUE, "in a list's repr in a repr", "arguments")
 @example('it\'s "a" \\ b\N{LATIN SMALL LETTER E WITH ACUTE}\ud7ff', "in JSON in JSON", "cause")
@@ -304,11 +245,14 @@ def test_a_variable_is_secret_by_its_name(name: str, value: str, masked: bool, m
 
 
 TELLS = """
-import logging, os
+import argparse, logging, os
 from support.own_trainings import Records, Scales
+
+argparse.ArgumentParser().parse_args()  # code may parse the command line, and gets its defaults
 
 class Tells(Scales):
     def train_epoch(self):
+        argparse.ArgumentParser().parse_args()
         if self.lr != 0.1:
             secret = os.environ["LAB_TOKEN"]
             logging.getLogger(__name__).warning("with %s", secret)
@@ -318,13 +262,31 @@ class Tells(Scales):
                 raise ValueError(f"no answer from https://hooks/{secret}", [f"postgresql://u:{secret}@h"]) from error
         return super().train_epoch()
 """
+KNOWN = {"LAB_TOKEN": "it's=a/b%20\\c", "WORD": "secret", "AWS_SECRET_ACCESS_KEY": "not-for-every-eye"}
+TOLD = re.compile(rb"it(\\*'|%27|&#x27;)s(=|%3D)a|u:secret@|not-for-every-eye")
 
 
-def test_a_search_tells_no_secret_of_a_failing_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in a file, MLflow's included, nor in any output; what is known about the error is shown."""
-    secret, runs = "it's=a/b%20\\c", tmp_path / "runs"
+def test_no_secret_is_told(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in any file, output, page, MLflow run or process list; nor if a training fails, or a service is down."""
+    runs, told = tmp_path / "runs", list[str]()
+
+    def say(words: str, code: int = 0) -> str:
+        done = holdout_here(*words.split(), "--runs", runs, code=code)
+        told.append(done.stdout + done.stderr)
+        return told[-1]
+
+    def ask(address: str, path: str) -> str:
+        try:
+            with urlopen(address + path, timeout=300) as answer:
+                told.append(answer.read().decode())
+        except HTTPError as error:
+            with error:
+                told.append(error.read().decode())
+        return told[-1]
+
     (tmp_path / "tells.py").write_text(TELLS)
-    monkeypatch.setenv("LAB_TOKEN", secret)
+    for name, value in KNOWN.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path, *Path(__file__).parents[1:3]))))
     content = {
@@ -332,17 +294,36 @@ def test_a_search_tells_no_secret_of_a_failing_training(tmp_path: Path, monkeypa
         "search": {"trials": 2}, "stages": ["search"], "resources": {"engine": "local"},
     }  # fmt: skip
     write_migrated(runs / "mlflow.db")
-    done = [holdout("run", write_search(tmp_path / "search.yaml", content), "--runs", runs)]
-    for words in ("sync small", "report small", "status small --json", "trials small", "show small tells 1 --json"):
-        done.append(holdout_here(*words.split(), "--runs", runs))
-    told = [(entry.stdout + entry.stderr).encode() for entry in done]
-    assert b"https://hooks/${LAB_TOKEN}" in told[-1]
+    done = holdout("run", write_search(tmp_path / "search.yaml", content), "--runs", runs)
+    told.append(done.stdout + done.stderr)
+    for words in ("report small", "status small --json", "trials small", "disk --json", "verify small --json"):
+        say(words)
+    assert "https://hooks/${LAB_TOKEN}" in say("show small tells 1 --json")
+    assert "MLflow holds all" in say("sync small")
+    file = runs / "small" / "search.yaml"
+
+    def track(uri: str) -> None:
+        changed = {**yaml.safe_load(file.read_text()), "tracking": {"uri": uri}}
+        write_search(file, changed)
+        remember(file.parent, addresses_in(changed), own_code(changed))  # as if it had been started with this file
+
+    track(f"http://u:${{WORD}}@127.0.0.1:{port}")
+    assert "MLflow lacks" in say("sync small", code=1)  # it is none after all
+    pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
+    with served(runs) as server:
+        address = server[2].rstrip("/")
+        found = json.loads(ask(address, pages[-1]))
+        assert [entry["problem"] for entry in found] == [None], found
+        told.append(subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout)
+        for page in pages:
+            ask(address, page)
+        track("http://u:${WORD}@127.0.0.1:9")
+        assert "http://u:${WORD}@127.0.0.1:9" in ask(address, pages[-1])
+    assert not [place for place, text in enumerate(told) if TOLD.search(text.encode())]
     folders = (runs, Path(os.environ["XDG_STATE_HOME"]))
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert {"study.journal", "mlflow.db", "report.html"} <= {path.name for path in files}
-    pattern = re.compile(rb"it(\\*'|%27|&#x27;)s(=|%3D)a")
-    assert not [place for place, text in enumerate(told) if pattern.search(text)]
-    assert not [path for path in files if pattern.search(path.read_bytes())]
+    assert not [path for path in files if TOLD.search(path.read_bytes())]
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1))

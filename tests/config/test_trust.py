@@ -14,6 +14,7 @@ from support.driving import drive
 from support.finished_search import finish
 from support.journals import Operation, rewrite as rewrite_journal
 from support.listening import listening
+from support.mlflow_database import write_migrated
 from support.small_search import small_search
 
 from search.plan.make_plan import read_plan
@@ -111,6 +112,7 @@ def test_the_live_page_contacts_only_what_is_allowed(stranger: Path) -> None:
 
 
 def test_an_allowed_file_elsewhere_is_written(stranger: Path, tmp_path: Path) -> None:
+    write_migrated(tmp_path / "elsewhere.db")
     rewrite(stranger, tracking__uri=f"sqlite:///{tmp_path}/elsewhere.db")
     refused = holdout_here("sync", "small", "--runs", stranger, code=2)
     assert f"add `--trust {tmp_path}/elsewhere.db`" in plain(refused.stderr)

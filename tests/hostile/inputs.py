@@ -1,20 +1,18 @@
 """Hostile input: every kind of file, in every place where a command reads one, and values that strangers may write.
 
-``KINDS`` × ``PLACES`` is one table. `make attack` draws from it in processes of their own, with dangerous values and
-changed bytes in addition; ``test_files.py`` draws a sample for the suite.
+``KINDS`` × ``PLACES`` is one table. ``test_files.py`` takes a sample of it; ``test_drawn.py`` (`make attack`) draws
+from it, with dangerous values and changed bytes in addition.
 """
 
 import hashlib
 import io
 import json
-import locale
 import os
 import pickle
 import random
 import shutil
 import sqlite3
 import struct
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,63 +22,11 @@ import numpy as np
 import torch
 import yaml
 from support.mutations import OF_ARRAYS, bits, replace_array, replace_leaf, replace_value
-from support.serving import asked
 
 from hostile.world import LOSSES, World
 
-Action = Callable[[], object]
 Change = Callable[[Path, bytes, World], object]
 """Puts something else in place of a file, given its content before."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attack:
-    """A change of a copy of the world, and a command that reads it.
-
-    ``prepare`` changes the folder; ``action`` runs in it, in a process of its own; ``may_contact`` is the port of an
-    address that the user typed.
-    """
-
-    kind: str
-    name: str
-    prepare: Callable[[Path], object]
-    action: Action
-    may_contact: int | None = None
-
-
-def command(*arguments: str) -> Action:
-    """Return an action that runs ``holdout`` with ``arguments``."""
-
-    def run() -> None:
-        from search.cli.main import main
-
-        sys.argv = ["holdout", *arguments]
-        main()
-
-    return run
-
-
-def in_locale(name: str, action: Action) -> Action:
-    """Return ``action`` in a locale, whose encoding Python takes for that of files whose reader names none."""
-
-    def run() -> object:
-        locale.setlocale(locale.LC_ALL, name)
-        return action()
-
-    return run
-
-
-def page(path: str) -> Action:
-    """Return an action that asks the live page for ``path``; a server error is a traceback."""
-
-    def ask() -> int:
-        from search.report.live.app import live_app
-
-        status, _, body = asked(live_app(Path("runs"), None), path, "", (b"host", b"localhost"))
-        sys.stdout.write(body)
-        return int(status >= 500) * 70
-
-    return ask
 
 
 class Runs:
@@ -107,7 +53,6 @@ def arrays(value: object) -> bytes:
 
 
 def holds(content: bytes) -> Change:
-    """Return a change that writes ``content``."""
     return lambda path, before, world: path.write_bytes(content)
 
 
@@ -318,15 +263,22 @@ def reseal(folder: Path) -> None:
             continue
 
 
-def of_file(world: World, draw: random.Random) -> Attack:
-    """A file that is something else, or a value or bytes in it; read by the command of its place, or by any."""
+@dataclass(frozen=True)
+class Attack:
+    """A change of a copy of the world, and the words of the command that reads it, or the path of a live page."""
+
+    name: str
+    words: str
+    prepare: Callable[[Path], object]
+
+
+def attack(world: World, draw: random.Random) -> Attack:
+    """Draw a file that is something else, or a value or bytes in it; read by the command of its place, or by any."""
     file, words = draw.choice([*((place.file, place.command) for place in PLACES), *((name, "") for name in RECORDS)])
     kind = draw.choice([*KINDS, *["a value"] * len(KINDS)])
     value, inner, resealed = drawn_value(world, draw), draw.random(), draw.random() < 0.7
-    path = draw.choice(PAGES)
     if not words or (file.startswith(SEARCH) and draw.random() < 0.7):
-        words = draw.choice((*READ_SEARCH, path))
-    action = in_locale(draw.choice(("C", "C.UTF-8")), page(path) if words == path else command(*_words(words, file)))
+        words = draw.choice((*READ_SEARCH, *PAGES))
 
     def prepare(folder: Path) -> None:
         own = random.Random(inner)
@@ -340,7 +292,7 @@ def of_file(world: World, draw: random.Random) -> Attack:
             reseal(folder)
 
     said = f"{value!r:.60}" if kind == "a value" else kind
-    return Attack(kind=Path(file).name, name=f"{file}: {said}: {words}", prepare=prepare, action=action, may_contact=9)
+    return Attack(f"{file}: {said}: {words}", words.replace("FILE", file), prepare)
 
 
 RECORDS = (
@@ -349,28 +301,10 @@ RECORDS = (
 """Files of which only some commands need each."""
 
 
-def _words(words: str, file: str) -> list[str]:
+def with_runs(words: str) -> list[str]:
     """Return the arguments of a command; those that read the runs folder name it."""
-    arguments = words.replace("FILE", file).split()
-    return [*arguments, *(["--runs", "runs"] if words.startswith((*READ_SEARCH, "run ")) else [])]
+    return [*words.split(), *(["--runs", "runs"] if words.startswith((*READ_SEARCH, "run ")) else [])]
 
 
 def arguments(place: Place) -> list[str]:
-    """Return the arguments of the command of a place."""
-    return _words(place.command, place.file)
-
-
-def of_job(world: World, draw: random.Random) -> Attack:
-    """A job of a cluster whose metadata and log a stranger wrote."""
-    details = {
-        "submission_id": "holdout-small-1", "status": "SUCCEEDED", "start_time": 1, "end_time": 2,
-        "driver_exit_code": 0, "message": "done",
-        "metadata": {"holdout.search": "small", "holdout.attempt": "1", "holdout.runs": "runs", "holdout.file": "0"},
-    }  # fmt: skip
-    value = drawn_value(world, draw)
-    replace_leaf(details, value, random.Random(draw.random()))
-    written = json.dumps([details]).encode()[:6000].hex()
-    words = draw.choice((["status", "--jobs"], ["logs", "small"], ["logs", "small", "--all"], ["stop", "small"]))
-    action = command(*words, "--address", f"http://127.0.0.1:{world.dashboard_port}/{written}")
-    name = f"job, {value!r:.60}: {words[0]}"
-    return Attack(kind="a job", name=name, prepare=lambda folder: None, action=action, may_contact=world.dashboard_port)
+    return with_runs(place.command.replace("FILE", place.file))

@@ -39,8 +39,6 @@ FORGED: dict[str, dict[str, Any]] = {
 
 
 class Dashboard(BaseHTTPRequestHandler):
-    """A dashboard with ``jobs``."""
-
     jobs: ClassVar[list[Any]] = []
 
     asked: ClassVar[list[str]] = []

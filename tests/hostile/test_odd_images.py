@@ -52,8 +52,8 @@ def test_they_are_trained_scored_and_verified(tmp_path: Path) -> None:
         for name, folder in ((trains, trained), (tests, tested)):
             next((root / name).glob("*.png")).rename(folder / "deep.png")
         finish(runs, small_search(root, **SMALL))
-        for words in (["report", "small"], ["verify", "small"], ["export", "small", "--to", tmp_path / "model"]):
-            holdout_here(*words, "--runs", runs)
+        for command in ("report", "verify"):
+            holdout_here(command, "small", "--runs", runs)
         assert "small" in (runs / "small" / "report.html").read_text()
         assert "proxy_anchor" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
     (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]

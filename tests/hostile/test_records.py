@@ -34,7 +34,6 @@ CHECKPOINT = "trials/proxy_anchor/0000/attempt-1/best.safetensors"
 
 
 def written(content: bytes) -> Change:
-    """Replace the content."""
     return lambda path: path.write_bytes(content)
 
 
@@ -44,17 +43,14 @@ def before(line: str) -> Change:
 
 
 def in_json(**changes: object) -> Change:
-    """Change the values of some keys."""
     return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def in_model(**changes: object) -> Change:
-    """Change the values of some keys of the network."""
     return lambda path: in_json(model={**json.loads(path.read_text())["model"], **changes})(path)
 
 
 def in_text(before: str, after: str) -> Change:
-    """Replace a piece of text."""
     return lambda path: path.write_text(path.read_text().replace(before, after, 1))
 
 
@@ -158,7 +154,7 @@ def test_a_damaged_journal_is_one_sentence_everywhere(
 def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
     """The commands have processes of their own, since an iterator that recursion interrupts is never closed."""
     with levels_below(copied.path / "models", 1_900) as deepest:
-        for command in (["verify", "small"], ["disk"], ["remove", "small", "--yes"]):
+        for command in (["verify", "small"], ["remove", "small", "--yes"]):
             done = holdout(*command, "--runs", "runs", code=2)
             assert plain(done.stderr).endswith("Folders are nested in more levels than this command can follow; move or remove them.")
             assert deepest.exists(), "nothing is removed in part"
@@ -175,7 +171,7 @@ def ascii_locale() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("ascii_locale")
-@pytest.mark.parametrize("words", [REPORT, SHOW, EXPORT, ["verify", "small"], ["sync", "small"], EMBED], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [REPORT, SHOW, ["verify", "small"], ["sync", "small"], EMBED], ids=lambda words: words[0])
 def test_files_are_utf_8_in_every_locale(words: list[str], copied: Copied, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS")
     Image.new("RGB", (20, 20)).save("image.png")

@@ -1,4 +1,4 @@
-"""Wrong search files, one per row: the change to a good one, and the expected sentences.
+"""Wrong search files and campaign files, one per row: the change to a good one, and the expected sentences.
 
 Each row is one line; its sections replace those of a good file.
 """
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.refusals import GOOD, laid_over, refused
+
+from hostile.world import CAMPAIGN
 
 FOLDER_NAME = "name: a search's name names a folder: up to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit; it is "
 
@@ -22,6 +24,8 @@ VALUES = [
     ("search: {trials: .nan}", "search.trials: must be finite; it is nan."),
     ("search: {trials: 1e400}", "search.trials: must be finite; it is inf."),
     ("search: {trials: 9223372036854775808}", "search.trials: must be between -9223372036854775807 and 9223372036854775807; it is 9223372036854775808."),
+    ("search: {budget: together}", "budget is together, but there is no budget to share"),
+    ("search: {hours: 0}", "search.hours: must be more than 0"),
     ("search: {epochs: 0}", "search.epochs: must be at least 1; it is 0."),
     ("search: {epochs: 7}", "search.epochs gives each loss 7 and one training takes 8; give each a budget"),
     ("resources: {cpus_per_trial: 0}", "resources.cpus_per_trial: must be more than 0; it is 0."),
@@ -39,6 +43,8 @@ VALUES = [
     ("training: {schedule: {step: 0}}", "training.schedule.step: must be at least 1; it is 0."),
     ("training: {schedule: {milestones: [3, 2]}}", "training.schedule.milestones must be epochs, each later than the one before; they are [3, 2]."),
     ("training: {schedule: {gamma: 2}}", "training.schedule.gamma: must be more than 0, at most 1; it is 2."),
+    ("training: {schedule: {decay: exponential}}", "must be one of cosine, linear, null; it is 'exponential'"),
+    ("training: {schedule: {decay: cosine, step: 2}}", "schedule.decay is cosine, and schedule.step or schedule.milestones change"),
     ("training: {schedule: 3}", "training.schedule: must be keys and values; it is 3."),
     ("training_by_loss: {pnp: {lr: .nan}}", "training_by_loss.pnp.lr: must be finite; it is nan."),
     ("training_by_loss: {pnp: {epochs: 3}}", "training_by_loss.pnp.epochs: it must be the same for all losses of a search, and here it is 3; remove it."),
@@ -167,6 +173,20 @@ PARTS = [
     ("space: {pnp: {training: {proxy_lr: 0.1}}}", "space.pnp.training.proxy_lr: there is no such hyperparameter to"),
     ("space: {pnp: {training: {lr: -1}}}", "space.pnp.training.lr: lr must be more than 0; it is -1."),
     ("space: {pnp: {training: 3}}", "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
+    # Unknown keys, which are looked for in the whole file.
+    ("trials: 1", "trials: no such section (did you mean search.trials?); correct it, or remove it."),
+    ("epochs: 1", "epochs: no such section (did you mean training.epochs or search.epochs?); correct it, or remove it."),
+    ("learning_rate: 1", "learning_rate: no such section (did you mean training.lr?); correct it, or remove it."),
+    ("batch_size: 1", "batch_size: no such section (did you mean training.batch_size?); correct it, or remove it."),
+    ("seeds: 1", "seeds: no such section (did you mean selection.seeds or final.seeds?); correct it, or remove it."),
+    ("search: {trails: 1}", "search.trails: no such key (did you mean search.trials?); correct it, or remove it."),
+    ("search: {batch_size: 1}", "search.batch_size: no such key (did you mean training.batch_size?); correct it, or remove it."),
+    ("training: {gamma: 1}", "training.gamma: no such key (did you mean training.schedule.gamma?); correct it, or remove it."),
+    ("training: {Batch-Size: 1}", "training.Batch-Size: no such key (did you mean training.batch_size?); correct it, or remove it."),
+    ("training: {schedule: {steps: 1}}", "training.schedule.steps: no such key (did you mean training.schedule.step?); correct it, or remove it."),
+    ("model: {name: 1}", "model.name: no such key (did you mean model.backbone?); correct it, or remove it."),
+    ("zebra: 1", "zebra: no such section; remove it."),
+    ("training: {zebra: 1}", "training.zebra: no such key; remove it."),
     # Objectives and constraints.
     ("search: {objectives: [map_at_r, -embed_ms]}", "pruner asha compares trials by one metric"),
     ("search: {objectives: [-embed_ms, map_at_r]}", "so it must be a metric that is maximised; it is -embed_ms"),
@@ -231,12 +251,45 @@ ADDRESSES = [
     ("tracking: {uri: 'http://user:not-for-every-eye@127.0.0.1:9'}", "tracking.uri: it holds a password (http://user:***@127.0.0.1:9)"),
     ("tracking: {uri: 'ftp://x'}", "tracking.uri must begin with one of sqlite:, http:, https:, postgresql:, mysql:; it is 'ftp://x'."),
     ("tracking: {uri: 'http://127.0.0.1:abc'}", "tracking.uri is not a valid address (Port could not be cast to integer value as 'abc')"),
+    ("checkpoints: {storage_path: ''}", "checkpoints.storage_path: must not be empty; it is ''."),
     ("checkpoints: {storage_path: rel/path}", "checkpoints.storage_path: must be an absolute path, or a URL such as s3://bucket/folder; it is 'rel/path'."),
     ("checkpoints: {storage_path: 'nope://x'}", "checkpoints.storage_path: fsspec has no nope://"),
     ("checkpoints: {storage_path: 's3://user:not-for-every-eye@host/x'}", "checkpoints.storage_path: it names a user; leave that out"),
     ("checkpoints: {storage_path: /etc/passwd}", "checkpoints.storage_path: /etc/passwd cannot be written to; name a folder of your own."),
     ('checkpoints: {storage_path: "/tmp/a\\0b"}', r"checkpoints.storage_path: '/tmp/a\x00b' holds a zero byte"),
     (f"checkpoints: {{storage_path: /{'y' * 300}}}", "cannot be read (OSError: File name too long)"),
+]
+
+CAMPAIGNS = [
+    ("vary: {}", "vary: must have at least one entry; it is {}."),
+    ("vary: {dim: {}}", "vary: the axis dim has no label; it is {'dim': {}}."),
+    ("vary: {a: {x: {}}, b: {y: {}}, c: {z: {}}}", "vary: must have at most 2 entries; it is {'a': "),
+    ("vary: {loss: {x: {}}}", "vary: an axis cannot be called loss: the losses are always an axis"),
+    ("vary: {dim: {../x: {}}}", "vary: the label '../x' of dim is part of the names of searches, and a search's name names a folder"),
+    ("vary: {dim: {x: {}, x: {}}}", "line 5, column 21: the key 'x' is given twice; keep one of them."),
+    ("vary: {dim: {x: 3}}", "vary.dim.x: must be keys and values; it is 3."),
+    ("vary: {dim: {x: {'': 0}}}", "vary: the label x of dim sets '', which is not a key such as search.trials"),
+    ("vary: {dim: {x: {name: y}}}", "vary: the label x of dim sets name, but searches are named after their labels"),
+    ("vary: {dim: {x: {training.lr: .nan}}}", "vary.dim.x.training.lr: must be finite; it is nan."),
+    ("vary: {dim: {x: {model.embedding_dim: 0}}}", "model.embedding_dim: must be at least 1, at most 65536; it is 0."),
+    ("vary: {dim: {x: {resources.cpus_per_trial: 2}, y: {}}}", "vary: resources must be the same in all searches"),
+    ("vary: {d: {a-b: {}, a: {}}, e: {c: {}, b-c: {}}}", "vary: several searches would be called camp-a-b-c; choose other labels."),
+    (f"vary: {{dim: {{{', '.join(f'l{n}: {{}}' for n in range(2_000))}}}}}", "vary: it makes 2000 searches, and a campaign may have at most 500"),
+    ("recipe: nope", "There is no file 'nope' and no recipe or campaign of that name"),
+    ("recipe: loss-benchmark-cub200", "loss-benchmark-cub200 is a campaign of several searches"),
+    ("base: {}", "dataset: missing; this key is required.", "losses: missing; this key is required."),
+    ("base: {name: x}", "base: base cannot have a name"),
+    ("base: {dataset: {name: glyphs}, losses: [pnpp]}", "it is 'pnpp' (did you mean pnp?)."),
+    ("name: ../x", "name: a search's name names a folder"),
+    ("table: {}", "table.rows: missing; this key is required."),
+    ("table: {rows: [zebra]}", "table.rows may name loss, dim; it names zebra."),
+    ("table: {rows: [loss, loss]}", "table.rows: loss is given more than once; keep one of each."),
+    ("table: {rows: [loss], metrics: [zebra]}", "table.metrics: zebra is not known; choose one of recall_at_k"),
+    ("table: {rows: [loss], roles: [zebra]}", "table.roles: must be 'default' or 'tuned'; it is 'zebra'."),
+    ("nope: 3", "nope: no such section; remove it."),
+    ("final: {seeds: 5}", "final.seeds: no such key (did you mean base.final.seeds?)"),
+    ("trials: 3", "trials: no such section (did you mean base.search.trials?)"),
+    ("recipes: quickstart", "recipes: no such section (did you mean recipe?)"),
 ]
 
 LAUGHS = "a0: &a0 [l, l, l, l, l, l, l, l, l]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
@@ -288,6 +341,13 @@ def test_a_wrong_entry_beside_a_training_of_one_s_own_is_a_sentence(row: tuple[s
     written, *sentences = row
     (here / "row.yaml").write_text(laid_over(written, OF_OWN))
     refused(here, ["run", "row.yaml"], *sentences)
+
+
+@pytest.mark.parametrize("row", CAMPAIGNS, ids=lambda row: row[0][:60])
+def test_a_wrong_entry_of_a_campaign_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
+    written, *sentences = row
+    (here / "camp.yaml").write_text(laid_over(written, CAMPAIGN))
+    refused(here, ["run", "camp.yaml"], *sentences)
 
 
 @pytest.mark.parametrize(("content", "sentence"), [row[1:] for row in FILES], ids=[row[0] for row in FILES])

@@ -1,15 +1,27 @@
 """The world that is attacked: a finished search, a model, an index; and a secret, a victim folder, a listening port."""
 
 import json
-import os
 import shutil
-import sys
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from unicodedata import category
 
-from support.refusals import NOWHERE
+import numpy as np
+import pyarrow
+import torch
+from pyarrow.parquet import write_table
+from safetensors.numpy import save_file
+from support.finished_search import run_here
+from support.refusals import GOOD
 from support.small_search import draw_folder, small_search
+from support.trees import WRITERS, make_tree
+
+from search.driver.stages import recorded_outcome
+from search.driver.synchronise import make_projection, synchronise
+from search.report.document import write_search_report
+from trainables.inference.embedder import load_model
+from trainables.inference.index import ImageIndex
 
 LOSSES = ("proxy_anchor", "pnp")
 CAMPAIGN = """\
@@ -24,23 +36,6 @@ table: {rows: [loss]}
 
 def make_origin(folder: Path) -> Path:
     """Write the finished search ``small`` below ``runs``, an index, and a file of every kind that commands read."""
-    from contextlib import closing
-
-    import numpy as np
-    import pyarrow
-    import torch
-    from pyarrow.parquet import write_table
-    from safetensors.numpy import save_file
-    from support.finished_search import run_here
-    from support.refusals import GOOD
-    from support.trees import WRITERS, make_tree
-
-    from search.driver.stages import recorded_outcome
-    from search.driver.synchronise import make_projection, synchronise
-    from search.report.document import write_search_report
-    from trainables.inference.embedder import load_model
-    from trainables.inference.index import ImageIndex
-
     images, runs = draw_folder(folder / "images", images=6), folder / "runs"
     training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     few = {"search": {"trials": 2}, "selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
@@ -71,6 +66,7 @@ class World:
     """Everything below ``folder``.
 
     Attributes:
+        port: a port that no command may contact; ``heard`` is what it heard.
         secret: a file that no command may open.
         secret_word: its content.
         variable: the value of the environment variable ``ATTACK_SECRET``, which no command may tell.
@@ -80,12 +76,11 @@ class World:
     """
 
     folder: Path
+    port: int
+    heard: list[bytes]
     secret_word: str = "the-content-of-a-private-file"
     variable: str = "the-value-of-a-variable"
     module: str = "attack_canary"
-    port: int = 0
-    dashboard_port: int = 0
-    _servers: list[int] = field(default_factory=list)
 
     @property
     def secret(self) -> Path:
@@ -105,106 +100,28 @@ class World:
         return self.folder / "origin"
 
     def begin(self) -> None:
-        """Make everything; the search is trained in another process, since a fork needs a process without threads."""
-        self.set_traps()
-        if (child := os.fork()) == 0:
-            try:
-                self.enter(self.folder, own=True)
-                make_origin(self.origin)
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the search cannot be made"
-        self.dashboard_port = self._serve(_Dashboard)
-
-    def set_traps(self) -> None:
-        """Make what no command may touch."""
-        self.secret.parent.mkdir(parents=True)
+        """Make everything; ``modules`` is a folder for Python's path."""
+        make_origin(self.origin)
+        trials = self.victim / "small" / "trials" / "pnp" / "0000"
+        for folder in (trials, self.secret.parent, self.folder / "modules"):
+            folder.mkdir(parents=True)
+        (trials / "precious.txt").write_text("years of work")
         self.secret.write_text(self.secret_word)
-        self.restore_victim()
-        modules = self.folder / "modules"
-        modules.mkdir()
-        (modules / f"{self.module}.py").write_text(
+        (self.folder / "modules" / f"{self.module}.py").write_text(
             f"import pathlib\npathlib.Path({str(self.canary)!r}).touch()\n\n\nclass Boom:\n    pass\n"
         )
-        sys.path.append(str(modules))
-        self.port = self._serve(_Counting)
 
-    def enter(self, folder: Path, *, own: bool = False) -> None:
-        """Set the environment of a process: the user who made the search, or by default one who got it."""
-        os.environ |= {
-            "ATTACK_SECRET": self.variable,
-            "XDG_STATE_HOME": str(self.folder / "own-state" if own else folder / ".state"),
-            "XDG_CONFIG_HOME": str(folder / ".config"),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-            "HOME": str(folder),
-        } | ({} if own else {"RAY_ADDRESS": NOWHERE})
-
-    def _serve(self, handler: "type[_Quiet]") -> int:
-        """Serve in another process, until :meth:`end`; return the port."""
-        server = HTTPServer(("127.0.0.1", 0), handler)
-        if (child := os.fork()) == 0:
-            handler.log = self.folder / "contacts"
-            server.serve_forever()
-        self._servers.append(child)
-        port = server.server_address[1]
-        server.server_close()
-        return port
-
-    def end(self) -> None:
-        """End the servers."""
-        for child in self._servers:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-
-    def contacts(self) -> int:
-        """Return how many connections the listening port had."""
-        log = self.folder / "contacts"
-        return log.stat().st_size if log.exists() else 0
-
-    def victim_state(self) -> dict[str, bytes]:
-        return {str(path): path.read_bytes() for path in sorted(self.victim.rglob("*")) if path.is_file()}
-
-    def restore_victim(self) -> None:
-        shutil.rmtree(self.victim, ignore_errors=True)
-        trials = self.victim / "small" / "trials" / "pnp" / "0000"
-        trials.mkdir(parents=True)
-        (trials / "precious.txt").write_text("years of work")
-
-
-class _Quiet(BaseHTTPRequestHandler):
-    """A handler that prints nothing; ``log`` is a file for what it counts."""
-
-    log = Path()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Print nothing."""
-
-
-class _Counting(_Quiet):
-    """Counts connections, whatever they send."""
-
-    def setup(self) -> None:
-        with self.log.open("ab") as log:
-            log.write(b"x")
-        super().setup()
-
-
-class _Dashboard(_Quiet):
-    """A cluster's dashboard whose answers an attacker writes: the path begins with them as JSON in hexadecimal."""
-
-    def do_GET(self) -> None:
-        _, written, rest = self.path.split("/", 2)
-        content = bytes.fromhex(written) if rest.startswith("api/jobs") else b'{"ray_version": "2.60.0"}'
-        if rest.rstrip("/").endswith("logs"):
-            content = json.dumps({"logs": content.decode(errors="replace")}).encode()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_POST = do_DELETE = do_GET
-
-
-def free_of_threads() -> bool:
-    """Return True if this process may fork safely."""
-    return len(os.listdir("/proc/self/task")) == 1
+    def harm(self, said: str) -> str:
+        """Return what a command with output ``said`` did that none may do."""
+        victims = [path.read_text() for path in self.victim.rglob("*.txt")]
+        told = [word for word in (self.secret_word, self.variable) if word in said]
+        printed = {letter for letter in said if category(letter) in ("Cc", "Cf", "Cs")} - {"\n", "\t"}
+        found = {
+            "executed": self.canary.exists(),
+            "contacted": self.heard,
+            "changed": victims != ["years of work"],
+            "told": told,
+            "printed": sorted(printed),
+            "raised": "Traceback (most recent call last)" in said,
+        }
+        return ", ".join(f"{what}: {problem}" for what, problem in found.items() if problem)

@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.commands import holdout_here, plain
+from support.commands import holdout_here, plain, write_search
+from support.finished_search import finish
 from support.made_search import frozen_selection, made_search
+from support.small_search import GLYPHS
 
+import holdout as library
+from search.config.search_config import parse_config
 from search.difference import Family
 from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
@@ -21,6 +25,7 @@ from search.report.formats import p_value
 from search.report.pairs import comparable_rows
 from search.report.results import Comparison, stored_summary
 from search.report.rows import COLUMNS, Output, Row, SeedStatistics
+from trainables.errors import InvalidInput
 from trainables.files import write_json
 
 
@@ -142,10 +147,7 @@ def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
 def test_a_table_without_a_metric_of_the_test_says_why_it_has_no_pairs(runs: Path) -> None:
     rows = compared(runs, "one").rows
     folders = [RunFolder(runs, "one")]
-    for metrics, reason in (
-        ([], "the table has no test metric"),
-        (["nmi"], "no per-image scores of nmi"),
-    ):
+    for metrics, reason in (([], "the table has no test metric"), (["nmi"], "no per-image scores of nmi")):
         assert comparable_rows(folders, rows, metrics, [row.key for row in rows]) == (None, [f"no pairs: {reason}"])
 
 
@@ -278,3 +280,45 @@ def test_columns_have_different_keys() -> None:
 )
 def test_no_p_value_is_zero(p: float, text: str) -> None:
     assert p_value(p) == text
+
+
+# The margin of equivalence, from the file to the comparison: frozen before the test.
+
+CONTENT = {**GLYPHS, "name": "alike", "final": {"seeds": 2, "within": 99}}
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return finish(tmp_path_factory.mktemp("alike") / "runs", CONTENT)
+
+
+def test_the_margin_is_frozen_with_the_choice_and_decides(alike: Path) -> None:
+    assert json.loads((alike / "alike/selection.json").read_text())["family"]["within"] == 99
+    comparison = library.compare("alike", runs=alike)
+    assert comparison.pairs
+    assert all(pair.within == 0.99 and pair.same for pair in comparison.pairs)
+    assert not any("margin" in warning for warning in comparison.warnings)
+    assert "the same within 99 points" in plain(holdout_here("compare", "alike", "--runs", alike).stdout)
+    assert holdout_here("verify", "alike", "--runs", alike).returncode == 0
+
+
+def test_another_margin_is_said_to_come_after_the_test(alike: Path) -> None:
+    said = plain(holdout_here("compare", "alike", "--runs", alike, "--within", "1e-9").stdout)
+    assert "chosen after opening: the margin of equivalence is 1e-09; frozen with the choice was 99" in said
+    assert "undecided" in said
+    comparison = library.compare("alike", runs=alike, within=1e-9)
+    assert not any(pair.same for pair in comparison.pairs)
+
+
+@pytest.mark.parametrize("margin", ["0", "-1", "nan", "inf"])
+def test_a_margin_that_is_none_is_refused(alike: Path, margin: str) -> None:
+    refusal = plain(holdout_here("compare", "alike", "--runs", alike, "--within", margin, code=2).stderr)
+    assert f"within is {margin}; the margin of equivalence is above 0, such as 1 for one point" in refusal
+
+
+def test_the_file_refuses_it_too(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"final\.within"):
+        parse_config(CONTENT | {"final": {"within": 0}})
+    path = write_search(tmp_path / "wrong.yaml", CONTENT | {"final": {"within": "small"}})
+    assert "final.within" in holdout_here("run", path, "--runs", tmp_path / "runs", code=2).stderr
+    assert not (tmp_path / "runs").exists()

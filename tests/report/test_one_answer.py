@@ -1,4 +1,4 @@
-"""The answer of a search: four lines that every output shows alike, and what they say."""
+"""The answer of a search: four lines that every output shows alike, what they say, and its pictures."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.commands import holdout_here, plain
 from support.made_search import made_search
+from support.summaries import made_loss, made_summary
 
 import holdout
 from search.driver.synchronise import search_run
@@ -14,8 +15,9 @@ from search.plan.runs import RunFolder
 from search.report.comparison import compare
 from search.report.comparison_tables import headline_tables, text_tables
 from search.report.document import environment
+from search.report.drawing import Plot
 from search.report.results import Answer, Comparison, stored_summary
-from search.report.sections.answer import answer as section
+from search.report.sections.answer import answer as section, anytime_curves, pair_matrix
 
 YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
 CORRECTED = r"by map_at_r on the 30 test classes \(corrected for (\d+) pairs?\)\."
@@ -142,3 +144,49 @@ def test_the_answer_of_three_losses_is_short(tmp_path: Path) -> None:
     html = re.sub(r"<script.*?</script>", "", str(macro(section(comparison, [folder]))), flags=re.DOTALL)
     on_screen = re.sub(r"<details>.*?</details>", "", html, flags=re.DOTALL)
     assert len(re.sub(r"<[^>]+>", " ", on_screen).split()) <= 250
+
+
+# The pictures of the answer.
+
+
+def test_a_pair_of_losses_is_in_both_rows_of_the_matrix(tmp_path: Path) -> None:
+    losses = ["mpa", "margin", "pnp"]
+    made_search(tmp_path, "one", {loss: (0.3, 0.3 + number / 10) for number, loss in enumerate(losses)})
+    comparison = compared(tmp_path, "one")
+    pairs = tuple(pair for pair in comparison.pairs if pair.first.loss != pair.second.loss)
+    figure = pair_matrix(comparison.model_copy(update={"pairs": pairs[::-1]}))
+    assert figure is not None
+    assert isinstance(figure.picture, Plot)
+    (heat,) = figure.picture.figure["data"]
+    assert heat["x"] == heat["y"] == losses, "in the order of the table"
+    by_pair = {(row, column): text for row, texts in zip(losses, heat["text"]) for column, text in zip(losses, texts)}
+    for pair in pairs:
+        first, second = pair.first.loss, pair.second.loss
+        sign = "≈" if not pair.differ else "↑" if pair.difference > 0 else "↓"
+        opposite = {"↑": "↓", "↓": "↑", "≈": "≈"}[sign]
+        assert by_pair.pop((first, second)) == f"{100 * pair.difference:+.1f} {sign}"
+        assert by_pair.pop((second, first)) == f"{-100 * pair.difference:+.1f} {opposite}"
+    assert {*by_pair.values()} == {""}
+
+
+def test_the_picture_of_the_answer_is_that_of_the_summary(tmp_path: Path) -> None:
+    made_search(tmp_path, "one", YES)
+    comparison = compared(tmp_path, "one")
+    figure = anytime_curves(comparison.searches)
+    assert figure is not None
+    assert isinstance(figure.picture, Plot)
+    lines = {trace["name"]: [*zip(trace["x"], trace["y"])] for trace in figure.picture.figure["data"]}
+    axes = {trace["name"]: trace.get("yaxis", "y") for trace in figure.picture.figure["data"]}
+    for loss, entry in comparison.searches[0].losses.items():
+        steps = [(step.epochs, step.value) for step in entry.anytime]
+        assert lines.pop(loss) == [*steps, (entry.epochs, steps[-1][1])]
+        for row in (entry.default, entry.tuned):
+            assert row.confirmed is not None
+            assert lines.pop(f"{loss}, {row.role}") == [(loss, pytest.approx(row.confirmed.mean, rel=1e-4))]
+            assert (axes[loss], axes[f"{loss}, {row.role}"]) == ("y", "y2"), "values of other classes, apart"
+    assert not lines
+    assert figure.finding.startswith("mpa has the highest value so far, 0.7000 on 2 classes")
+
+
+def test_before_a_value_there_is_no_picture() -> None:
+    assert anytime_curves([made_summary({"mpa": made_loss()})]) is None

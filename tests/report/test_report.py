@@ -104,24 +104,33 @@ def runs(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "runs"))
 
 
-def test_a_finished_search_has_every_section(runs: Path) -> None:
+@pytest.fixture(scope="module")
+def written(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of the finished search, which changes none of its files."""
+    runs = Path(shutil.copytree(finished, tmp_path_factory.mktemp("written") / "runs"))
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
-    page = checked(reported(runs, "small"))
+    assert holdout_here("report", "small", "--runs", runs).stdout.strip() == str(runs / "small/report.html")
     assert {path: path.read_bytes() for path in before} == before
+    assert (runs / "small/report.html").stat().st_size < 8e6
+    return (runs / "small/report.html").read_text()
+
+
+def test_a_finished_search_has_every_section(finished: Path, written: str) -> None:
+    page = checked(written)
     sections = [entry["id"] for entry in page.of("section")]
     assert sections == ["answer", "comparison", "loss-proxy-anchor", "loss-pnp", "models", "effort", "again"]
     links = [entry["href"] for entry in page.of("a")]
     assert [f"#{name}" for name in sections] == links[1:]
-    summary = json.loads((runs / "small/summary.json").read_text())
+    summary = json.loads((finished / "small/summary.json").read_text())
     for entry in summary["losses"].values():
         assert f"{entry['test']['map_at_r']['mean']:.4f}" in page.text
         assert f"{entry['default']['test']['map_at_r']['mean']:.4f}" in page.text
     assert "1 opening by 1 search" in page.text
 
 
-def test_each_section_begins_with_its_table_and_few_sentences(runs: Path) -> None:
+def test_each_section_begins_with_its_table_and_few_sentences(written: str) -> None:
     """Only the four lines precede the table of the answer."""
-    page, leads = re.subn(r"<p>(Recommended|Better than|Next)\b.*?</p>", "", reported(runs, "small"))
+    page, leads = re.subn(r"<p>(Recommended|Better than|Next)\b.*?</p>", "", written)
     assert leads == 4
     sections = re.findall(r"<section .*?</section>", page, flags=re.DOTALL)
     assert len(sections) == 7
@@ -138,16 +147,9 @@ def test_each_section_begins_with_its_table_and_few_sentences(runs: Path) -> Non
     assert len(titles) == len(set(titles)) == 3
 
 
-def test_names_are_never_markup(runs: Path) -> None:
-    text = reported(runs, "small")
-    assert "<b onclick" not in text
-    assert not any("onclick" in attributes for _, attributes in Page(text).elements)
-
-
-def test_the_file_lies_in_the_search_s_folder(runs: Path) -> None:
-    assert holdout_here("report", "small", "--runs", runs).stdout.strip() == str(runs / "small/report.html")
-    assert (runs / "small/report.html").stat().st_size < 8e6
-    checked((runs / "small/report.html").read_text())
+def test_names_are_never_markup(written: str) -> None:
+    assert "<b onclick" not in written
+    assert not any("onclick" in attributes for _, attributes in Page(written).elements)
 
 
 def test_two_searches_are_one_report(images: Path, finished: Path, runs: Path) -> None:
@@ -185,9 +187,8 @@ def test_without_a_complete_trial(opened: Callable[..., OpenedSearch], tmp_path:
 
 
 def test_an_older_summary_is_made_anew(runs: Path) -> None:
-    whole = re.sub(
-        r" Of 2 tested choices in this runs folder.*?2506\.19540\)\.", "", Page(reported(runs, "small")).text
-    )
+    text = Page(reported(runs, "small")).text
+    whole = re.sub(r" Of 2 tested choices in this runs folder.*?2506\.19540\)\.", "", text)
     path = RunFolder(runs, "small").summary
     path.write_text(path.read_text().replace('"format": 8', '"format": 1'))
     assert Page(reported(runs, "small")).text == whole, "choices are counted from stored summaries alone"

@@ -1,30 +1,34 @@
 """``summary.json``: its keys, which other programs rely on, and files that cannot be read."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import BaseModel, ValidationError
 from support.driving import train
 from support.small_search import small_search
 
 from search.config.search_config import parse_config
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
-from search.driver.synchronise import loss_run, search_run
+from search.driver.synchronise import search_run
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch, open_search
 from search.report.comparison import compare
+from search.report.loss_results import Incumbent
 from search.report.results import Comparison, Summary, stored_summary
-from search.report.summary import summarise, write_summary
+from search.report.summary import incumbents, summarise, write_summary
 from search.selection.ledger import Ledger
 from search.selection.selection import Selection
 from search.stages import Role, Stage
 from search.study.trial_queue import QueuedStage, TrialQueue
+from search.trials import record_key, running_value
 from trainables.errors import InvalidInput
 from trainables.files import write_json
+from trainables.spec import EpochRecord
 
 PARAMS = ("variant", "temperature")
 STATISTICS = ("mean", "std", "seeds", "values")
@@ -182,23 +186,6 @@ def test_a_summary_that_says_the_same_is_not_written_again(tested: OpenedSearch)
     assert Summary.load(path) == summarise(tested)
 
 
-def test_the_run_of_a_loss_shows_it_by_stage(tested: OpenedSearch) -> None:
-    comparison = compare([tested.plan.folder], [summarise(tested)])
-    found, entry = loss_run(comparison, "pnp"), comparison.searches[0].losses["pnp"]
-    assert entry.test is not None
-    assert entry.tuned.confirmed is not None
-    assert entry.default.confirmed is not None
-    assert found.metrics["search/map_at_r"] == entry.tuned.search_value
-    assert found.metrics["confirmed/map_at_r"] == entry.tuned.confirmed.mean
-    assert found.metrics["test/recall_at_1"] == entry.test["recall_at_1"].mean
-    assert found.metrics["default/confirmed_map_at_r"] == entry.default.confirmed.mean
-    assert found.metrics["trials/complete"] == 4
-    assert {name.partition("/")[0] for name in found.metrics} == {"search", "confirmed", "test", "default", "trials"}
-    assert found.params == entry.tuned.params
-    assert found.tags["holdout.openings"] == "this test set: 1 opening by 1 search, 2 configurations scored"
-    assert "trained more than once" in found.description
-
-
 def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     summary = summarise(tested)
     found = search_run(compare([tested.plan.folder], [summary]), tested.plan.folder, "What it is.")
@@ -241,3 +228,53 @@ def test_results_are_frozen_and_refuse_unknown_names(tested: OpenedSearch) -> No
             setattr(part, field, None)
         with pytest.raises(ValidationError, match="Extra inputs"):
             type(part).model_validate({**dict(part), "valeu": 1})
+
+
+# Incumbents of a study.
+
+
+def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> FrozenTrial:
+    """A trial with epochs given as (end, value)."""
+    records = [
+        EpochRecord(
+            epoch=epoch, loss=1.0, batches=5, metrics={"map_at_r": value}, start=end - 1, end=end, checkpoint=None
+        )
+        for epoch, (end, value) in enumerate(epochs, start=1)
+    ]
+    made = create_trial(
+        state=state,
+        value=max(value for _, value in epochs) if state == TrialState.COMPLETE else None,
+        user_attrs={record_key(record): record for record in records},
+    )
+    made.number = number
+    return made
+
+
+TRIALS = [
+    trial(0, TrialState.COMPLETE, [(2.0, 0.1), (5.0, 0.4), (9.0, 0.3)]),
+    trial(1, TrialState.PRUNED, [(3.0, 0.2), (4.0, 0.1)]),
+    trial(2, TrialState.COMPLETE, [(6.0, 0.3), (7.0, 0.5), (8.0, 0.5)]),
+]
+
+
+def best_so_far(records: Sequence[EpochRecord]) -> float | None:
+    return running_value(records, "map_at_r")
+
+
+def test_incumbents_follow_the_clock_over_all_trials() -> None:
+    found = incumbents(TRIALS, best_so_far, {0: 0.35, 2: 0.45})
+    assert found == (
+        Incumbent(epochs=1, value=0.1, trial=0, confirmed=0.35),
+        Incumbent(epochs=2, value=0.2, trial=1, confirmed=None),
+        Incumbent(epochs=4, value=0.4, trial=0, confirmed=0.35),
+        Incumbent(epochs=6, value=0.5, trial=2, confirmed=0.45),
+    )
+
+
+def test_before_the_first_value_there_is_no_incumbent() -> None:
+    found = incumbents(TRIALS[2:], lambda records: 0.4 if len(records) == 3 else None, {})
+    assert found == (Incumbent(epochs=3, value=0.4, trial=2, confirmed=None),)
+
+
+def test_nothing_trained_has_no_incumbent() -> None:
+    assert incumbents([], best_so_far, {}) == ()

@@ -134,11 +134,7 @@ def recommended(untrained: Mapping[str, Sequence[float]], **losses: Sequence[flo
 
 
 def test_the_loss_with_the_highest_confirmed_mean_is_recommended() -> None:
-    assert recommended({}, pnp=[0.1, 0.2], mpa=[0.3, 0.2]) == (
-        "mpa",
-        2,
-        "chosen on both halves",
-    )
+    assert recommended({}, pnp=[0.1, 0.2], mpa=[0.3, 0.2]) == ("mpa", 2, "chosen on both halves")
 
 
 def test_the_network_without_training_must_be_better_than_the_best_loss() -> None:

@@ -156,28 +156,6 @@ def test_without_values_by_class_a_seed_is_the_mean_of_its_halves() -> None:
     assert (entry.values, entry.classes, entry.failed) == ((pytest.approx(0.4),), {}, 0)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "{",
-        "[]",
-        "{}",
-        lambda content: {key: value for key, value in content.items() if key != "rule"},
-        lambda content: {**content, "new": 1},
-        lambda content: {**content, "chosen": {"mpa": {}}},
-        lambda content: {**content, "family": None},
-    ],
-    ids=["no JSON", "no object", "empty", "a key less", "a key more", "an empty choice", "no family"],
-)
-def test_a_selection_of_another_version_is_said_in_a_sentence(written: Any, tmp_path: Path) -> None:
-    path = tmp_path / "selection.json"
-    selection().save(path)
-    content = json.loads(path.read_text())
-    path.write_text(written if isinstance(written, str) else json.dumps(written(content)))
-    with pytest.raises(InvalidInput, match=r"selection.json is damaged, or another version wrote it \("):
-        Selection.load(path)
-
-
 def test_a_selection_is_read_back_and_an_edited_one_refused(tmp_path: Path) -> None:
     path = tmp_path / "selection.json"
     with pytest.raises(InvalidInput, match="Nothing is selected yet"):

@@ -19,23 +19,12 @@ def test_one_space_a_loss() -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_every_param_has_a_row(name: str) -> None:
-    arguments = set(inspect.signature(LOSSES[name].__init__).parameters) - {"self"}
-    assert set(SPACES[name]) == arguments - OUTPUT_CONVENTIONS
-    assert set(SPACES[name]) == set(LOSSES.rows[name].defaults)
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_defaults_are_the_constructors(name: str) -> None:
+def test_every_param_has_a_row_with_its_default_conditions_and_source(name: str) -> None:
     arguments = inspect.signature(LOSSES[name].__init__).parameters
-    for parameter, row in SPACES[name].items():
-        assert row.default == arguments[parameter].default, parameter
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_conditions_name_earlier_rows_and_every_row_has_a_source(name: str) -> None:
+    assert set(SPACES[name]) == set(arguments) - {"self"} - OUTPUT_CONVENTIONS == set(LOSSES.rows[name].defaults)
     seen: list[str] = []
     for parameter, row in SPACES[name].items():
+        assert row.default == arguments[parameter].default, parameter
         assert set(row.when) <= set(seen)
         assert row.source
         row.check()

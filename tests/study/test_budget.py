@@ -1,17 +1,13 @@
 """Budgets in epochs and hours: the counting, the end of a study, and the messages."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 from support.driving import begun, drive, only, record, train, train_side_by_side
-from support.refusals import sentences_of
 
 from search.driver.progress import Progress
 from search.driver.stages import search_stage
-from search.plan.make_plan import read_plan
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.report.summary import write_summary
@@ -102,20 +98,3 @@ def test_losses_share_a_budget_equally(opened: Opened) -> None:
     assert {(search.plan.budget(loss).epochs, search.plan.budget(loss).hours) for loss in losses} == {(7, 2.0)}
     drive(search, falling)
     assert [len(search.trials(loss, Stage.SEARCH)) for loss in losses] == [3, 3], "3 × 3 epochs reach 7"
-
-
-@pytest.mark.parametrize(
-    ("search", "said"),
-    [
-        ({"budget": "together"}, "budget is together, but there is no budget to share"),
-        ({"hours": 0}, "search.hours: must be more than 0"),
-    ],
-)
-def test_budgets_that_contradict_the_rest_are_refused(
-    search_file: Callable[..., dict[str, Any]],
-    tmp_path: Path,
-    search: dict[str, Any],
-    said: str,
-) -> None:
-    content = search_file(losses=["pnp"], search={"trials": 16, **search})
-    assert said in "\n".join(sentences_of(lambda: read_plan(content, tmp_path)))

@@ -22,15 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from support.services import free_port
 from support.small_disk import SmallDisk
 
-from search.study import (
-    JournalReader,
-    StudyCounts,
-    StudyStorage,
-    copy_studies,
-    journal as journal_module,
-    open_studies,
-    read_studies,
-)
+from search.study import JournalReader, StudyCounts, StudyStorage, copy_studies, open_studies, read_studies
 from search.trials import Tally
 from trainables.errors import Failure, InvalidInput
 from trainables.storage import DiskFull
@@ -90,7 +82,6 @@ def carry_out(study: optuna.Study, action: tuple[Any, ...]) -> None:
 
 
 def counted(path: Path) -> StudyCounts:
-    """Count what a new reader finds."""
     counts = StudyCounts()
     for log in JournalReader(path).read():
         counts.apply(log)
@@ -144,19 +135,6 @@ def test_every_reader_finds_what_optuna_has_in_memory(
         for trial in theirs.trials
         for step, value in trial.intermediate_values.items()
     }
-
-
-def test_our_codes_are_those_of_optuna() -> None:
-    from optuna.storages.journal._storage import JournalOperation
-
-    ours = {name: getattr(journal_module, name) for name in ("CREATE_STUDY", "SET_STUDY_USER_ATTR", "CREATE_TRIAL")}
-    ours |= {
-        "SET_TRIAL_STATE_VALUES": journal_module.SET_STATE,
-        "SET_TRIAL_INTERMEDIATE_VALUE": journal_module.SET_VALUE,
-        "SET_TRIAL_USER_ATTR": journal_module.SET_USER_ATTR,
-    }
-    assert ours == {name: JournalOperation[name].value for name in ours}
-    assert {state.name: state.value for state in TrialState} == {s: n for n, s in enumerate(journal_module.STATES)}
 
 
 def test_a_transaction_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -356,6 +334,7 @@ def test_counting_imports_no_optuna(written: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_the_dashboard_of_optuna_shows_a_search_that_writes(written: Path) -> None:
     storage = open_studies(written)
     address = f"http://127.0.0.1:{(port := free_port())}/api/studies"
@@ -378,6 +357,5 @@ def test_the_dashboard_of_optuna_shows_a_search_that_writes(written: Path) -> No
 
 
 def get(address: str) -> Any:
-    """Return the JSON at ``address``."""
     with urlopen(address, timeout=5) as answer:
         return json.load(answer)

@@ -18,7 +18,6 @@ EPOCHS = 16
 
 
 def curve(number: int) -> list[float]:
-    """A simulated trial: its final value and its speed."""
     end, speed = (derived_seed(word, number) / 2**31 for word in ("end", "speed"))
     return [end * (1 - 2 ** (-epoch * (0.2 + speed))) for epoch in range(1, EPOCHS + 1)]
 
@@ -55,7 +54,7 @@ OPTUNAS: dict[str, Callable[[Pruner], BasePruner]] = {
 
 
 @pytest.mark.parametrize("name", PRUNERS)
-@settings(deadline=None, max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(deadline=None, max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data(), steps=st.integers(3, 20), slots=st.integers(1, 8))
 def test_a_pruner_decides_as_optuna_s_whatever_the_order(
     name: str, data: st.DataObject, steps: int, slots: int
@@ -66,7 +65,7 @@ def test_a_pruner_decides_as_optuna_s_whatever_the_order(
     study = optuna.create_study(direction="maximize", study_name="compared", sampler=RandomSampler(seed=0))
     comparison = ours.rule("compared")
     running: list[optuna.Trial] = []
-    for _ in range(120):
+    for _ in range(70):
         if len(running) < slots:
             running.append(study.ask())
         if data.draw(st.integers(0, 19)) == 0:  # a new driver reads the stored trials

@@ -17,7 +17,7 @@ from search.study.sampler import Fixed, Sampler
 from search.tables import SAMPLERS
 from spaces.losses import declared_space
 from spaces.search_space import SearchSpace
-from spaces.space import Choice, Float, Params
+from spaces.space import Float, Params
 from trainables.losses import loss_part
 
 NAMES = [path.stem for path in sorted(TABLES.glob("*.parquet"))]
@@ -47,7 +47,6 @@ def hill(values: Sequence[float], epochs: int = 8) -> Table:
 
 
 def replayed(table: Table, *, trials: int, slots: int = 1, pruner: str = "none", rule: Rule = BEST) -> Outcome:
-    """Return the outcome of a search in order."""
     return Replay(table, Way(sampler=InOrder, pruner=pruner), trials=trials, slots=slots, run=0).outcome([rule])
 
 
@@ -109,44 +108,6 @@ def test_diverging_rows_fail() -> None:
     outcome = Replay(table, way, trials=4, slots=1, run=0).outcome([BEST, Rule()])
     assert [choice.chosen for choice in outcome.choices] == [2, 3]
     assert outcome.epochs == 8 * 3  # trials 0, 2 and 3
-
-
-def test_nearest_row_by_loops() -> None:
-    ranged = Float(0.01, 1, log=True, default=0.1, source="made up")
-    kind = Choice(("a", "b"), default="a", source="made up")
-    only_b = replace(ranged, when={"kind": ("b",)})
-    parameters = {"kind": kind, "rate": ranged, "extra": only_b}
-    rows = [
-        Params({"kind": "a", "rate": 0.01}),
-        Params({"kind": "a", "rate": 1.0}),
-        Params({"kind": "b", "rate": 0.1, "extra": 0.1}),
-    ]
-    table = replace(
-        hill([0, 0, 0]),
-        space=SearchSpace(parameters=parameters, declared=parameters),
-        configurations=tuple(rows),
-    )
-    assert [table.nearest(row) for row in rows] == [0, 1, 2]
-    assert table.nearest({"kind": "a", "rate": 0.09}) == 0  # on a log scale below the middle
-    assert table.nearest({"kind": "a", "rate": 0.11}) == 1
-    assert table.nearest({"kind": "b", "rate": 1.0, "extra": 0.1}) == 2
-
-
-def test_noise_is_that_of_the_seeds() -> None:
-    generator = np.random.default_rng(0)
-    means, noise = generator.uniform(0.4, 0.6, 40), 0.02
-    values = means[:, None, None] + noise * generator.standard_normal((40, 2, 1))
-    table = replace(hill(means.tolist(), epochs=1), validation=values)
-    drawn = np.array([[table.curve(row, generator)[0] for _ in range(200)] for row in range(40)])
-    assert drawn.mean(1) == pytest.approx(values.mean((1, 2)), abs=0.006)
-    assert np.sqrt(drawn.var(1).mean()) == pytest.approx(noise, rel=0.2)
-
-
-def test_best_of_one_seed_by_the_other() -> None:
-    # Row 1 is the best by the first seed and gains .3 by the second; row 2 is that by the second, and gains .1.
-    table = replace(hill([0.0, 0.0, 0.0]), test=np.array([[0.1, 0.2], [0.5, 0.5], [0.2, 0.9]]))
-    assert table.best_of_one_seed([0, 1, 2]) == pytest.approx(100 * (0.3 + 0.1) / 2)
-    assert table.best_of_one_seed([0, 2]) == pytest.approx(100 * (0.7 + 0.1) / 2)
 
 
 def test_the_default_rule_is_the_search_files() -> None:

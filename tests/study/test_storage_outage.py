@@ -17,8 +17,6 @@ AWAY = {"failure": {"cause": "LOST", "reason": "/models/0000/attempt-1/last.pt f
 
 
 class Clock:
-    """A clock that is advanced by hand."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         monkeypatch.setattr("time.monotonic", lambda: self.now)

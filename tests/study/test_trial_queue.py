@@ -14,7 +14,7 @@ from support.driving import begun, drive, only, record, train
 from search.driver.stages import NothingToSelect, confirm_stage, final_stage, freeze, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
-from search.stages import Stage
+from search.stages import Stage, loss_of, search_of, study_name, trainings_of
 from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
 from trainables.spec import EpochRecord
@@ -281,8 +281,6 @@ def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened
 
 
 class Follower(TrialListener):
-    """A listener that records every event."""
-
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
 
@@ -330,3 +328,16 @@ def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened)
     (trial,) = search.trials("mpa", Stage.SEARCH)
     assert [entry["epoch"] for entry in epochs_of(trial)] == [1]
     assert [running.number for running in drive(open_search(search.plan))] == [0]
+
+
+# The names of studies.
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_name_gives_back_what_it_is_made_of(stage: Stage) -> None:
+    name = study_name("birds-2", "proxy_anchor", stage)
+    assert (search_of(name), loss_of(name), trainings_of(name)) == ("birds-2", "proxy_anchor", stage.trainings)
+
+
+def test_the_names_of_a_loss_s_studies_differ() -> None:
+    assert len({study_name("birds", "pnp", stage) for stage in Stage}) == len(Stage)

@@ -4,10 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from trainables.training.config import OPTIMIZERS
-
 HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn", "ray", "mlflow", "pandas")
 
 LIGHT = (
@@ -88,20 +84,21 @@ from trainables.data import DATASETS
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
+from trainables.training.config import OPTIMIZERS, TrainingConfig
 from trainables.training.train import train
 
 glyphs = DATASETS["glyphs"](num_classes=8, images_per_class=5)
 names = tuple(glyphs.classes())
-with tempfile.TemporaryDirectory() as folder:
-    spec = TrialSpec(
-        loss="proxy_anchor", hyperparameters={}, model=ModelConfig(embedding_dim=8),
-        training=TrainingConfig(epochs=2, batch_size=20, images_per_class=5, image_size=16, optimizer=sys.argv[1]),
-        images=StoreSpec(dataset=glyphs, class_names=names, short_side=18, cache=folder),
-        train_classes=names[:6], validation_classes=names[6:], metrics=("dists_intra",), objective="dists_intra",
-        seed=7, directory=os.path.join(folder, "trial"),
-    )
-    assert len(list(train(spec))) == 2
+for optimizer in OPTIMIZERS:
+    with tempfile.TemporaryDirectory() as folder:
+        spec = TrialSpec(
+            loss="proxy_anchor", hyperparameters={}, model=ModelConfig(embedding_dim=8),
+            training=TrainingConfig(epochs=2, batch_size=20, images_per_class=5, image_size=16, optimizer=optimizer),
+            images=StoreSpec(dataset=glyphs, class_names=names, short_side=18, cache=folder),
+            train_classes=names[:6], validation_classes=names[6:], metrics=("dists_intra",), objective="dists_intra",
+            seed=7, directory=os.path.join(folder, "trial"),
+        )
+        assert len(list(train(spec))) == 2
 before = "faiss" in sys.modules
 from trainables.metrics import evaluate
 import torch
@@ -110,28 +107,21 @@ print(before, "faiss" in sys.modules)
 """
 
 
-def heavy_after(program: str) -> list[str]:
-    """Return the heavy libraries that ``program`` imports, run in a new process."""
-    report = f"{program}\nimport sys; print(*(name for name in {HEAVY} if name in sys.modules))"
-    root = Path(__file__).parents[2]
-    return subprocess.run(
-        [sys.executable, "-c", report], cwd=root, check=True, capture_output=True, text=True
-    ).stdout.split()
-
-
-def test_imports_and_uses_load_nothing_heavy() -> None:
-    imports = [f"import {module}" for module in LIGHT]
-    assert heavy_after("\n".join((*imports, *USES.values()))) == []
-
-
-def test_a_table_loads_what_is_used() -> None:
-    assert heavy_after("from trainables.losses import LOSSES; LOSSES['contrastive']") == ["torch"]
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_worker_loads_what_its_training_uses(optimizer: str) -> None:
-    """Imports neither torch's compiler nor the driver's libraries, and faiss only for the first neighbour search."""
-    report = f"{TRAINING}print(*(name for name in {UNUSED} if name in sys.modules))"
-    command = [sys.executable, "-c", report, optimizer]
+def said_by(program: str) -> list[str]:
+    """Return the lines that ``program`` prints in a new process."""
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["False True", ""]
+    return done.stdout.splitlines()
+
+
+def test_imports_and_uses_load_nothing_heavy_and_a_table_what_is_used() -> None:
+    report = f"import sys; print(*(name for name in {HEAVY} if name in sys.modules))"
+    imports = [f"import {module}" for module in LIGHT]
+    use = "from trainables.losses import LOSSES; LOSSES['contrastive']"
+    assert said_by("\n".join((*imports, *USES.values(), report, use, report))) == ["", "torch"]
+
+
+def test_a_worker_loads_what_its_training_uses() -> None:
+    """Imports neither torch's compiler nor the driver's libraries, and faiss only for the first neighbour search."""
+    report = f"print(*(name for name in {UNUSED} if name in sys.modules))"
+    assert said_by(f"{TRAINING}{report}") == ["False True", ""]

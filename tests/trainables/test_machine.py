@@ -1,4 +1,4 @@
-"""The cores and the memory of an allocation, from trees of control groups that are drawn."""
+"""The cores and the memory of an allocation, from drawn trees of control groups; the age of a GPU's driver."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trainables.machine import allotted_cpus, allotted_memory
+from trainables.machine import allotted_cpus, allotted_memory, driver_problem, installed_driver
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 HERE = len(os.sched_getaffinity(0))
@@ -81,3 +81,29 @@ def test_no_other_module_asks_for_the_machines_cores() -> None:
     top = Path(__file__).parents[2]
     files = [path for room in ("search", "trainables", "spaces", "holdout") for path in (top / room).rglob("*.py")]
     assert [path.name for path in files if "cpu_count" in path.read_text()] == []
+
+
+# The driver of a GPU.
+
+PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC: 11\n"
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)  Sun Jul 27\n"
+
+
+@pytest.mark.parametrize(("text", "version"), [(PROPRIETARY, "535.104.05"), (OPEN, "580.65.06"), ("nothing", None)])
+def test_the_version_is_read_from_the_kernels_file(tmp_path: Path, text: str, version: str | None) -> None:
+    (tmp_path / "version").write_text(text)
+    assert installed_driver(tmp_path / "version") == version
+
+
+def test_a_machine_without_the_driver_has_no_version(tmp_path: Path) -> None:
+    assert installed_driver(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(("cuda", "driver", "is_old"), [
+    ("13.2", "535.104.05", True), ("13.2", "580.65.06", False), ("12.8", "525.60.13", False), ("12.8", "525.60", True),
+    ("12.8", "470.57.02", True), (None, "470.57.02", False), ("13.2", None, False), ("14.0", "470.57.02", False),
+])  # fmt: skip
+def test_an_old_driver_is_named_with_the_oldest_that_will_do(cuda: str, driver: str, is_old: bool) -> None:
+    problem = driver_problem(cuda, driver)
+    assert (problem is not None) == is_old
+    assert problem is None or (cuda in problem and f"this is {driver}" in problem)

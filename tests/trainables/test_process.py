@@ -5,7 +5,6 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from support.commands import write_search
 from support.own_trainings import own_spec
 from support.small_training import worker_of
 
+from trainables.parts import load_part
 from trainables.process import Exited, Setting, contained
 
 
@@ -75,38 +74,6 @@ def test_changes_in_any_order_are_put_back(names: list[str]) -> None:
     assert state() == before
 
 
-PARSES = """
-import argparse, holdout, torch
-def parsed():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lr", default=0.5)
-    return parser.parse_args().lr
-AT_IMPORT = parsed()
-@holdout.trainable(x=holdout.Float(0, 1, default=0.5))
-def train(params, train, report):
-    for _ in range(report.epochs):
-        report(lambda items: torch.tensor(items) * parsed(), loss=AT_IMPORT)
-"""
-
-
-def test_code_that_parses_the_command_line_gets_its_defaults(tmp_path: Path) -> None:
-    (tmp_path / "parses.py").write_text(PARSES)
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "f.npz", embeddings=rng.normal(size=(96, 4)), labels=np.repeat([f"c{n}" for n in range(12)], 8))
-    content = {
-        "name": "x", "trainable": "parses:train", "dataset": {"name": "features", "file": str(tmp_path / "f.npz")},
-        "training": {"epochs": 1}, "search": {"trials": 1, "pruner": "none"}, "stages": ["search"],
-        "resources": {"engine": "local"},
-    }  # fmt: skip
-    file, path = write_search(tmp_path / "x.yaml", content), os.pathsep.join([str(tmp_path), *sys.path])
-    program = [sys.executable, "-m", "holdout", "run", str(file), "--runs", str(tmp_path / "runs"), "--output", "t.csv"]
-    done = subprocess.run(
-        program, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path, check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "its only epoch trained" in done.stderr
-
-
 EXITS: dict[str, Callable[[], Any]] = {
     "sys.exit": sys.exit,
     "code": lambda: sys.exit(3),
@@ -147,14 +114,12 @@ def test_the_failure_names_the_lines(name: str, tmp_path: Path) -> None:
     assert ": sys.exit(3)" in failure["reason"]
 
 
-def test_an_imported_module_leaves_torch_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("import os, torch\ntorch.set_default_dtype(torch.float64)\nos.chdir('/')\nX = 1")
-    program = (
-        "import os; from trainables.parts import load_part; here = os.getcwd()\n"
-        "load_part('mine:X'); import torch; assert torch.get_default_dtype() == torch.float32 and os.getcwd() == here"
-    )
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, check=True)
+def test_an_imported_module_leaves_torch_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rude.py").write_text("import os, torch\ntorch.set_default_dtype(torch.float64)\nos.chdir('/')\nX = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = state()
+    assert load_part("rude:X", kind="part") == 1
+    assert state() == before
 
 
 LAUNCHERS = {

@@ -39,7 +39,6 @@ def spec(tmp_path: Path) -> TrialSpec:
 
 
 def failure(spec: TrialSpec) -> dict[str, Any]:
-    """Return the failure that a training records."""
     with pytest.raises(Exception) as raised:  # noqa: PT011  any exception
         train_all(Training(spec, CPU))
     return failure_of(raised.value)

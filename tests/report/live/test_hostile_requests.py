@@ -80,7 +80,8 @@ def sent(port: int, content: bytes) -> bytes:
         try:
             while part := client.recv(65536):
                 answer += part
-        except ConnectionResetError:  # the rest of a long request is not read
+                client.settimeout(0.5)  # the server may wait for another request
+        except (ConnectionResetError, TimeoutError):  # the rest of a long request is not read
             pass
     return answer
 

@@ -209,11 +209,7 @@ def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> 
 def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
     """Two folds of two seeds: four models per configuration, and two independent samples."""
     content = small_search(
-        image_folder,
-        split={"folds": 2},
-        training={"epochs": 1, **BATCH},
-        losses=["pnp"],
-        search={"trials": 2},
+        image_folder, split={"folds": 2}, training={"epochs": 1, **BATCH}, losses=["pnp"], search={"trials": 2}
     )
     finish(tmp_path / "runs", content)
     section = section_of(tmp_path / "runs")

@@ -20,8 +20,6 @@ from trainables.data.loading import load
 from trainables.data.sets.folders import Folder
 from trainables.data.store.build import build_store
 from trainables.data.store.view import ResidentStore, Store, StoreView
-from trainables.models.embedding import embed
-from trainables.training.config import TrainingConfig
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 
@@ -58,7 +56,6 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
 
 
 def seen(view: StoreView, crops: Crops) -> Tensor:
-    """Return the crops of all images."""
     return resample(view.gather(ALL, crops.windows_B4), crops)
 
 
@@ -105,19 +102,6 @@ def test_boxes_of_the_outputs_size_give_the_exact_pixels(view: StoreView, reache
         assert torch.equal(row, expected.flip(2) if flip else expected)
 
 
-def test_windows_hold_all_that_the_filter_reads(view: StoreView) -> None:
-    """Windows are inside the image and sufficient for a finite result."""
-    for name in AUGMENTATIONS:
-        crops = AUGMENTATIONS[name](view.sizes(ALL), frame(24), torch.Generator().manual_seed(3))
-        for image, window, row in zip(IMAGES, crops.windows_B4.tolist(), seen(view, crops)):
-            top, left, tall, wide = window
-            assert tall > 0 < wide
-            assert top >= 0 <= left
-            assert top + tall <= image.shape[1]
-            assert left + wide <= image.shape[2]
-            assert row.isfinite().all()
-
-
 @pytest.mark.parametrize("image_size", [14, 32, 56])
 @pytest.mark.parametrize("short", [None, 60])
 @pytest.mark.parametrize("square", [False, True])
@@ -129,15 +113,6 @@ def test_none_is_torchvisions_resize_and_centre_crop(
     transform = v2.Compose([v2.Resize([short, short] if square else short), v2.CenterCrop(image_size)])
     for image, row in zip(IMAGES, found):
         close(row, transform(image.float() / 255))
-
-
-@pytest.mark.parametrize("square", [False, True])
-def test_a_model_is_scored_on_images_resized_as_in_training(view: StoreView, square: bool) -> None:
-    training = TrainingConfig(image_size=24, resize_size=30, resize_square=square, augment="resized_crop_flip")
-    transform = v2.Compose([v2.Resize([30, 30] if square else 30), v2.CenterCrop(24)])
-    pixels = torch.nn.Flatten()  # embeddings are the pixels
-    embeddings = embed(pixels, view, training.frame, batch_size=4, device=CPU, precision="float32")
-    close(embeddings, torch.stack([transform(image.float() / 255) for image in IMAGES]).flatten(1))
 
 
 @pytest.mark.parametrize("square", [False, True])
@@ -164,8 +139,7 @@ def test_random_crops_reach_every_place(name: str, mirrored: float, square: bool
 
 
 @pytest.mark.skipif("HOLDOUT_TEST_IMAGES" not in os.environ, reason="HOLDOUT_TEST_IMAGES is not set")
-@pytest.mark.parametrize(("stored", "tolerance"), [(256, 1.5), (512, 0.5)])
-def test_photographs_are_resized_square_as_by_torchvision(tmp_path: Path, stored: int, tolerance: float) -> None:
+def test_photographs_are_resized_square_as_by_torchvision(tmp_path: Path) -> None:
     """A store keeps the aspect ratio, so larger images are resampled twice; the mean difference is about a grey level.
 
     If the aspect ratio were kept, the difference from torchvision would be 25 or more.
@@ -179,11 +153,11 @@ def test_photographs_are_resized_square_as_by_torchvision(tmp_path: Path, stored
         target.symlink_to(path)
     dataset = Folder(root=str(tmp_path / "images"))
     cache, names = tmp_path / "cache", tuple(dataset.classes())
-    view = Store.open(build_store(dataset, names, short_side=stored, cache=cache, workers=2)).subset(names)
+    view = Store.open(build_store(dataset, names, short_side=256, cache=cache, workers=2)).subset(names)
     found = load(view, torch.arange(len(view)), "none", frame(224, square=True), device=CPU)
     transform = v2.Compose([v2.Resize((256, 256)), v2.CenterCrop(224), v2.PILToTensor()])
     expected = torch.stack([transform(Image.fromarray(dataset.read(key))) for key in view.image_keys])
-    assert (255 * found - expected).abs().mean(dim=(1, 2, 3)).max() < tolerance
+    assert (255 * found - expected).abs().mean(dim=(1, 2, 3)).max() < 1.5
 
 
 @pytest.mark.parametrize("size", [(64, 64), (50, 120)])

@@ -19,7 +19,7 @@ def labels_of(sizes: list[int], seed: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", BATCH_SAMPLERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(sizes=SIZES, batch_size=st.integers(1, 24), m=st.integers(1, 6), seed=st.integers(0, 99))
 def test_every_sampler(name: str, sizes: list[int], batch_size: int, m: int, seed: int) -> None:
     labels_N = labels_of(sizes, seed)
@@ -108,7 +108,7 @@ def test_random_has_every_image_once() -> None:
     assert len(images) == len(images.unique()) == 20
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(sizes=SIZES, batch_size=st.integers(2, 24), m=st.integers(1, 6), seed=st.integers(0, 99))
 def test_up_to_deals_classes_in_rounds_and_cuts_one_only_where_none_fits(
     sizes: list[int], batch_size: int, m: int, seed: int

@@ -14,13 +14,7 @@ from torchvision.datasets import Omniglot
 
 from trainables.data import DATASETS
 from trainables.data.sets.published import PublishedDataset
-from trainables.data.split import make_split
-from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
-from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
-from trainables.training.train import train
 
 NAMES = [name for name, dataset in DATASETS.items() if issubclass(dataset, PublishedDataset)]
 TEST_LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}
@@ -185,29 +179,6 @@ def test_wrong_counts_are_reported_together(name: str, tmp_path: Path) -> None:
     }
     for number in published.get(name) or [f"{number:,}" for half in PUBLISHED[name] for number in half]:
         assert number in sentence
-
-
-def test_a_training_step_on_each(name: str, tmp_path: Path) -> None:
-    dataset = part(name, make_tree(name, tmp_path / "root"))
-    published = dataset.published_split()
-    split = make_split(dataset.identity(), list(dataset.classes()), published, ratio=0.5, seed=0)
-    half = split.train + split.validation
-    spec = TrialSpec(
-        loss="proxy_anchor",
-        hyperparameters={},
-        model=ModelConfig(embedding_dim=4),
-        training=TrainingConfig(epochs=1, batch_size=10, images_per_class=5, image_size=16),
-        images=StoreSpec(dataset=dataset, class_names=half, short_side=16, cache=str(tmp_path / "cache")),
-        train_classes=split.train,
-        validation_classes=split.validation,
-        metrics=("recall_at_1",),
-        objective="recall_at_1",
-        seed=0,
-        directory=str(tmp_path / "trial"),
-    )
-    (record,) = train(spec)
-    assert 0 <= record["metrics"]["recall_at_1"] <= 1
-    assert set(spec.images.open().image_keys) == {key for name in half for key in dataset.classes()[name]}
 
 
 def listed_vehicles(root: Path, name: str) -> dict[str, list[str]]:

@@ -217,15 +217,6 @@ def test_labels_are_needed_for_a_search_only(tmp_path: Path) -> None:
         FeatureFile(file=tmp_path / "x.npz").classes()
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no", b"PAR1 no PAR1", b"\x10" + bytes(30)])
-def test_a_file_of_another_kind_is_a_sentence(suffix: str, content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / f"x{suffix}"
-    path.write_bytes(content)
-    with pytest.raises(InvalidInput, match=f"which is not a readable {suffix} file"):
-        FeatureFile(file=path).classes()
-
-
 def test_where_a_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a")
     (tmp_path / "x.npz").mkdir()
@@ -240,19 +231,11 @@ def test_where_a_file_is_missing(tmp_path: Path) -> None:
         FeatureFile()
 
 
-def test_objects_are_not_unpickled(tmp_path: Path) -> None:
-    path = tmp_path / "x.npz"
-    np.savez(path, embeddings=arrays()["embeddings"], labels=np.array([object()] * N))
-    says = r"an array has the dtype object, which is pickled; convert it, as in labels\.astype\(str\)\); write it again"
-    with pytest.raises(InvalidInput, match=says):
-        FeatureFile(file=path).classes()
-
-
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_a_compressed_bag_of_words_is_read(suffix: str, tmp_path: Path) -> None:
-    words = np.zeros((3_000, 8_000), np.float32)
-    words[np.arange(3_000), np.arange(3_000) % 7] = 1
-    path, content = tmp_path / f"x{suffix}", {"embeddings": words, "labels": ["a label" * 200] * 3_000}
+    words = np.zeros((1_000, 8_000), np.float32)
+    words[np.arange(1_000), np.arange(1_000) % 7] = 1
+    path, content = tmp_path / f"x{suffix}", {"embeddings": words, "labels": ["a label" * 200] * 1_000}
     if suffix == ".npz":
         np.savez_compressed(path, **content)  # type: ignore[arg-type]
     elif suffix == ".parquet":

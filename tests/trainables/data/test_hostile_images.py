@@ -95,7 +95,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str | None, str | None]] = {
     "0.jpg: zeros, as after a power cut": (holds(bytes(5000)), UNKNOWN, UNKNOWN),
     "0.png: one pixel": (holds(encoded("PNG", Image.new("RGB", (1, 1)))), None, None),
     "0.png: no pixel": (holds(png(0, 5, (b"IDAT", b""))), UNKNOWN, UNKNOWN),
-    "0.png: 100 megapixels": (holds(one_colour(10_000, 10_000)), None, None),
+    "0.png: 36 megapixels": (holds(one_colour(6_000, 6_000)), None, None),
     "0.png: a bomb of 60,000 × 60,000": (holds(png(60_000, 60_000, (b"IDAT", b"x"))), LARGE, LARGE),
     "0.png: a bomb of text": (holds(png(5, 5, (b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 25), 9)), (b"IDAT", b"x"))), "too large", "too large"),
     "0.jpg: a page for printers": (holds(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"), UNKNOWN, UNKNOWN),
@@ -157,7 +157,7 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
     assert {path.suffix for path in cache.iterdir()} <= {".lock", ".used"}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     tag=st.integers(0x0113, 0xFFFF),
     kind=st.integers(1, 13),

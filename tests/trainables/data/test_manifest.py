@@ -22,7 +22,6 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def write(folder: Path, rows: Rows, *, files: bool = True, columns: Sequence[str] | None = None) -> Path:
-    """Write a manifest, and empty files for its images."""
     path = folder / "x.csv"
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns or list(rows[0]))
@@ -175,7 +174,7 @@ def test_a_gallery_without_the_class_of_a_query_is_refused(tmp_path: Path) -> No
 # Groups and the split.
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     classes=st.integers(8, 40), edges=st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=25),
     seed=st.integers(0, 99), ratio=st.sampled_from([0.5, 0.8, 0.9]),

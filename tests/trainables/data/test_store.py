@@ -1,5 +1,6 @@
 """The image store: its content, concurrent builds, killed builders and full disks."""
 
+import hashlib
 import os
 import pickle
 import resource
@@ -18,12 +19,14 @@ import torch
 from PIL import Image
 from support.refusals import sentences_of
 from support.slow_build import GLYPHS, slow_build
+from support.small_training import drawn_images
 
 from search.plan.checks.data import unreadable_images
 from trainables.data import DATASETS, Dataset
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import build_store
-from trainables.data.store.view import ResidentStore, Store, StoreView
+from trainables.data.store.spec import StoreSpec
+from trainables.data.store.view import ResidentStore, Store, StoreView, training_half
 from trainables.errors import InvalidInput
 
 SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(50, 50), (7, 90), (40, 30), (16, 16)]}
@@ -46,7 +49,6 @@ def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b
 
 
 def image_of(images: Store | StoreView, index: int) -> np.ndarray:
-    """Return one whole image, height × width × 3."""
     at = torch.tensor([index])
     sizes = images.store.sizes_N2[images.rows_N[at]] if isinstance(images, StoreView) else images.sizes_N2[at]
     windows = torch.cat([torch.zeros_like(sizes), sizes], dim=1)
@@ -282,3 +284,45 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.glob("*.draft"))
+
+
+# The half of the training images that joins the validation gallery.
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    return drawn_images(tmp_path_factory.mktemp("half"))
+
+
+def lower_half(images: StoreSpec, names: tuple[str, ...], seed: int) -> set[str]:
+    """Return the first half of each class in the order of the hashes."""
+    found: set[str] = set()
+    for name, keys in images.dataset.classes().items():
+        if name in names:
+            in_order = sorted(keys, key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).hexdigest())
+            found |= {key for rank, key in enumerate(in_order) if 2 * rank < len(keys)}
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_training_half_is_of_every_class_the_half_with_the_lowest_hashes(images: StoreSpec, seed: int) -> None:
+    names = images.class_names[1:5]
+    view = images.open().subset(names)
+    half = training_half(view, seed)
+    assert set(half.image_keys) == lower_half(images, names, seed)
+    label_of = dict(zip(view.image_keys, view.labels_N.tolist(), strict=True))
+    assert half.labels_N.tolist() == [label_of[key] for key in half.image_keys]
+
+
+def test_other_seeds_draw_another_half_and_fewer_classes_a_part_of_it(images: StoreSpec) -> None:
+    store, names = images.open(), images.class_names
+    whole = set(training_half(store.subset(names), 0).image_keys)
+    assert whole != set(training_half(store.subset(names), 1).image_keys)
+    assert set(training_half(store.subset(names[2:4]), 0).image_keys) < whole
+
+
+def test_a_class_of_odd_size_gives_the_larger_half(tmp_path: Path) -> None:
+    images = drawn_images(tmp_path)
+    sizes = {name: len(keys) for name, keys in images.dataset.classes().items()}
+    half = training_half(images.open().subset(images.class_names), 0)
+    assert half.labels_N.bincount().tolist() == [(size + 1) // 2 for size in sizes.values()]

@@ -106,7 +106,7 @@ from trainables.data.store.contents import read_contents
 from trainables.data.store.spec import StoreSpec
 
 glyphs = Glyphs(num_classes=2, images_per_class=4)
-for count in range(30):
+for count in range(15):
     side = 20 + 4 * (count % 2)
     spec = StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=side, cache=sys.argv[1])
     with spec.held() as path:
@@ -122,7 +122,7 @@ def test_concurrent_readers_and_eviction(tmp_path: Path) -> None:
     while any(reader.poll() is None for reader in readers):
         removed += len(make_room(tmp_path, limit=0))
     assert [reader.returncode for reader in readers] == [0, 0]
-    assert removed > 10
+    assert removed > 5
     assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock", ".used"}
 
 

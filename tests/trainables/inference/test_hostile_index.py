@@ -39,7 +39,6 @@ def vectors() -> NDArray[np.float32]:
 
 @pytest.fixture(scope="module")
 def files(vectors: NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Return the files of an index."""
     folder = tmp_path_factory.mktemp("index")
     ImageIndex.of(vectors, [f"{row}.png" for row in range(SIZE)], Model()).save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -62,11 +61,7 @@ def resealed(files: dict[str, bytes]) -> dict[str, bytes]:
 @pytest.mark.parametrize("mutation", [name for name in OF_BYTES if name != "removed"])
 @pytest.mark.parametrize("file", [VECTORS, PATHS, DESCRIPTION])
 def test_every_mutation_is_a_sentence_or_has_results(
-    file: str,
-    mutation: str,
-    files: dict[str, bytes],
-    vectors: NDArray[np.float32],
-    tmp_path: Path,
+    file: str, mutation: str, files: dict[str, bytes], vectors: NDArray[np.float32], tmp_path: Path
 ) -> None:
     draw = random.Random(f"{file} {mutation}")
     for _ in range(15):

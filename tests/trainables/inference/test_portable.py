@@ -10,7 +10,6 @@ import torch
 from onnxruntime import InferenceSession
 
 from trainables.data.augment import Frame
-from trainables.files import as_path
 from trainables.inference.embedder import Embedder
 from trainables.inference.model_files import EmbedderSpec
 from trainables.inference.portable import ONNX_PACKAGES, TOLERANCE, write_programs
@@ -63,11 +62,7 @@ def test_both_forms_embed_as_the_model_whatever_its_backbone(
     installed = str(Path(torch.__file__).parents[1]).encode()
     assert not any(place in (tmp_path / file).read_bytes() for file in (PT2, ONNX) for place in (installed, b"/home/"))
 
-
-def test_the_onnx_program_takes_any_batch_and_names_what_it_takes(images: list[np.ndarray]) -> None:
-    folder = as_path("memory://portable/model")
-    write_programs(folder, embedder_of("convnet"), images)
-    program = onnx.load_from_string((folder / ONNX).read_bytes())
+    program = onnx.load(tmp_path / ONNX)
     onnx.checker.check_model(program, full_check=True)
     (taken,), (given,) = program.graph.input, program.graph.output
     shapes = [[dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in (taken, given)]

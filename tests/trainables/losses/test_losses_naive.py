@@ -1,4 +1,4 @@
-"""Every loss against its formula in plain float64 loops, on degenerate batches.
+"""Every loss against its formula in plain float64 loops, on degenerate batches; gradients against finite differences.
 
 Shapes: B batch, D embedding, C classes, K proxies a class.
 """
@@ -12,6 +12,8 @@ import torch
 from support.loss_loops import D, Matrix, batch_of, beside_the_boundary, informative, others, similarities
 
 from trainables.losses import LOSSES
+from trainables.losses.base import Loss, proxy_cosines
+from trainables.losses.proxies import centre_regulariser
 
 C = 6
 
@@ -32,7 +34,6 @@ BATCHES = {
 
 
 def products(x: torch.Tensor, y: torch.Tensor) -> Matrix:
-    """Compute the dot product of two vectors, not normalised."""
     return [[sum(a * b for a, b in zip(u, v)) for v in y.tolist()] for u in x.tolist()]
 
 
@@ -219,6 +220,16 @@ EMBEDDING_LOSSES: list[tuple[str, Formula, dict[str, Any]]] = [
 ]
 
 
+def check(loss: Loss, batch: str, expected: float) -> None:
+    """Compare the value with the formula's and the gradients with finite differences."""
+    embeddings_BD, labels_B = BATCHES[batch]
+    # beta is stored in float32, and equal embeddings are √eps apart
+    assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9, abs=1e-7)
+    if batch == "unequal":
+        inputs = embeddings_BD.clone().requires_grad_(), *loss.parameters()
+        assert torch.autograd.gradcheck(lambda x, *_: loss(x, labels_B), inputs, atol=1e-6, fast_mode=True)
+
+
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(("name", "formula", "params"), EMBEDDING_LOSSES, ids=lambda v: str(v) * (not callable(v)))
 def test_losses_of_embeddings(name: str, formula: Formula, params: dict[str, Any], batch: str) -> None:
@@ -226,8 +237,7 @@ def test_losses_of_embeddings(name: str, formula: Formula, params: dict[str, Any
     loss = LOSSES[name](num_classes=C, embedding_dim=D, **params).double()
     more = {"x": embeddings_BD} if formula is npair else {}
     expected = formula(similarities(embeddings_BD, embeddings_BD), labels_B.tolist(), **params, **more)
-    # beta is stored in float32, and equal embeddings are √eps apart
-    assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9, abs=1e-7)
+    check(loss, batch, expected)
 
 
 def soft(cosines: list[float], gamma: float) -> float:
@@ -327,41 +337,34 @@ ONE_PROXY: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, torch.Tensor,
 def test_losses_of_one_proxy(name: str, params: dict[str, Any], formula: Callable[..., float], batch: str) -> None:
     embeddings_BD, labels_B = BATCHES[batch]
     loss = LOSSES[name](num_classes=C, embedding_dim=D, **params).double()
-    expected = formula(embeddings_BD, loss.proxies[:, 0].detach(), labels_B.tolist())
-    assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9)
+    check(loss, batch, formula(embeddings_BD, loss.proxies[:, 0].detach(), labels_B.tolist()))
 
 
 SEVERAL_PROXIES = {"mpa": proxy_anchor, "mpa_dw": mpa_dw, "mpa_ap": mpa_ap, "soft_triple": cross_entropies}
+OF_CLASS: dict[str, Callable[[list[float]], float]] = {"soft": lambda s: soft(s, 0.3), "max": max, "mean": mean}
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("name", SEVERAL_PROXIES)
+@pytest.mark.parametrize(
+    ("name", "similarity"),
+    [*((name, of_class) for name in ("mpa", "mpa_dw", "mpa_ap") for of_class in OF_CLASS), ("soft_triple", "soft")],
+)
 @pytest.mark.parametrize("count", [1, 3])
-def test_losses_of_several_proxies(name: str, count: int, batch: str) -> None:
+def test_losses_of_several_proxies(name: str, similarity: str, count: int, batch: str) -> None:
     embeddings_BD, labels_B = BATCHES[batch]
+    params = {"gamma": 0.3} if similarity == "soft" else {"similarity": similarity}
     loss = LOSSES[name](
-        num_classes=C, embedding_dim=D, proxies_per_class=count, gamma=0.3, tau=0.7, margin=0.2, scale=5.0
+        num_classes=C, embedding_dim=D, proxies_per_class=count, tau=0.7, margin=0.2, scale=5.0, **params
     ).double()
     proxies_CKD = loss.proxies.detach()
     cosines = similarities(embeddings_BD, proxies_CKD.flatten(0, 1))
-    s = [[soft(row[c * count : (c + 1) * count], 0.3) for c in range(C)] for row in cosines]
-    expected = SEVERAL_PROXIES[name](s, labels_B.tolist(), 0.2, 5.0) + 0.7 * regulariser(proxies_CKD)
-    assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9)
+    s = [[OF_CLASS[similarity](row[c * count : (c + 1) * count]) for c in range(C)] for row in cosines]
+    check(loss, batch, SEVERAL_PROXIES[name](s, labels_B.tolist(), 0.2, 5.0) + 0.7 * regulariser(proxies_CKD))
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("name", ["mpa", "mpa_dw", "mpa_ap"])
-@pytest.mark.parametrize(("similarity", "of_class"), [("max", max), ("mean", mean)], ids=["max", "mean"])
-@pytest.mark.parametrize("count", [1, 3])
-def test_max_and_mean_class_similarities(
-    name: str, similarity: str, of_class: Callable[[list[float]], float], count: int, batch: str
-) -> None:
-    embeddings_BD, labels_B = BATCHES[batch]
-    loss = LOSSES[name](
-        num_classes=C, embedding_dim=D, proxies_per_class=count, similarity=similarity, margin=0.2, scale=5.0, tau=0.7
-    ).double()
-    proxies_CKD = loss.proxies.detach()
-    cosines = similarities(embeddings_BD, proxies_CKD.flatten(0, 1))
-    s = [[of_class(row[c * count : (c + 1) * count]) for c in range(C)] for row in cosines]
-    expected = SEVERAL_PROXIES[name](s, labels_B.tolist(), 0.2, 5.0) + 0.7 * regulariser(proxies_CKD)
-    assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9)
+def test_equal_centres_have_a_regulariser() -> None:
+    proxies_CKD = torch.randn(5, 1, 512).repeat(1, 4, 1).requires_grad_()
+    value = centre_regulariser(proxy_cosines(torch.zeros(1, 512), proxies_CKD)[1])
+    value.backward()
+    assert value.item() == pytest.approx(math.sqrt(1e-5) / 2, rel=1e-4)
+    assert proxies_CKD.grad.isfinite().all()

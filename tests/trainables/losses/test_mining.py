@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from trainables.losses.base import cosines, same_and_different
-from trainables.losses.mining import MINERS, distance_weighted, informative_pairs, most_pairs, uniform
+from trainables.losses.mining import MINERS, distance_weighted, most_pairs, uniform
 
 DIMENSIONS = 16
 
@@ -38,17 +38,9 @@ def test_triplets_are_triplets(name: str, labels: list[int], seed: int) -> None:
     found = [(a, p) for a, p, _ in triplets]
     if name in ("uniform", "distance_weighted"):
         assert found == with_negative
-    elif name == "hard":
-        assert [a for a, _ in found] == sorted({a for a, _ in with_negative})
-    elif name == "semi_hard":
-        assert all(similarities_BB[a, n] < similarities_BB[a, p] for a, p, n in triplets)
-    elif name == "top_k":
-        assert all(similarities_BB[a, n] > similarities_BB[a, p] for a, p, n in triplets)
-    else:
-        assert len(triplets) == sum(sum(other != labels[a] for other in labels) for a, _ in pairs)
 
 
-def drawn(miner: object, similarities_BB: torch.Tensor, times: int = 4000) -> Counter[int]:
+def drawn(miner: object, similarities_BB: torch.Tensor, times: int = 2000) -> Counter[int]:
     """Count the draws of each negative 2, 3, … of anchor 0; 0 and 1 are the only positive pair."""
     torch.manual_seed(0)
     masks = same_and_different(torch.tensor([0, 0, *range(1, len(similarities_BB) - 1)]))
@@ -61,7 +53,7 @@ def drawn(miner: object, similarities_BB: torch.Tensor, times: int = 4000) -> Co
 
 def test_uniform_draws_every_negative_alike() -> None:
     counts = drawn(uniform, torch.eye(6))
-    assert all(abs(count / 4000 - 1 / 4) < 0.03 for count in counts.values())
+    assert all(abs(count / 2000 - 1 / 4) < 0.04 for count in counts.values())
     assert len(counts) == 4
 
 
@@ -74,31 +66,10 @@ def test_distance_weighted_draws_in_inverse_proportion_to_density() -> None:
     weights = [1 / (d**6 * (1 - d * d / 4) ** 2.5) for d in distances]
     assert counts[6] == 0
     for index, weight in enumerate(weights, start=2):
-        assert counts[index] / 4000 == pytest.approx(weight / sum(weights), abs=0.03)
+        assert counts[index] / 2000 == pytest.approx(weight / sum(weights), abs=0.04)
 
 
 def test_distance_weighted_draws_from_far_negatives_where_there_are_no_others() -> None:
     similarities_BB = -torch.ones(5, 5)
     counts = drawn(distance_weighted(512), similarities_BB, times=200)
     assert set(counts) == {2, 3, 4}
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    labels=st.lists(st.integers(0, 3), min_size=1, max_size=10),
-    epsilon=st.sampled_from([0.0, 0.1, 0.7]),
-    seed=st.integers(0, 1000),
-)
-def test_informative_pairs(labels: list[int], epsilon: float, seed: int) -> None:
-    similarities_BB, same_BB, different_BB = batch(labels, seed)
-    kept_same_BB, kept_different_BB = informative_pairs(similarities_BB, same_BB, different_BB, epsilon)
-    for i in range(len(labels)):
-        positives = same_BB[i].nonzero().flatten().tolist()
-        negatives = different_BB[i].nonzero().flatten().tolist()
-        s = similarities_BB[i].tolist()
-        hardest_negative = max((s[n] for n in negatives), default=-math.inf)
-        hardest_positive = min((s[p] for p in positives), default=math.inf)
-        kept = [p for p in positives if s[p] < hardest_negative + epsilon]
-        assert kept_same_BB[i].nonzero().flatten().tolist() == kept
-        kept = [n for n in negatives if s[n] > hardest_positive - epsilon]
-        assert kept_different_BB[i].nonzero().flatten().tolist() == kept

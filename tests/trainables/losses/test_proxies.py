@@ -1,4 +1,4 @@
-"""Initial proxies of each loss, and proxies that stay distinct.
+"""Initial proxies of each loss against the authors' calls, and proxies that stay distinct.
 
 Shapes: C classes, K proxies a class, D embedding.
 """
@@ -15,49 +15,26 @@ from trainables.losses.base import SAME_PROXY, ProxyLoss, distinct_proxies
 
 C, D = 50, 512
 
-# standard deviation and bound of each entry of the proxies, with the call in the authors' code; K is 1, and 10 for
-# losses with several proxies
-BEGINNINGS: dict[str, tuple[float, float]] = {
-    "softmax": (1 / math.sqrt(3 * D), 1 / math.sqrt(D)),  # nn.Linear(D, C)
-    "proxy_nca": (1 / math.sqrt(D), math.inf),  # torch.randn(C, 64) / 8
-    "arcface": (0.01, math.inf),  # mx.init.Normal(0.01)
-    "soft_triple": (1 / math.sqrt(3 * C * 10), 1 / math.sqrt(C * 10)),  # kaiming_uniform_([D, C·K], a=√5)
-    **dict.fromkeys(("proxy_anchor", "mpa", "mpa_dw", "mpa_ap", "proxy_push"), (math.sqrt(2 / C), math.inf)),
+# the call in the authors' code; K is 1, and 10 for losses with several proxies
+AUTHORS: dict[str, Callable[[], torch.Tensor]] = {
+    "softmax": lambda: nn.Linear(D, C, bias=False).weight.detach(),
+    "proxy_nca": lambda: torch.randn(C, D) / math.sqrt(D),  # torch.randn(C, 64) / 8
+    "arcface": lambda: 0.01 * torch.randn(C, D),  # mx.init.Normal(0.01)
+    "soft_triple": lambda: nn.init.kaiming_uniform_(torch.empty(D, C * 10), a=math.sqrt(5)),
+    **dict.fromkeys(
+        ("proxy_anchor", "mpa", "mpa_dw", "mpa_ap", "proxy_push"),
+        lambda: nn.init.kaiming_normal_(torch.empty(C, D), mode="fan_out"),
+    ),
 }
 
 
-def beginning(name: str) -> torch.Tensor:
+@pytest.mark.parametrize("name", [name for name, row in LOSSES.rows.items() if row.proxy_lr is not None])
+def test_proxies_begin_as_the_authors_draw_them(name: str) -> None:
     torch.manual_seed(0)
     loss = LOSSES[name](num_classes=C, embedding_dim=D)
     assert isinstance(loss, ProxyLoss)
-    return loss.proxies.detach()
-
-
-def test_every_loss_with_proxies_is_here() -> None:
-    assert set(BEGINNINGS) == {name for name, row in LOSSES.rows.items() if row.proxy_lr is not None}
-
-
-@pytest.mark.parametrize("name", BEGINNINGS)
-def test_proxies_begin_as_the_authors_have_them(name: str) -> None:
-    proxies_CKD, (deviation, largest) = beginning(name), BEGINNINGS[name]
-    assert proxies_CKD.mean().abs() < 4 * deviation / math.sqrt(proxies_CKD.numel())
-    assert proxies_CKD.std().item() == pytest.approx(deviation, rel=0.02)
-    assert proxies_CKD.abs().max().item() <= largest
-    # of this many values the largest is near the bound if uniform, and beyond 3 deviations if normal
-    assert proxies_CKD.abs().max().item() > min(0.99 * largest, 3 * deviation)
-
-
-@pytest.mark.parametrize(
-    ("name", "authors"),
-    [
-        ("softmax", lambda: nn.Linear(D, C, bias=False).weight.detach()),
-        ("soft_triple", lambda: nn.init.kaiming_uniform_(torch.empty(D, C * 10), a=math.sqrt(5))),
-        ("proxy_anchor", lambda: nn.init.kaiming_normal_(torch.empty(C, D), mode="fan_out")),
-    ],
-)
-def test_the_draw_is_torchs(name: str, authors: Callable[[], torch.Tensor]) -> None:
-    """Compare quantiles with those of the call in the authors' code, so that the distribution is checked too."""
-    ours, theirs = (values.quantile(torch.linspace(0.05, 0.95, 19)) for values in (beginning(name), authors()))
+    share = torch.linspace(0.05, 0.95, 19)
+    ours, theirs = loss.proxies.detach().quantile(share), AUTHORS[name]().quantile(share)
     assert (ours - theirs).abs().max() < 0.03 * theirs.max()
 
 

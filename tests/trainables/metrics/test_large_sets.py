@@ -1,7 +1,5 @@
 """Scores of many items: in memory that grows as they do, and with a forecast."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -53,25 +51,6 @@ def test_no_table_of_all_pairs_is_made() -> None:
         peaks.append(largest.bytes)
     assert peaks[1] <= 2.2 * peaks[0]
     assert peaks[1] < 1600 * 1600
-
-
-BIG = """
-import resource, sys, torch
-from trainables.metrics import evaluate
-items, classes = map(int, sys.argv[1:])
-labels_N = torch.arange(items) % classes
-embeddings_ND = torch.randn(classes, 16)[labels_N] + torch.randn(items, 16) / 2
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-evaluate(embeddings_ND, labels_N, ["map_at_r", "nmi", "dists_ratio"])
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
-"""
-
-
-@pytest.mark.slow
-def test_forty_thousand_classes_are_scored_in_little_memory() -> None:
-    done = subprocess.run([sys.executable, "-c", BIG, "80000", "40000"], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 500
-    assert "k-means of 80,000 images in 40,000 clusters, at most: " in done.stderr
 
 
 # Forecasts.

@@ -32,28 +32,11 @@ def test_agreement_is_scikit_learns(parts: list[tuple[int, int]]) -> None:
     assert values["f1"] == pytest.approx(expected)
 
 
-def test_the_worked_example() -> None:
-    values = agreement(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 1, 2]))
-    assert values["nmi"] == pytest.approx(0.344, abs=5e-4)
-    assert values["f1"] == pytest.approx(0.4)
-
-
 def blobs(classes: int, each: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     labels_N = torch.arange(classes * each) % classes
     embeddings_ND = 5 * torch.eye(classes)[labels_N]
     return embeddings_ND + 0.1 * torch.randn(embeddings_ND.shape, generator=generator), labels_N
-
-
-@pytest.mark.parametrize("with_faiss", [True, False])
-def test_separate_classes_are_found(with_faiss: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not with_faiss:
-        monkeypatch.setitem(sys.modules, "faiss", None)
-    embeddings_ND, labels_N = blobs(2, 30)
-    assert clustering_metrics(embeddings_ND, labels_N) == pytest.approx({"nmi": 1.0, "f1": 1.0})
-    embeddings_ND, labels_N = blobs(8, 30)
-    values = clustering_metrics(embeddings_ND, labels_N)
-    assert 0.7 < values["nmi"] <= 1 + 1e-9
 
 
 def starts(unit_ND: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
@@ -105,7 +88,7 @@ def drawn_set(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.nn.functional.normalize(embeddings_ND), labels_N
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_nmi_and_f1_are_those_of_faiss(seed: int) -> None:
     """From the same images; faiss also computes the centres in float32."""
     unit_ND, labels_N = drawn_set(seed)
@@ -122,10 +105,6 @@ def test_clusters_do_not_depend_on_the_order_of_images(seed: int) -> None:
     unit_ND, _ = drawn_set(seed)
     order_N = torch.randperm(len(unit_ND), generator=torch.Generator().manual_seed(seed))
     assert torch.equal(kmeans(unit_ND[order_N], 40, seed=1), kmeans(unit_ND, 40, seed=1)[order_N])
-
-
-def test_as_many_clusters_as_images() -> None:
-    assert clustering_metrics(torch.eye(5), torch.arange(5)) == pytest.approx({"nmi": 1.0, "f1": 1.0})
 
 
 def test_superclasses_are_found_again_by_as_many_clusters() -> None:
@@ -188,9 +167,3 @@ def test_distances_by_loops(labels: list[int], seed: int) -> None:
             assert values["dists_ratio"] == pytest.approx(values["dists_intra"] / inter)
     else:
         assert math.isnan(values["dists_inter"])
-
-
-def test_the_worked_distances() -> None:
-    values = distance_metrics(torch.tensor([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0]]), torch.tensor([4, 4, 9]))
-    assert values["dists_intra"] == pytest.approx(1.0)
-    assert values["dists_inter"] == pytest.approx(1 - math.cos(math.radians(135)))

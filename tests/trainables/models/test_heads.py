@@ -62,13 +62,6 @@ def test_a_residual_adapter_starts_at_the_features_and_learns() -> None:
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in network.parameters())
 
 
-def test_dropout_is_off_in_evaluation() -> None:
-    network = head(head="mlp", head_dropout=0.5)
-    assert not network(features_BF()).equal(network(features_BF()))
-    network.eval()
-    assert network(features_BF()).equal(network(features_BF()))
-
-
 def test_a_network_on_features() -> None:
     torch.manual_seed(0)
     network = EmbeddingModel(ModelConfig(backbone=f"features:{FEATURES}", embedding_dim=DIMENSIONS))

@@ -26,7 +26,6 @@ ATTENTION = ModelConfig(backbone="support.odd_networks:Attentive", embedding_dim
 
 
 def moved(config: ModelConfig) -> EmbeddingModel:
-    """Return a network whose adapters are no longer zero."""
     torch.manual_seed(0)
     network = EmbeddingModel(config)
     for name, parameter in network.backbone.named_parameters():

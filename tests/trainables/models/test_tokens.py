@@ -101,8 +101,7 @@ def test_images_of_another_size_are_refused() -> None:
 
 @needs_timm
 @pytest.mark.parametrize(
-    ("name", "side", "prefix"),
-    [("test_vit", 160, 1), ("deit_tiny_distilled_patch16_224", 224, 2)],
+    ("name", "side", "prefix"), [("test_vit", 160, 1), ("deit_tiny_distilled_patch16_224", 224, 2)]
 )
 def test_tokens_of_timm(name: str, side: int, prefix: int) -> None:
     import timm

@@ -194,41 +194,8 @@ def torchvisions_transformer() -> VisionTransformer:
     return network
 
 
-def as_timm_and_dino_name_it(name: str) -> str:
-    layer, _, rest = name.removeprefix("encoder.layers.encoder_layer_").partition(".")
-    if not name.startswith("encoder.layers"):
-        return {
-            "class_token": "cls_token",
-            "encoder.pos_embedding": "pos_embed",
-            "conv_proj.weight": "patch_embed.proj.weight",
-            "conv_proj.bias": "patch_embed.proj.bias",
-            "encoder.ln.weight": "norm.weight",
-            "encoder.ln.bias": "norm.bias",
-        }[name]
-    for theirs, ours in {
-        "ln_1": "norm1",
-        "ln_2": "norm2",
-        "self_attention.in_proj_": "attn.qkv.",
-        "self_attention.out_proj": "attn.proj",
-        "mlp.0": "mlp.fc1",
-        "mlp.3": "mlp.fc2",
-    }.items():
-        rest = rest.replace(theirs, ours)
-    return f"blocks.{layer}.{rest}"
-
-
-def test_a_vision_transformer_of_dino_in_torchvisions(tmp_path: Path) -> None:
-    network = torchvisions_transformer()
-    state = {name: torch.randn_like(tensor) for name, tensor in network.state_dict().items()}
-    theirs = {as_timm_and_dino_name_it(name): tensor for name, tensor in state.items()}
-    torch.save({"teacher": under("backbone.", theirs)}, tmp_path / "dino.pth")
-    loaded = load_weights(network, tmp_path / "dino.pth")
-    assert (loaded.loaded, loaded.left_out, loaded.prefix) == (30, (), "teacher.backbone.")
-    assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
-
-
 @needs_timm
-def test_a_vision_transformer_of_torchvision_in_timms(tmp_path: Path) -> None:
+def test_a_vision_transformer_of_torchvision_is_one_of_timm_and_dino(tmp_path: Path) -> None:
     from timm.models.vision_transformer import VisionTransformer as Timms
 
     theirs = torchvisions_transformer().eval()
@@ -238,9 +205,14 @@ def test_a_vision_transformer_of_torchvision_in_timms(tmp_path: Path) -> None:
     torch.save(theirs.state_dict(), tmp_path / "vit.pth")
     ours = Timms(img_size=32, patch_size=16, embed_dim=8, depth=2, num_heads=2, mlp_ratio=2, num_classes=0).eval()
     assert not load_weights(ours, tmp_path / "vit.pth").left_out
+    torch.save({"teacher": under("backbone.", ours.state_dict())}, tmp_path / "dino.pth")
+    back = torchvisions_transformer().eval()
+    loaded = load_weights(back, tmp_path / "dino.pth")
+    assert (loaded.loaded, loaded.left_out, loaded.prefix) == (30, (), "teacher.backbone.")
     images = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(ours(images), theirs(images))
+        assert torch.equal(back(images), theirs(images))
 
 
 def clips_tower(width: int, patch: int, layers: int, tokens: int) -> Tensors:

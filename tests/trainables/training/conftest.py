@@ -11,7 +11,6 @@ from trainables.data.store.spec import StoreSpec
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    """Six classes of noise images."""
     return drawn_images(tmp_path_factory.mktemp("images"))
 
 

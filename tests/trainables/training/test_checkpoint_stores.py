@@ -105,22 +105,6 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("value", "sentence"),
-    [
-        ("models", "an absolute path, or a URL such as s3://bucket/folder; it is 'models'"),
-        ("s4://bucket/models", "fsspec has no s4://"),
-        ("sftp://me:secret@host/models", "it names a user"),
-        ("", "must not be empty"),
-    ],
-)
-def test_a_wrong_address_is_refused(search_file: Callable[..., dict[str, Any]], value: str, sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=r"checkpoints\.storage_path") as refusal:
-        parse_config(search_file(checkpoints={"storage_path": value}))
-    assert sentence in str(refusal.value)
-    assert "secret" not in str(refusal.value)
-
-
 def test_a_store_that_does_not_answer_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         pass

@@ -18,10 +18,11 @@ from support.small_training import small_spec, worker_of
 from trainables.data.store.spec import StoreSpec
 from trainables.files import write_whole
 from trainables.inference.model_files import read_tensors
+from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath, StorageFailure
 from trainables.training import checkpoints
-from trainables.training.checkpoints import forget_last, load_checkpoint
+from trainables.training.checkpoints import BackgroundWriter, forget_last, load_checkpoint
 from trainables.training.cross_validation import begin
 from trainables.training.train import Training, train
 
@@ -248,3 +249,73 @@ def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
     for name in ("best.safetensors", "last.pt"):
         ours, theirs = Path(spec.directory, "attempt-2", name), Path(undisturbed.spec.directory, "attempt-1", name)
         assert_equal_models(ours, theirs)
+
+
+# Attempts on one worker.
+
+
+def test_attempts_replace_one_another(spec: TrialSpec) -> None:
+    broken = replace(spec, directory=f"{spec.directory}-broken", model=ModelConfig(weights="nowhere.pth"))
+    other = replace(spec, directory=f"{spec.directory}-other", seed=8)
+    worker = worker_of(broken)
+    assert worker.step()["failure"]["cause"] == "CODE_ERROR"
+    worker.assign(spec)
+    (record,) = worker.step()["records"]
+    assert record["epoch"] == 1
+    worker.assign(other)  # as after pruning
+    news = [worker.step() for _ in range(4)]
+    assert [[record["epoch"] for record in entry["records"]] for entry in news] == [[1], [2], [3], [4]]
+    assert [entry["finished"] for entry in news] == [False, False, False, True]
+    worker.end()
+
+
+def test_a_resumed_attempt_first_reports_its_epochs(spec: TrialSpec) -> None:
+    first = worker_of(spec)
+    first.step()
+    first.step()
+    first.end()
+    again = worker_of(spec)
+    news = [again.step() for _ in range(3)]
+    assert [[record["epoch"] for record in entry["records"]] for entry in news] == [[1, 2], [3], [4]]
+    assert [entry["finished"] for entry in news] == [False, False, True]
+    again.end()
+
+
+# Jobs in the background.
+
+
+def test_the_next_job_waits_for_the_one_under_way() -> None:
+    writer, may_end = BackgroundWriter(), threading.Event()
+    done: list[int] = []
+
+    def slow() -> None:
+        assert may_end.wait(60)
+        done.append(1)
+
+    writer.start(slow)
+    assert done == []  # starting a job does not wait for it
+    threading.Timer(0.2, may_end.set).start()
+    writer.start(lambda: done.append(2))
+    assert done[0] == 1
+    writer.wait()
+    assert done == [1, 2]
+    writer.wait()
+
+
+def test_an_error_is_raised_once_where_somebody_waits() -> None:
+    writer = BackgroundWriter()
+    done: list[int] = []
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    writer.start(full)
+    with pytest.raises(OSError, match="No space left"):
+        writer.start(lambda: done.append(1))
+    assert done == []
+    writer.start(full)
+    with pytest.raises(OSError, match="No space left"):
+        writer.wait()
+    writer.start(lambda: done.append(2))
+    writer.wait()
+    assert done == [2]

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from support.small_search import draw_folder
+from support.small_training import small_spec
 
 from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
-from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
 from trainables.training.cost import ImageCounts, measured_costs
 from trainables.training.train import Training, train
 
@@ -28,19 +27,12 @@ def threads() -> Iterator[None]:
 def whole(tmp_path: Path) -> TrialSpec:
     dataset = Folder(root=str(draw_folder(tmp_path / "images", classes=10, images=12)))
     names = tuple(dataset.classes())
-    return TrialSpec(
-        loss="proxy_anchor",
-        hyperparameters={},
-        model=ModelConfig(embedding_dim=8),
-        training=TrainingConfig(epochs=1, batch_size=20, images_per_class=5, image_size=16, augment="none"),
-        images=StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(tmp_path / "cache")),
-        train_classes=names[:8],
-        validation_classes=names[8:],
-        metrics=("recall_at_1", "nmi"),
-        objective="recall_at_1",
-        seed=0,
-        directory=str(tmp_path / "whole"),
-    )
+    images = StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(tmp_path / "cache"))
+    spec = small_spec(images, tmp_path, epochs=1)
+    return replace(
+        spec, loss="proxy_anchor", hyperparameters={}, training=replace(spec.training, augment="none"),
+        train_classes=names[:8], validation_classes=names[8:], metrics=("recall_at_1", "nmi"), objective="recall_at_1",
+    )  # fmt: skip
 
 
 def test_an_epoch_is_foreseen(whole: TrialSpec, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.small_search import draw_folder
+from support.small_training import small_spec
 from torch.nn import functional
 
 from trainables.data.loading import load
@@ -20,7 +21,6 @@ from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training import inputs
-from trainables.training.config import TrainingConfig
 from trainables.training.inputs import Inputs, whole_network
 from trainables.training.train import Training, train
 
@@ -37,19 +37,13 @@ def images(tmp_path: Path) -> StoreSpec:
 
 @pytest.fixture
 def spec(images: StoreSpec, weights: Path, tmp_path: Path) -> TrialSpec:
-    return TrialSpec(
-        loss="proxy_anchor",
-        hyperparameters={},
+    spec = small_spec(images, tmp_path, epochs=3)
+    return replace(
+        spec, loss="proxy_anchor", hyperparameters={}, metrics=("recall_at_1", "map_at_r"),
         model=ModelConfig(backbone="resnet18", weights=str(weights), freeze="backbone", embedding_dim=8),
-        training=TrainingConfig(epochs=3, batch_size=20, images_per_class=5, image_size=32, precision="float32"),
-        images=images,
-        train_classes=images.class_names[:4],
-        validation_classes=images.class_names[4:],
-        metrics=("recall_at_1", "map_at_r"),
-        objective="map_at_r",
-        seed=7,
-        directory=str(tmp_path / "trial"),
-    )
+        training=replace(spec.training, image_size=32, precision="float32"),
+        train_classes=images.class_names[:4], validation_classes=images.class_names[4:],
+    )  # fmt: skip
 
 
 def whole(spec: TrialSpec) -> EmbeddingModel:
@@ -66,10 +60,7 @@ def test_it_equals_a_training_on_images(spec: TrialSpec) -> None:
     torch.manual_seed(0)
     loss = LOSSES["proxy_anchor"](num_classes=4, embedding_dim=8)
     loss.load_state_dict(training.loss.state_dict())
-    groups = [
-        {"params": [*model.head.parameters()], "lr": spec.training.lr},
-        *loss.parameter_groups(1e-2),
-    ]
+    groups = [{"params": [*model.head.parameters()], "lr": spec.training.lr}, *loss.parameter_groups(1e-2)]
     groups[1:] = [{**group, "lr": ours["lr"]} for group, ours in zip(groups[1:], training.optimizer.param_groups[1:])]
     optimizer = torch.optim.AdamW(groups, weight_decay=spec.training.weight_decay)
     view = Inputs(spec.images, replace(spec.model, freeze=None), spec.training, CPU).view(spec.train_classes)
@@ -121,11 +112,11 @@ def test_a_resumed_training_is_equal(spec: TrialSpec, tmp_path: Path) -> None:
 
 
 def tables(spec: TrialSpec) -> list[Path]:
-    """Return the files of features in the cache."""
     return sorted(Path(spec.images.cache).rglob("features.bin"))
 
 
 def test_features_are_computed_once_a_node(spec: TrialSpec, tmp_path: Path) -> None:
+    spec = replace(spec, training=replace(spec.training, epochs=1))
     list(train(spec))
     (table,) = tables(spec)
     written = table.stat().st_mtime_ns

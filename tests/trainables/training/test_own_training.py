@@ -28,7 +28,6 @@ SCALES = "support.own_trainings:Scales"
 
 
 def own(training: Any) -> Any:
-    """Return the user's own object in a training."""
     return training._own
 
 

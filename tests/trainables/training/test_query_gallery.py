@@ -8,17 +8,14 @@ import pytest
 import torch
 from support.expected_metrics import of_queries
 from support.small_search import draw_folder
-from support.small_training import small_spec
 
 from trainables.data.sets.manifest import Manifest
 from trainables.data.store.spec import StoreSpec
-from trainables.data.store.view import StoreView, training_half
-from trainables.inference.model_files import read_network
+from trainables.data.store.view import StoreView
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.embedding import embed
-from trainables.spec import TrialSpec, UntrainedSpec
+from trainables.spec import UntrainedSpec
 from trainables.training.config import TrainingConfig
-from trainables.training.train import train
 from trainables.training.untrained import validate
 
 CPU = torch.device("cpu")
@@ -56,30 +53,6 @@ def expected(embeddings: np.ndarray, view: StoreView, further: int = 0) -> dict[
 
 def agree(found: Mapping[str, float], values: Mapping[str, float]) -> None:
     assert dict(found) == pytest.approx(values, abs=1e-6)
-
-
-@pytest.mark.parametrize("gallery_seed", [None, 3])
-def test_an_epoch_is_validated_on_queries_and_gallery(
-    images: StoreSpec, tmp_path: Path, gallery_seed: int | None
-) -> None:
-    plain = small_spec(images, tmp_path, epochs=1)
-    spec = TrialSpec(**{
-        **vars(plain), "train_classes": images.class_names[:4], "validation_classes": images.class_names[4:],
-        "metrics": ("recall_at_1", "map_at_r"), "gallery_seed": gallery_seed,
-    })  # fmt: skip
-    (record,) = train(spec)
-    tensors, _ = read_network(Path(spec.directory) / str(record["checkpoint"]))
-    model = EmbeddingModel(spec.model)
-    model.load_state_dict(tensors)
-    store = images.open()
-    views = [store.subset(spec.validation_classes)]
-    if gallery_seed is not None:
-        views.append(training_half(store.subset(spec.train_classes), gallery_seed))
-    embeddings = [
-        embed(model, view, spec.training.frame, batch_size=64, device=CPU, precision="float32").numpy()
-        for view in views
-    ]
-    agree(record["metrics"], expected(np.concatenate(embeddings), views[0], sum(map(len, embeddings[1:]))))
 
 
 def test_a_network_without_training_is_validated_on_queries_and_gallery(images: StoreSpec, weights: Path) -> None:

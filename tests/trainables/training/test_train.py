@@ -7,18 +7,16 @@ from typing import Any
 import pytest
 import torch
 from support.small_search import draw_folder
+from support.small_training import small_spec
 
 from trainables.data.sets.folders import Folder
 from trainables.data.split import noisy_labels
 from trainables.data.store.spec import StoreSpec
-from trainables.data.store.view import training_half
-from trainables.inference.model_files import read_network, read_tensors
+from trainables.inference.model_files import read_tensors
 from trainables.losses import LOSSES
-from trainables.models import EmbeddingModel, ModelConfig
-from trainables.models.embedding import embed
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import load_checkpoint
-from trainables.training.config import Schedule, TrainingConfig
+from trainables.training.config import Schedule
 from trainables.training.epoch_training import Diverged
 from trainables.training.train import Training, failure_of, train
 
@@ -34,19 +32,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 @pytest.fixture
 def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
-    return TrialSpec(
-        loss="mpa",
-        hyperparameters={"proxies_per_class": 2},
-        model=ModelConfig(embedding_dim=8),
-        training=TrainingConfig(epochs=4, batch_size=20, images_per_class=5, image_size=16),
-        images=images,
-        train_classes=images.class_names[:6],
-        validation_classes=images.class_names[6:],
-        metrics=("recall_at_1", "map_at_r"),
-        objective="map_at_r",
-        seed=7,
-        directory=str(tmp_path / "trial"),
-    )
+    names, metrics = images.class_names, ("recall_at_1", "map_at_r")
+    spec = small_spec(images, tmp_path, epochs=4)
+    return replace(spec, train_classes=names[:6], validation_classes=names[6:], metrics=metrics)
 
 
 def trained(spec: TrialSpec, **changes: Any) -> TrialSpec:
@@ -54,7 +42,6 @@ def trained(spec: TrialSpec, **changes: Any) -> TrialSpec:
 
 
 def one_epoch(spec: TrialSpec) -> None:
-    """Train one more epoch and write its checkpoints."""
     training = Training(spec, CPU)
     training.run_epoch()
     training.wait_for_checkpoints()
@@ -74,39 +61,13 @@ def test_it_learns(spec: TrialSpec) -> None:
     assert all(record["start"] <= record["end"] for record in records)
 
 
-def test_validation_images_may_be_ranked_among_half_of_the_training_images(spec: TrialSpec) -> None:
-    """The epoch's metrics equal those of the saved model, with its embeddings ranked in a loop."""
-    (record,) = train(replace(trained(spec, epochs=1), gallery_seed=3))
-    (alone,) = train(replace(trained(spec, epochs=1), directory=f"{spec.directory}-alone"))
-    assert record["loss"] == alone["loss"], "the training is the same"
-    model = EmbeddingModel(spec.model)
-    model.load_state_dict(read_network(Path(spec.directory) / str(record["checkpoint"]))[0])
-    store = spec.images.open()
-    queries, others = store.subset(spec.validation_classes), training_half(store.subset(spec.train_classes), 3)
-    views = [
-        embed(
-            model, view, spec.training.frame, batch_size=spec.training.embedding_batch, device=CPU, precision="float32"
-        )
-        for view in (queries, others)
-    ]
-    rows_ND = torch.nn.functional.normalize(torch.cat(views).double())
-    labels = [*queries.labels_N.tolist(), *[-1] * len(others)]
-    hits = []
-    for number in range(len(queries)):
-        cosine_N = rows_ND @ rows_ND[number]
-        cosine_N[number] = -2
-        hits.append(labels[int(cosine_N.argmax())] == labels[number])
-    assert record["metrics"]["recall_at_1"] == pytest.approx(sum(hits) / len(hits))
-    assert record["metrics"]["map_at_r"] < alone["metrics"]["map_at_r"], "more wrong neighbours"
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_trains_an_epoch(spec: TrialSpec, loss: str) -> None:
     (record,) = train(replace(trained(spec, epochs=1), loss=loss, hyperparameters={}))
     assert record["checkpoint"] == "attempt-1/best.safetensors"
 
 
-@pytest.mark.parametrize("loss", ["mpa", "triplet", "margin"])
+@pytest.mark.parametrize("loss", ["mpa", "margin"])
 def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path, loss: str) -> None:
     """Weights, values and learning rates are the same after an interruption in the second epoch."""
     spec = replace(trained(spec, schedule=Schedule(step=1, gamma=0.5)), loss=loss, hyperparameters={})
@@ -160,11 +121,6 @@ def test_an_epoch_holds_what_its_batches_used(
         assert record.get("used") == (None if unit is None else {unit: sum(counts)})
         if loss == "triplet":  # 4 classes of 5 images: each has 4 positives
             assert sum(counts) == 3 * 20 * 4
-
-
-def test_another_training_s_checkpoint_is_not_taken(spec: TrialSpec) -> None:
-    one_epoch(spec)
-    assert Training(replace(spec, seed=8), CPU).records == []
 
 
 def test_a_damaged_checkpoint_is_passed_over(spec: TrialSpec) -> None:
@@ -238,7 +194,7 @@ def test_batches_without_pairs_have_a_loss_of_zero(
 ) -> None:
     """By this a trial's outcome says that nothing was learned."""
     spec = replace(spec, loss=loss, hyperparameters={})
-    records = list(train(trained(spec, batch_size=batch_size, images_per_class=images_per_class)))
+    records = list(train(trained(spec, epochs=1, batch_size=batch_size, images_per_class=images_per_class)))
     assert {record["loss"] for record in records} == {0.0}
 
 

@@ -8,19 +8,17 @@ from pathlib import Path
 
 import pytest
 from support.own_parts import Greys
-from support.small_training import worker_of
+from support.small_training import small_spec, worker_of
 from support.stores import PLACES, place
 
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.config import TrainingConfig
 from trainables.training.trial_log import TrialLog, read_log
 
 
 @pytest.fixture(params=PLACES)
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Return a trial's directory."""
     with place(request.param, tmp_path) as url:
         yield f"{url}/trials/0001"
 
@@ -28,19 +26,12 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def spec_in(directory: str, cache: Path) -> TrialSpec:
     dataset = Greys()
     names = tuple(dataset.classes())
-    return TrialSpec(
-        loss="support.own_parts:Pull",
-        hyperparameters={"power": 1.5},
-        model=ModelConfig(embedding_dim=8),
-        training=TrainingConfig(epochs=2, batch_size=10, images_per_class=5, image_size=16),
-        images=StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(cache)),
-        train_classes=names[:6],
-        validation_classes=names[6:],
-        metrics=("map_at_r",),
-        objective="map_at_r",
-        seed=7,
-        directory=directory,
-    )
+    images = StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(cache))
+    spec = small_spec(images, cache, epochs=2)
+    return replace(
+        spec, loss="support.own_parts:Pull", hyperparameters={"power": 1.5}, directory=directory,
+        training=replace(spec.training, batch_size=10), train_classes=names[:6], validation_classes=names[6:],
+    )  # fmt: skip
 
 
 def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -> None:

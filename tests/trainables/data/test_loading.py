@@ -1,18 +1,22 @@
-"""Prefetched batches equal those made on demand."""
+"""Prefetched batches equal those made on demand, and images in memory those of a store."""
 
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support.small_search import draw_folder
 
 from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.loading import load, one_ahead
+from trainables.data.loading import ImagesInMemory, load, one_ahead
 from trainables.data.sets.folders import Folder
 from trainables.data.store.build import build_store
 from trainables.data.store.view import Store, StoreView
+from trainables.inference.images import decoded
 
 CPU = torch.device("cpu")
 BATCHES = torch.arange(40).split(7)
@@ -68,3 +72,41 @@ def test_an_error_is_raised_with_its_batch() -> None:
     assert next(batches) == 0
     with pytest.raises(ValueError, match="no batch 1"):
         next(batches)
+
+
+# Images decoded once.
+
+SHORT_SIDE = 18
+SIZES = [(40, 30), (18, 18), (25, 50), (10, 12), (60, 19), (18, 44)]  # larger, equal, and smaller than the short side
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    generator = np.random.default_rng(0)
+    (tmp_path / "images" / "all").mkdir(parents=True)
+    files = [tmp_path / "images" / "all" / f"{number}.png" for number in range(len(SIZES))]
+    for file, (height, width) in zip(files, SIZES, strict=True):
+        Image.fromarray(generator.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(file)
+    return files
+
+
+@pytest.fixture
+def store(paths: list[Path], tmp_path: Path) -> Store:
+    dataset = Folder(root=str(tmp_path / "images"))
+    return Store.open(build_store(dataset, ["all"], short_side=SHORT_SIDE, cache=tmp_path / "cache", workers=1))
+
+
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS.rows)
+def test_images_in_memory_are_cut_as_a_store_s(paths: list[Path], store: Store, augmentation: str) -> None:
+    images = ImagesInMemory([decoded(path, SHORT_SIDE) for path in paths])
+    assert len(images) == len(store)
+    indices = torch.tensor([4, 0, 3, 2, 2])
+    torch.testing.assert_close(images.sizes(indices), store.sizes_N2[indices])
+    frame = Frame(side=16, short_side=SHORT_SIDE)
+    crops = AUGMENTATIONS[augmentation](images.sizes(indices), frame, torch.Generator().manual_seed(0))
+    pixels = images.gather(indices, crops.windows_B4)
+    torch.testing.assert_close(pixels, store.gather(indices, crops.windows_B4), rtol=0, atol=0)
+    whole = [decoded(paths[index], SHORT_SIDE) for index in indices.tolist()]
+    for row, (top, left, tall, wide) in enumerate(crops.windows_B4.tolist()):
+        expected = whole[row][top : top + tall, left : left + wide].transpose(1, 0, 2)
+        np.testing.assert_array_equal(pixels[row, :wide, :tall].numpy(), expected)

@@ -1,0 +1,169 @@
+"""What a sampler learns from: several objectives, constraints and failures, as in a study of Optuna's told the same."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from support.driving import only, record, train
+
+from search.driver.stages import search_stage
+from search.plan.search import OpenedSearch
+from search.stages import Stage
+from search.study import open_studies
+from search.study.trial_queue import TrialQueue
+from trainables.spec import derived_seed
+
+Opened = Callable[..., OpenedSearch]
+TRIALS = 9
+OBJECTIVES: dict[str, Any] = {"objectives": ["map_at_r", "-size_mb"]}
+CONSTRAINTS: dict[str, Any] = {"constraints": {"size_mb": "< 0.5"}}
+
+
+def value_of(number: int) -> float:
+    return derived_seed("value", number) / 2**31
+
+
+def size_of(number: int) -> float:
+    return derived_seed("size", number) / 2**31
+
+
+def made(opened: Opened, name: str, sampler: str, **goal: Any) -> OpenedSearch:
+    return opened(
+        name=name,
+        search={"trials": TRIALS, "sampler": sampler, "pruner": "none", **goal},
+        losses=["proxy_anchor"],
+        training={"epochs": 2, "batch_size": 20},
+    )
+
+
+def trials_of(search: OpenedSearch) -> list[FrozenTrial]:
+    return search.study("proxy_anchor", Stage.SEARCH).trials()
+
+
+def proposed(
+    search: OpenedSearch,
+    trials: list[FrozenTrial],
+    told: Callable[[FrozenTrial, Sequence[FrozenTrial]], FrozenTrial],
+    directions: Sequence[str] = ("maximize",),
+) -> list[object]:
+    """Return what the same sampler proposes in a study of Optuna's whose trials are as ``told`` makes them."""
+    sampler = search.plan.budget("proxy_anchor").sampler
+    assert sampler is not None
+    found: list[object] = []
+    for count in range(1, len(trials)):
+        study = optuna.create_study(directions=list(directions))
+        study.add_trials(told(trial, trials[:count]) for trial in trials[:count])
+        study.sampler = sampler.build(count, trials[:count])
+        found.append(dict(sampler.space.suggest(study.ask())))
+    return found
+
+
+# Several objectives, and constraints.
+
+
+def searched(opened: Opened, sampler: str, goal: dict[str, Any]) -> OpenedSearch:
+    """Run a search whose trials have made-up values, the best ones at their first epoch."""
+    search = made(opened, f"{sampler}-{'-'.join(goal)}", sampler, **goal)
+    queue = TrialQueue(only(search_stage(search)))
+    while job := queue.next_trial():
+        best, last = record(1, value_of(job.number)), record(2, value_of(job.number) / 2)
+        best["metrics"]["size_mb"], last["metrics"]["size_mb"] = size_of(job.number), 7.0
+        queue.on_trial_result(job, {"records": [best, last], "finished": True})
+    return search
+
+
+@pytest.mark.parametrize(
+    ("sampler", "goal"),
+    [("tpe", OBJECTIVES), ("tpe", CONSTRAINTS), ("tpe", OBJECTIVES | CONSTRAINTS), ("gp", OBJECTIVES | CONSTRAINTS)],
+    ids=["several", "bound", "both", "both by gp"],
+)
+def test_the_sampler_learns_from_all_of_it(opened: Opened, sampler: str, goal: dict[str, Any]) -> None:
+    search = searched(opened, sampler, goal)
+    directions = ["maximize", "minimize"] if "objectives" in goal else ["maximize"]
+
+    def told(trial: FrozenTrial, seen: Sequence[FrozenTrial]) -> FrozenTrial:
+        return create_trial(
+            values=[value_of(trial.number), size_of(trial.number)][: len(directions)],
+            params=trial.params,
+            distributions=trial.distributions,
+            constraints={"size": size_of(trial.number) - 0.5} if "constraints" in goal else {},
+        )
+
+    trials = trials_of(search)
+    assert [trial.params for trial in trials[1:]] == proposed(search, trials, told, directions)
+
+
+def test_the_study_has_the_first_objective_and_the_constraints_of_the_best_epoch(opened: Opened) -> None:
+    for trial in trials_of(searched(opened, "random", OBJECTIVES | CONSTRAINTS)):
+        assert trial.value == value_of(trial.number)
+        assert trial.constraints == {"size_mb < 0.5": pytest.approx(size_of(trial.number) - 0.5)}
+
+
+# Failures.
+
+
+def is_lost(number: int) -> bool:
+    return number in (1, 3, 4)
+
+
+def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> OpenedSearch:
+    """Run a search with trials that fail with ``cause`` after a good epoch; the driver may die after each trial."""
+    search = made(opened, f"{sampler}-{'died' if dies else 'lived'}", sampler)
+    queue = TrialQueue(only(search_stage(search)))
+    while job := queue.next_trial():
+        if is_lost(job.number):
+            assert queue.on_trial_result(job, {"records": [record(1, 0.99)], "finished": False})
+            queue.on_trial_result(job, {"failure": {"cause": cause, "reason": "x"}})
+        else:
+            train(queue, job, lambda running, epoch: value_of(running.number))
+        if dies:
+            search = OpenedSearch(plan=search.plan, storage=open_studies(search.plan.folder.journal))
+            queue = TrialQueue(only(search_stage(search)))
+    return search
+
+
+@pytest.mark.parametrize(
+    ("sampler", "cause", "state"),
+    [
+        ("tpe", "DIVERGED", TrialState.PRUNED),
+        ("tpe", "OUT_OF_MEMORY", TrialState.PRUNED),
+        ("tpe", "CODE_ERROR", TrialState.FAIL),
+        ("gp", "DIVERGED", TrialState.COMPLETE),
+    ],
+)
+def test_what_cannot_be_trained_is_learnt_as_bad(opened: Opened, sampler: str, cause: str, state: TrialState) -> None:
+    """A lost trial has ``state``, and if complete the worst value so far."""
+    search = failing(opened, sampler, cause)
+
+    def as_state(state: TrialState) -> list[object]:
+        def told(trial: FrozenTrial, seen: Sequence[FrozenTrial]) -> FrozenTrial:
+            worst = min(value_of(other.number) for other in seen if not is_lost(other.number))
+            lost = is_lost(trial.number)
+            value = (worst if state == TrialState.COMPLETE else None) if lost else value_of(trial.number)
+            return create_trial(
+                state=state if lost else TrialState.COMPLETE,
+                value=value,
+                params=trial.params,
+                distributions=trial.distributions,
+            )
+
+        return proposed(search, trials_of(search), told)
+
+    found = [trial.params for trial in trials_of(search)[1:]]
+    assert as_state(TrialState.PRUNED if state == TrialState.FAIL else TrialState.FAIL) != found
+    assert as_state(state) == found
+
+
+def test_the_study_still_says_what_they_were(opened: Opened) -> None:
+    for trial in trials_of(failing(opened, "tpe", "DIVERGED")):
+        assert trial.state == (TrialState.FAIL if is_lost(trial.number) else TrialState.COMPLETE)
+        assert trial.intermediate_values
+        assert (trial.value is None) == is_lost(trial.number)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes"])
+def test_what_is_learnt_survives_the_driver(opened: Opened, sampler: str) -> None:
+    lived, died = (failing(opened, sampler, "DIVERGED", dies=dies) for dies in (False, True))
+    assert [trial.params for trial in trials_of(lived)] == [trial.params for trial in trials_of(died)]
