@@ -48,7 +48,7 @@ def classes(given: object, name: str) -> Tensor:
         if not given.is_floating_point() and not given.is_complex():
             return given.long()
     array = _array(given.double() if isinstance(given, Tensor) and not given.is_complex() else given, name)
-    if array.dtype.kind in "SU" and not hasattr(given, "dtype"):  # a list in which NumPy makes a text of NaN and of 1
+    if array.dtype.kind in "SUf" and not hasattr(given, "dtype"):  # NumPy makes texts of NaN and 1, floats of 2⁵³ + 1
         array = np.asarray(given, dtype=object)
     if array.dtype.kind in "biu" and array.dtype != np.uint64:
         return torch.from_numpy(array.astype(np.int64))
