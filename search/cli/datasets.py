@@ -240,6 +240,8 @@ def init(
     from trainables.data.sets.manifest import is_manifest
 
     network = pretrained(backbone, weights)
+    if not as_json:
+        say([f"Reading the data{' and trying the network' if network else ''}, which takes some seconds …"], "dim")
     if root is not None and (folder is None or not is_manifest(folder)):
         raise InvalidInput(
             f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out."
