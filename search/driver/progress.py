@@ -148,6 +148,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         elif work.stage is Stage.SELECT:
             classes = counted(len(running.spec.validation_classes), "class", "classes")
             value += f" ({classes}{'; lower than in the search is normal' if 'half' in running.spec.origin else ''})"
+        elif not running.spec.validation_classes:
+            value = f"training loss {-(trial.value or 0):.4f}"
         pruned = f", {work.tally.pruned} pruned" if work.tally.pruned else ""
         best = f"; best {work.tally.best:.4f}" if work.stage is Stage.SEARCH and work.tally.best is not None else ""
         return (
