@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -245,6 +245,8 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             return kind(value)
+    if isinstance(value, type | FunctionType):  # a part of the user's own
+        return f"{value.__module__}:{value.__qualname__}"
     raise InvalidInput(
         f"{_dotted(path)}: must be text, a number, true, false, or a list or mapping of these; it is {_shown(value)} "
         f"({type(value).__name__}); convert it."
