@@ -27,7 +27,7 @@ $(STAMP)-%: $(STAMP)
 
 # What the search imports is compiled once, far less than all packages.
 run: $(STAMP)
-	@echo "A first search of three losses on drawn images: about a minute and a half on two idle cores"
+	@echo "A first search of three losses on drawn images: one to two minutes on two idle cores"
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/holdout run quickstart
 
 check: setup

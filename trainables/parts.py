@@ -117,11 +117,6 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
             f"The {kind} {path!r} is not an import path: give module:Attribute, such as mylab.parts:Mine, where "
             "mylab/parts.py defines Mine."
         )
-    if match["module"] == "__main__":
-        raise InvalidInput(
-            f"The {kind} {path!r} is in the script or notebook itself, which other processes cannot import. Move it to a "
-            "module (in a notebook, to a cell that begins with %%writefile mylab.py), and import it from there."
-        )
     part: Any = _module(match["module"], path, kind)
     for name in match["attribute"].split("."):
         try:

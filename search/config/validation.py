@@ -230,6 +230,13 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     Raises:
         InvalidInput: it has none there; the sentence begins with its ``path``.
     """
+    if isinstance(value, type | FunctionType):  # a part of the user's own
+        value = f"{value.__module__}:{value.__qualname__}"
+    if isinstance(value, str) and value.startswith("__main__:"):
+        raise InvalidInput(
+            f"{_dotted(path)}: {value!r} is in the script or notebook itself, which other processes cannot import; "
+            "move it to a module (in a notebook, one that begins with %%writefile mylab.py), and import it from there."
+        )
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Mapping):
@@ -245,8 +252,6 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             return kind(value)
-    if isinstance(value, type | FunctionType):  # a part of the user's own
-        return f"{value.__module__}:{value.__qualname__}"
     raise InvalidInput(
         f"{_dotted(path)}: must be text, a number, true, false, or a list or mapping of these; it is {_shown(value)} "
         f"({type(value).__name__}); convert it."

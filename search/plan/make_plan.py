@@ -61,7 +61,8 @@ def reopened(runs: Path, name: str, *, trains: bool = False) -> Plan:
             allowed.
     """
     folder = existing_run(runs, name)
-    return _with_split_of(folder, make_plan(trusted_config(folder), runs, resumed=True, is_finished=lambda _: not trains))
+    plan = make_plan(trusted_config(folder), runs, resumed=True, is_finished=lambda _: not trains)
+    return _with_split_of(folder, plan)
 
 
 def plan_from_rules(folder: RunFolder) -> Plan:

@@ -69,6 +69,13 @@ def test_what_has_no_such_meaning_is_refused_by_name(value: Any) -> None:
         parse_config({"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"], "split": {"seed": value}})
 
 
+def test_a_part_of_a_notebook_cannot_be_imported_elsewhere() -> None:
+    cell = type("Cell", (), {"__module__": "__main__"})
+    for named in (cell, "__main__:Cell"):
+        with pytest.raises(InvalidInput, match=r"^losses: '__main__:Cell' is in the script or notebook.* %%writefile"):
+            plain({"losses": ["pnp", named]})
+
+
 def test_a_search_file_of_numpy_is_that_of_python() -> None:
     def config(number: Any, root: Any) -> Any:
         return parse_config(

@@ -32,7 +32,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("mylab.losses", "is not an import path: give module:Attribute"),
         ("mylab/losses.py:Circle", "is not an import path"),
         (":Circle", "is not an import path"),
-        ("__main__:Circle", r"in the script or notebook itself.* %%writefile mylab\.py"),
         ("mylab.losses:Circle", "no module mylab is found. Correct the name before the colon, or put the folder"),
         ("support.nothing:Circle", r"no module support\.nothing is found"),
         ("support.own_parts:Pul", r"support\.own_parts has no Pul \(did you mean Pull\?\)"),

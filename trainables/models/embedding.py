@@ -22,7 +22,7 @@ from trainables.models.backbones import backbone, is_own_network
 from trainables.models.config import POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.heads import make_head
 from trainables.models.lora import add_lora
-from trainables.models.weights import SHOWN, load_weights, weights_file
+from trainables.models.weights import BY_ORDER, SHOWN, load_weights, weights_file
 from trainables.process import contained
 
 
@@ -244,7 +244,7 @@ def smoke_test(config: ModelConfig, image_size: int) -> str:
             for tensor in new.state_dict().values():
                 tensor.numel()  # raises for a state that is no tensor, and for a tensor without a size yet
             new.load_state_dict(model.state_dict())
-    if model.loaded is None or not model.loaded.is_by_order:
+    if model.loaded is None or not model.loaded.way.startswith(BY_ORDER):
         return str(model.loaded or "")
     variants = [f", such as {name}," for name in row.variants] or [""]
     return (
