@@ -235,7 +235,7 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     if isinstance(value, str) and value.startswith("__main__:"):
         raise InvalidInput(
             f"{_dotted(path)}: {value!r} is in the script or notebook itself, which other processes cannot import; "
-            "move it to a module (in a notebook, one that begins with %%writefile mylab.py), and import it from there."
+            "move it to a module (in a notebook, a cell beginning with %%writefile mylab.py), and import it from there."
         )
     if value is None or type(value) in (bool, int, float, str):
         return value
