@@ -6,28 +6,29 @@ STAMP := .venv/.installed
 
 setup: $(STAMP) $(STAMP)-dev
 
-# uv installs torch and torchvision as the matched pair in the pins. Packages are compiled at once: otherwise every worker
-# would compile what it imports, each time again if Python may not write bytecode. What is installed is a wheel, as users
-# have it; its packages lie below `holdout`, where no module of a user can hide them.
+# uv installs torch and torchvision as the matched pair in the pins. What is installed is a wheel, as users have it; its
+# packages lie below `holdout`, where no module of a user can hide them.
 $(STAMP): pyproject.toml constraints.txt $(shell git ls-files holdout search spaces trainables)
 	@echo "Installing Holdout and what it needs into .venv: several GB, and minutes …"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --reinstall-package holdout-dml ".[search]"
+	$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --reinstall-package holdout-dml ".[search]"
 	touch $@
 	@echo "Holdout is installed. \`$(BIN)/holdout run quickstart\` runs a first search; \`$(BIN)/holdout doctor\` checks this machine."
 
 # A dependency group: dev for every target but `run`, which needs no tool of the tests, and docs and mutants for theirs.
 # With it the installation becomes editable. open-metric-learning asks for NumPy 1 and runs with 2, so it comes alone; what
-# its losses, miners and samplers import is in the group.
+# its losses, miners and samplers import is in the group. All packages are compiled, which takes a minute: otherwise every
+# worker compiles what it imports, each time again if Python may not write bytecode.
 $(STAMP)-%: $(STAMP)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $* --editable ".[search]"
 	$(if $(filter dev,$*),$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --no-deps open-metric-learning)
 	touch $@
 
+# What the search imports is compiled once, far less than all packages.
 run: $(STAMP)
-	@echo "A first search of three losses on drawn images: two to three minutes on two cores"
-	$(BIN)/holdout run quickstart
+	@echo "A first search of three losses on drawn images: one to two minutes on two idle cores"
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/holdout run quickstart
 
 check: setup
 	$(BIN)/ruff check .

@@ -79,7 +79,8 @@ def submit(
     with connected(address) as jobs:
         job, is_new = jobs.submit(submitted, str(runs), *(["--allow-failed"] if allow_failed else []))
     done = "was submitted" if is_new else "is already running"
-    show(asdict(job), as_json, lambda: f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows its log.")
+    follow = f"holdout logs {name} --follow{'' if address == ADDRESS else f' --address {address}'}"
+    show(asdict(job), as_json, lambda: f"{name} {done} ({job.job}). `{follow}` shows its log.")
 
 
 def show_jobs(name: str | None, address: str, as_json: bool, runs: str | None = None) -> None:

@@ -240,6 +240,8 @@ def init(
     from trainables.data.sets.manifest import is_manifest
 
     network = pretrained(backbone, weights)
+    if not as_json:
+        say([f"Reading the data{' and trying the network' if network else ''}, which takes some seconds …"], "dim")
     if root is not None and (folder is None or not is_manifest(folder)):
         raise InvalidInput(
             f"--root {root} is the folder of a CSV file's paths, and there is no CSV file; leave it out."
@@ -255,11 +257,6 @@ def init(
     loaded = None if network is None or sizes.image_size is None else network.check(sizes.image_size)
     write_initial_file(path, initial_text(facts, machine, network))
     found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
-    record = {
-        "file": str(path),
-        "found": asdict(facts),
-        "weights": loaded,
-        "machine": asdict(machine),
-        "sizes": asdict(sizes),
-    }
+    sizes_found = {"machine": asdict(machine), "sizes": asdict(sizes)}
+    record = {"file": str(path), "found": asdict(facts), "weights": loaded, **sizes_found}
     show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n  holdout run {path}")

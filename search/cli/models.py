@@ -58,7 +58,9 @@ def export(
     from search.driver.models import export as export_model, programs_table
     from search.plan.stored import stored_search
 
-    found = export_model(stored_search(runs, name), loss, to)
+    search = stored_search(runs, name)
+    say(["Writing the model, also as a torch.export program and as ONNX, which may take a minute …"], "dim")
+    found = export_model(search, loss, to)
     record = {"folder": str(found.folder), "loss": found.loss, "programs": [asdict(entry) for entry in found.programs]}
     show(record, as_json, lambda: Tables([programs_table(found.programs)] if found.programs else []))
     say([f"Wrote the model of {found.loss} to {found.folder}; its card is {found.folder / 'README.md'}."])

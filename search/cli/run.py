@@ -132,7 +132,7 @@ def select(
     from search.stages import Stage
 
     refuse_member(runs, name)
-    with _opened(name, runs) as search:
+    with _opened(name, runs, trains=True) as search:
         if not search.is_done(Stage.SEARCH):
             raise InvalidInput(f"The search {name} has trials left; run its file with `holdout run` first.")
     _print_result(_run(search, Stage.SELECT, allow_failed=allow_failed), as_json)
@@ -155,7 +155,7 @@ def test(
     from search.stages import Stage
 
     refuse_member(runs, name)
-    with _opened(name, runs) as search:
+    with _opened(name, runs, trains=True) as search:
         if not search.is_done(Stage.SELECT):
             raise InvalidInput(f"No configuration of {name} is chosen yet; run `holdout select {name}` first.")
         if again is not None and not again.strip():
@@ -311,13 +311,13 @@ def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None, *, a
 
 
 @contextmanager
-def _opened(name: str, runs: Path) -> "Iterator[OpenedSearch]":
+def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[OpenedSearch]":
     """Open a stored search, and hold it exclusively meanwhile."""
     from search.driver.start_up import hold
     from search.plan.make_plan import reopened
     from search.plan.search import open_search
 
-    plan = reopened(runs, name)
+    plan = reopened(runs, name, trains=trains)
     with hold([plan]), closing(open_search(plan)) as search:
         yield search
 

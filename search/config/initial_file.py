@@ -69,8 +69,7 @@ class Pretrained:
         """
         from trainables.models.embedding import smoke_test
 
-        loaded = smoke_test(ModelConfig(backbone=self.backbone, weights=self.weights), image_size)
-        return f"{self.backbone}: {loaded}."
+        return f"{self.backbone}: {smoke_test(ModelConfig(backbone=self.backbone, weights=self.weights), image_size)}."
 
 
 def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:

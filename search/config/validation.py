@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -230,6 +230,13 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     Raises:
         InvalidInput: it has none there; the sentence begins with its ``path``.
     """
+    if isinstance(value, type | FunctionType):  # a part of the user's own
+        value = f"{value.__module__}:{value.__qualname__}"
+    if isinstance(value, str) and value.startswith("__main__:"):
+        raise InvalidInput(
+            f"{_dotted(path)}: {value!r} is in the script or notebook itself, which other processes cannot import; "
+            "move it to a module (in a notebook, a cell beginning with %%writefile mylab.py), and import it from there."
+        )
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Mapping):

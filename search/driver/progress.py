@@ -145,9 +145,11 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         value = "" if trial.value is None else f"{trial.value:.4f}"
         if work.stage is Stage.SEARCH or not value:
             value = ", ".join(filter(None, (value, trial.user_attrs.get("outcome", ""))))
-        elif work.stage is Stage.SELECT:
+        elif running.spec.validation_classes:
             classes = counted(len(running.spec.validation_classes), "class", "classes")
             value += f" ({classes}{'; lower than in the search is normal' if 'half' in running.spec.origin else ''})"
+        else:
+            value = f"training loss {-(trial.value or 0):.4f}"
         pruned = f", {work.tally.pruned} pruned" if work.tally.pruned else ""
         best = f"; best {work.tally.best:.4f}" if work.stage is Stage.SEARCH and work.tally.best is not None else ""
         return (

@@ -271,7 +271,10 @@ def where_to_look(plans: Sequence[Plan]) -> str:
     """
     folder, uri = plans[0].folder, plans[0].config.tracking.uri
     if uri is None and not _answers(LOCAL_SERVER):
-        return f"MLflow: `mlflow/serve.sh {shlex.quote(str(folder.runs))}` starts its server."
+        runs = shlex.quote(str(folder.runs))
+        script = "mlflow/serve.sh"  # in the repository, not in a wheel
+        of_mlflow = f"mlflow server --backend-store-uri sqlite:///{runs}/mlflow.db"
+        return f"MLflow: `{f'{script} {runs}' if Path(script).is_file() else of_mlflow}` starts its server."
     page = mlflow_page([plan.folder for plan in plans])
     experiment = plans[0].config.tracking.experiment or plans[0].config.name
     return f"MLflow: {page or f'the experiment {experiment} at {without_password(uri or LOCAL_SERVER)}'}"

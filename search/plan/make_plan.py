@@ -53,15 +53,16 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
     return _stored(config, folder, found) if folder.config.exists() else _new(config, folder, found)
 
 
-def reopened(runs: Path, name: str) -> Plan:
-    """Return the plan of the stored search ``name``.
+def reopened(runs: Path, name: str, *, trains: bool = False) -> Plan:
+    """Return the plan of the stored search ``name``; its network is only tried, which takes seconds, if it ``trains``.
 
     Raises:
         InvalidInput: it does not exist, cannot be resumed on this machine, or names a place or code that is not
             allowed.
     """
     folder = existing_run(runs, name)
-    return _with_split_of(folder, make_plan(trusted_config(folder), runs, resumed=True))
+    plan = make_plan(trusted_config(folder), runs, resumed=True, is_finished=lambda _: not trains)
+    return _with_split_of(folder, plan)
 
 
 def plan_from_rules(folder: RunFolder) -> Plan:

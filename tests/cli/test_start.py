@@ -119,6 +119,13 @@ def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Pa
     assert "training.image_size" in plain(holdout_here("run", file, "--runs", runs, *changed, code=2).stderr)
 
 
+def test_a_proposal_does_not_try_the_network(finished: tuple[Path, Path]) -> None:
+    proposal = ["--loss", "pnp", "--params", '{"alpha": 2.0}', "--runs", str(finished[0])]
+    ((code, modules, said),) = loaded(["enqueue", "small", *proposal])
+    assert code == 0, said
+    assert "torch" not in modules
+
+
 def test_planning_and_driving_a_search_load_no_torch(search_file: Callable[..., Any], tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from search.plan.make_plan import read_plan\n"

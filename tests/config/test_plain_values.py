@@ -16,6 +16,7 @@ import holdout
 from search.config.search_config import parse_config
 from search.config.validation import plain
 from trainables.errors import InvalidInput
+from trainables.losses import LossRow
 
 
 class Colour(enum.Enum):
@@ -43,7 +44,8 @@ SAME = [
     ((1, 2), [1, 2]), ({np.int64(1): np.float32(0.3)}, {"1": 0.3}), (np.array([["a"], ["b"]]), [["a"], ["b"]]),
     (torch.tensor([0.1, 0.2]), [0.1, 0.2]), (None, None), (torch.tensor(3), 3),
     (torch.tensor(0.1, requires_grad=True), 0.1), (torch.tensor(0.5).bfloat16(), 0.5), (np.longdouble(0.5), 0.5),
-    (np.array(7), 7), (array.array("d", [0.5]), [0.5]),
+    (np.array(7), 7), (array.array("d", [0.5]), [0.5]), (LossRow, "trainables.losses:LossRow"),
+    (plain, "search.config.validation:plain"),
 ]  # fmt: skip
 
 
@@ -65,6 +67,13 @@ REFUSED = [
 def test_what_has_no_such_meaning_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^split\.seed: must be text, a number, true, false, .*; convert it\.$"):
         parse_config({"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"], "split": {"seed": value}})
+
+
+def test_a_part_of_a_notebook_cannot_be_imported_elsewhere() -> None:
+    cell = type("Cell", (), {"__module__": "__main__"})
+    for named in (cell, "__main__:Cell"):
+        with pytest.raises(InvalidInput, match=r"^losses: '__main__:Cell' is in the script or notebook.* %%writefile"):
+            plain({"losses": ["pnp", named]})
 
 
 def test_a_search_file_of_numpy_is_that_of_python() -> None:

@@ -14,7 +14,7 @@ from support.driving import begun, record, train
 
 from search.driver.progress import Progress
 from search.driver.progress_view import NOTHING, SlotLine, StudyLine, sparkline, time_left, view
-from search.driver.stages import confirm_stage, search_stage
+from search.driver.stages import confirm_stage, final_stage, freeze, frozen_selection, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.stages import Stage
@@ -257,6 +257,31 @@ def test_a_confirmed_trial_is_named_with_its_half_and_classes(opened: Opened) ->
         )
         assert "best" not in line
         assert (loss, number, half, side) == ("pnp", f"{source},", "half", f"{of}")
+
+
+def test_a_final_training_on_all_classes_shows_its_training_loss(opened: Opened) -> None:
+    search = opened(
+        losses=["pnp"], search={"trials": 2, "pruner": "none"}, selection={"finalists": 1, "seeds": 1},
+        final={"seeds": 1, "train_on": "all"},
+    )  # fmt: skip
+
+    def stages() -> Iterator[QueuedStage]:
+        yield from stages_of(search)
+        freeze(search)
+        yield final_stage(search, frozen_selection(search))
+
+    out = io.StringIO()
+    progress = progress_of(search, list(Stage), Console(file=out, width=200))
+    queue = TrialQueue(stages(), listeners=[progress])
+    while job := queue.next_trial():
+        if job.stage is Stage.TEST:
+            losses = [2.5 - epoch / 4 for epoch in range(1, job.spec.epochs + 1)]
+            records = [{**record(at, 0), "loss": loss, "metrics": {}} for at, loss in enumerate(losses, 1)]
+            queue.on_trial_result(job, {"records": records, "finished": True})
+        else:
+            train(queue, job, by_number)
+    (line, *_) = [line for line in out.getvalue().splitlines() if line.startswith("training for the test: ")]
+    assert f": training loss {min(losses):.4f} [" in line
 
 
 def test_pruned_trials_are_a_number_in_the_next_line(opened: Opened) -> None:

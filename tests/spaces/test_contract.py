@@ -65,7 +65,7 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
         ("InOrder", {"differ": "the same batches"}),
         ("first_row", {"order": "with the images in another order"}),
         ("map_at_r", {"finite": "has the name of 'map_at_r'"}),
-        ("Plain", {"loaded": "`compute` in place of `forward`"}),
+        ("Plain", {"loaded": "with `space = {}` .*, and `compute` in place of `forward`"}),
         ("NOT_A_PART", {"loaded": "neither a loss, a data set"}),
         ("Nothing", {"loaded": "has no Nothing"}),
     ],

@@ -139,8 +139,15 @@ def columns(view: dict[str, Any]) -> list[str]:
     return chosen
 
 
-def test_the_printed_link_opens_a_view_that_is_there(search: OpenedSearch) -> None:
-    assert where_to_look([search.plan]) == f"MLflow: `mlflow/serve.sh {search.plan.folder.runs}` starts its server."
+def test_the_printed_link_opens_a_view_that_is_there(
+    search: OpenedSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = search.plan.folder.runs
+    assert where_to_look([search.plan]) == f"MLflow: `mlflow/serve.sh {runs}` starts its server."
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir(tmp_path)
+        command = f"mlflow server --backend-store-uri sqlite:///{runs}/mlflow.db"
+        assert where_to_look([search.plan]) == f"MLflow: `{command}` starts its server."
     client, experiment = client_of(search)
     page = mlflow_page([search.plan.folder])
     assert page == (

@@ -58,8 +58,8 @@ class Loss(nn.Module, ABC):
     """
 
     to_derive = (
-        " (`class Mine(holdout.parts.Loss)`, `def __init__(self, *, num_classes, embedding_dim, …)`, and `compute` in "
-        "place of `forward`)"
+        " (`class Mine(holdout.parts.Loss)` with `space = {}` or ranges, `def __init__(self, *, num_classes, "
+        "embedding_dim, …)`, and `compute` in place of `forward`)"
     )
     """What turns a module into a loss, for errors."""
     used: Used | None = None

@@ -55,7 +55,8 @@ class Backbone:
     any. ``numbers`` is the size of its state (weights and running statistics), if known before it is built. With
     ``vectors`` the input is not images but features [B, F], which are neither normalised nor pooled. ``tokens()``, if
     the network has a class token, returns a module with the same parameters from images to tokens [B, 1 + T, F]: the
-    class token, and those of T patches. ``crop`` is how its weights were evaluated, if that is known.
+    class token, and those of T patches. ``crop`` is how its weights were evaluated, if that is known. ``variants`` are
+    other networks with the same shapes, so that its weights fit them too.
     """
 
     summary: str
@@ -69,6 +70,7 @@ class Backbone:
     vectors: bool = False
     tokens: "Callable[[], nn.Module] | None" = None
     crop: EvaluationCrop | None = None
+    variants: tuple[str, ...] = ()
 
 
 def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":

@@ -22,7 +22,7 @@ from trainables.models.backbones import backbone, is_own_network
 from trainables.models.config import POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.heads import make_head
 from trainables.models.lora import add_lora
-from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
+from trainables.models.weights import BY_ORDER, SHOWN, load_weights, weights_file
 from trainables.process import contained
 
 
@@ -222,11 +222,11 @@ def _own_errors(name: str) -> Iterator[None]:
 
 
 @cache  # the searches of a campaign share their networks
-def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
+def smoke_test(config: ModelConfig, image_size: int) -> str:
     """Build the network with its initial weights and embed one black image of ``image_size`` pixels.
 
     A search does this before it creates anything, since a network that does not work fails every trial. Returned is
-    what was loaded, None without a file of weights.
+    what was loaded from a file, and a warning if it may belong to a variant of the network; "" without a file.
 
     Raises:
         InvalidInput: the weights are missing or do not fit, or the network does not accept images of this size.
@@ -244,4 +244,10 @@ def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
             for tensor in new.state_dict().values():
                 tensor.numel()  # raises for a state that is no tensor, and for a tensor without a size yet
             new.load_state_dict(model.state_dict())
-    return model.loaded
+    if model.loaded is None or not model.loaded.way.startswith(BY_ORDER):
+        return str(model.loaded or "")
+    variants = [f", such as {name}," for name in row.variants] or [""]
+    return (
+        f"{model.loaded}: a warning, because a variant with the same shapes but other paddings or epsilons"
+        f"{''.join(variants)} fits too; keep the one whose `untrained` row is higher on the validation classes"
+    )

@@ -164,13 +164,6 @@ def _published(settings: Mapping[str, Any]) -> Published | None:
     return published(settings["url"]) if settings.get("url") else None
 
 
-def variants(backbone: str) -> list[str]:
-    """Return timm's other networks that differ from ``backbone`` in paddings and epsilons: TensorFlow's ports."""
-    timm, name = importlib.import_module("timm"), backbone.partition(":")[2].partition(".")[0]
-    twin = name.removeprefix("tf_") if name.startswith("tf_") else f"tf_{name}"
-    return [twin] if twin in timm.list_models() else []
-
-
 def timm_backbone(name: str) -> Backbone:
     """Describe timm's network ``name``, with or without a tag for its weights (``resnet18.tv_in1k``).
 
@@ -202,6 +195,8 @@ def timm_backbone(name: str) -> Backbone:
         build = partial(_build, name, _as_they_are if shape[1] == features else _channels_first, global_pool="")
     elif hasattr(network, "cls_token") and all(_is_absent(network, part) for part in ("fc_norm", "attn_pool")):
         of_tokens = partial(_tokens, name, network.num_prefix_tokens)
+    plain = name.partition(".")[0]
+    twin = plain.removeprefix("tf_") if plain.startswith("tf_") else f"tf_{plain}"  # other paddings and epsilons
     return Backbone(
         summary=f"{name}, from timm",
         build=build,
@@ -211,4 +206,5 @@ def timm_backbone(name: str) -> Backbone:
         imagenet=_published(settings),
         tokens=of_tokens,
         crop=EvaluationCrop(side=sides[0], crop_pct=settings["crop_pct"], interpolation=settings["interpolation"]),
+        variants=(f"timm:{twin}",) if twin in known else (),
     )

@@ -79,11 +79,6 @@ class LoadedWeights:
     prefix: str
     way: str
 
-    @property
-    def is_by_order(self) -> bool:
-        """True if the names said nothing, so that the weights may be those of another variant."""
-        return self.way.startswith(BY_ORDER)
-
     def __str__(self) -> str:
         left_out = f"left out {listed(self.left_out, shown=SHOWN)}" if self.left_out else ""
         prefix = f"prefix '{self.prefix}' removed" if self.prefix else ""

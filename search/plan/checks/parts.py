@@ -165,7 +165,9 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
     if found.touched("training.image_size"):
         found.check(lambda: _weights(model), "model.backbone", "model.weights")
         return ()
-    loaded = found.check(lambda: _smoke_test(config), "model.backbone", "model.weights")
+    from trainables.models.embedding import smoke_test
+
+    loaded = found.check(lambda: smoke_test(model, config.training.image_size), "model.backbone", "model.weights")
     for pooling in _searched_poolings(spaces):
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
     return (*_of_timm(config), *([f"model.weights: {loaded}."] if loaded else []))
@@ -202,20 +204,6 @@ def _weights(model: ModelConfig) -> None:
     from trainables.models.weights import weights_file
 
     weights_file(model)
-
-
-def _smoke_test(config: SearchConfig) -> str:
-    from trainables.models.embedding import smoke_test
-    from trainables.models.library_networks import variants
-
-    backbone, loaded = config.model.backbone, smoke_test(config.model, config.training.image_size)
-    if loaded is None or not loaded.is_by_order:
-        return str(loaded or "")
-    others = [f", such as timm:{name}," for name in variants(backbone)] if is_of_timm(backbone) else [""]
-    return (
-        f"{loaded}: a warning, because a variant with the same shapes but other paddings or epsilons{''.join(others)} "
-        "fits too; keep the one whose `untrained` row is higher on the validation classes"
-    )
 
 
 def slow_precision(config: SearchConfig) -> Mistake | None:

@@ -16,6 +16,7 @@ from support.refusals import sentences_of
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
+from search.config.initial_file import Pretrained
 from search.config.search_config import parse_config
 from search.config.validation import Findings
 from search.plan.checks.parts import check_network
@@ -384,6 +385,8 @@ def test_a_match_by_order_is_a_warning_that_names_the_variant(tmp_path: Path) ->
     (*_, notice) = check_network(found, parse_config(content), {})
     assert "matched by order" in notice
     assert "such as timm:tf_efficientnet_lite0, fits too" in notice
+    network = Pretrained(backbone="timm:efficientnet_lite0", weights=str(tmp_path / "w.pth"))
+    assert f"model.weights: {network.check(32).partition(': ')[2]}" == notice  # as `holdout init` prints it
 
 
 @needs_timm
