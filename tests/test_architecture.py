@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "plan": {
         "checks.parts", "make_plan", "places", "plan", "runs", "search", "stored", "work",
     },
-    "disk": {"needs", "removal", "usage"},
+    "disk": {"needs", "usage"},
     "engines": {"base", "capacity", "ray_session"},
     "report": {
         "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs", "results",

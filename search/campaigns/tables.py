@@ -203,7 +203,6 @@ def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
             for pair in pairs
             if len(pairs) <= MANY or pair.differ or pair.same
         ),
-        labels=1,
         notes=(
             *([f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []),
             *result.left_out,

@@ -52,10 +52,8 @@ def _main_keys(listed: list["Key"], count: int) -> "RenderableType":
     from search.text_table import TextTable
 
     table = TextTable(
-        title="",
         header=("key", "default", "what it does"),
         rows=tuple((key.name, "required" if key.default is None else key.default, key.sentence) for key in listed),
-        labels=1,
         prose=(1, 2),
         notes=(f"`holdout keys KEY` explains one, with its range and an example; `--all` lists all {count}.",),
     )
@@ -97,13 +95,11 @@ def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
     from search.text_table import TextTable
 
     table = TextTable(
-        title="",
         header=("hyperparameter", "default", "range", "source"),
         rows=tuple(
             (name, str(parameter.default), parameter.range, parameter.source)
             for name, parameter in loss.hyperparameters.items()
         ),
-        labels=1,
         prose=(2, 3),
     )
     heading = Text.assemble((loss.name, "bold"), "  ", (loss.paper, "dim"))
@@ -209,7 +205,6 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
             for entry in paper.items
             if entry.small and entry.full and entry.shown
         ),
-        labels=1,
         prose=(1, 4),
         notes=(LEGEND,),
     )
@@ -217,14 +212,12 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
         title=f"{title}: no command yet",
         header=("", "shows", "missing"),
         rows=tuple((entry.item, entry.title, entry.missing) for entry in paper.items if entry.missing),
-        labels=1,
         prose=(1, 2),
     )
     yield TextTable(
         title=f"{title}: conceptual, without a command",
         header=("", "shows", "why"),
         rows=tuple((entry.item, entry.title, entry.conceptual) for entry in paper.items if entry.conceptual),
-        labels=1,
         prose=(1, 2),
     )
 

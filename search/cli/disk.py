@@ -11,7 +11,7 @@ from search.cli.output import Tables, say, show
 from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from search.disk.removal import Removal
+    from search.disk.usage import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
@@ -92,7 +92,7 @@ def remove(
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
     from rich.filesize import decimal
 
-    from search.disk.removal import plan_removal
+    from search.disk.usage import plan_removal
 
     removal = plan_removal(runs, name)
     if not yes:

@@ -25,7 +25,7 @@ from search.cli.options import (
     TrustSearch,
 )
 from search.cli.output import Tables, messages, say, show, show_line
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, counted
 from trainables.files import given_path, write_whole
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def embed(
     if as_json:
         show({"file": to, "model": loaded.address, **files.record()}, as_json, str)
     else:
-        what = "1 embedding" if count == 1 else f"{count:,} embeddings"
-        show_line(f"{to} holds {what} of {dimensions} dimensions.")
+        show_line(f"{to} holds {counted(count, 'embedding')} of {dimensions} dimensions.")
 
 
 # holdout index
@@ -133,8 +132,7 @@ def index(
     if as_json:
         show({"folder": to, **files.record(), **described.to_json()}, as_json, str)
     else:
-        what = "1 image" if described.images == 1 else f"{described.images:,} images"
-        show_line(f"{to} holds an index of {what}.")
+        show_line(f"{to} holds an index of {counted(described.images, 'image')}.")
 
 
 # holdout query
@@ -192,7 +190,6 @@ def _table(path: str, found: "Sequence[Neighbour]") -> "TextTable":
         title=path,
         header=("rank", "similarity", "neighbour"),
         rows=tuple((str(rank), f"{one.similarity:.4f}", one.path) for rank, one in enumerate(found, start=1)),
-        labels=1,
         prose=(2,),
     )
 
@@ -346,8 +343,12 @@ def embedded_files(
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)
     skipped = f"; skipped {len(found.unreadable):,} that cannot be read" if found.unreadable else ""
-    what = "1 image" if len(kept) == 1 else f"{len(kept):,} images"
-    say([f"{what} in {seconds:.1f} s, {files.images_per_second:,.1f} images per second{skipped}."], "dim")
+    say(
+        [
+            f"{counted(len(kept), 'image')} in {seconds:.1f} s, {files.images_per_second:,.1f} images per second{skipped}."
+        ],
+        "dim",
+    )
     return files
 
 

@@ -49,6 +49,7 @@ from search.selection import validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
 from search.tracking import Projection, Tracker, import_mlflow
+from trainables.errors import counted
 from trainables.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ def run_stages(
                 if not is_new:
                     with_training_images(search.plan)  # raises if the images changed
                 search.begin_session(started, slots)
-            phases.begin(f"Starting {slots} {'worker' if slots == 1 else 'workers'} …")
+            phases.begin(f"Starting {counted(slots, 'worker')} …")
             trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
             outcomes = _train_and_test(
                 searches, left, trials, engine, slots, console,

@@ -135,7 +135,7 @@ def _answers(comparison: Comparison) -> TextTable:
 
 
 def _text(notes: Sequence[str]) -> TextTable:
-    return TextTable(title="", header=(), rows=(), labels=0, notes=tuple(notes))
+    return TextTable(header=(), rows=(), notes=tuple(notes))
 
 
 def losses_table(comparison: Comparison) -> TextTable:
@@ -281,7 +281,6 @@ def pairs_table(comparison: Comparison) -> TextTable:
             )
             for pair in pairs
         ),
-        labels=1,
         notes=tuple(notes),
     )
 

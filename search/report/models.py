@@ -145,7 +145,6 @@ def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> 
     for name, baseline in comparison.searches[0].baselines.items():
         others[name] = baseline.test or {}
     return TextTable(
-        title="",
         header=("metric", "mean over seeds", "95 % interval", "this model", *others),
         rows=tuple(
             (
@@ -156,7 +155,6 @@ def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> 
             )
             for name in comparison.test_metrics
         ),
-        labels=1,
     )
 
 

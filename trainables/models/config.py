@@ -64,9 +64,9 @@ def pooling_problems(pooling: str, name: str, row: Backbone) -> list[str]:
 
 
 _INIT_ROWS = {
-    "kaiming_normal": PartRow(path="trainables.models.heads:kaiming_normal_head"),
-    "linear": PartRow(path="trainables.models.heads:linear_head"),
-    "truncated_normal": PartRow(path="trainables.models.heads:truncated_normal_head"),
+    "kaiming_normal": PartRow(path="trainables.models.embedding:kaiming_normal_head"),
+    "linear": PartRow(path="trainables.models.embedding:linear_head"),
+    "truncated_normal": PartRow(path="trainables.models.embedding:truncated_normal_head"),
 }
 
 HEAD_INIT: "PartTable[Callable[[nn.Linear], object], PartRow]" = PartTable("head_init", _INIT_ROWS)

@@ -242,7 +242,6 @@ def hardest(
         ),
         picture=plotted([*traces, scatter("mean", "markers", means, places, marker=mark)], layout, height=500),
         table=TextTable(
-            title="",
             header=("class", f"mean {metric}", *values, "confused with"),
             rows=tuple(
                 (
@@ -253,7 +252,6 @@ def hardest(
                 )
                 for at in worst
             ),
-            labels=1,
             notes=("Confused with: classes of wrong nearest neighbours, in percent of all tuned models' queries.",),
         ),
     )
