@@ -18,11 +18,7 @@ from search.campaigns.cells import (
 )
 from search.config.campaign import LOSS, VALIDATION, CampaignConfig
 from search.difference import RowKey
-from search.report.formats import (
-    p_value,
-    parameters,
-    verdict,
-)
+from search.report.formats import p_value, parameters, verdict
 from search.report.pairs import METHOD
 from search.stages import Role
 from search.text_table import TextTable, best_of

@@ -203,8 +203,7 @@ def init(
         ),
     ] = None,
     root: Annotated[
-        Path | None,
-        typer.Option("--root", help="The folder of the paths in a CSV file; by default that of the file."),
+        Path | None, typer.Option("--root", help="The folder of the paths in a CSV file; by default that of the file.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -215,8 +214,7 @@ def init(
         typer.Option(metavar="NAME", help="A pretrained network to start from, such as resnet50 or timm:NAME."),
     ] = None,
     weights: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The file of its weights; by default those of ImageNet."),
+        str | None, typer.Option(metavar="FILE", help="The file of its weights; by default those of ImageNet.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -46,8 +46,7 @@ def export(
     name: Name,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.")],
     loss: Annotated[
-        str | None,
-        typer.Option("--loss", help="A loss, or `untrained` or `whitened`; by default the recommended one."),
+        str | None, typer.Option("--loss", help="A loss, or `untrained` or `whitened`; by default the recommended one.")
     ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
@@ -102,8 +101,7 @@ def index(
     model: Model,
     images: Images,
     to: Annotated[
-        str,
-        typer.Option("--to", metavar="FOLDER", help="A new or empty folder; an existing index is replaced."),
+        str, typer.Option("--to", metavar="FOLDER", help="A new or empty folder; an existing index is replaced.")
     ],
     device: Device = None,
     batch_size: BatchSize = None,
@@ -143,8 +141,7 @@ def query(
     images: Images,
     k: Annotated[int, typer.Option("--k", "-k", help="The number of neighbours of each image.")] = 10,
     model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="MODEL", help="The model, if it was moved or the index was copied."),
+        str | None, typer.Option("--model", metavar="MODEL", help="The model, if it was moved or the index was copied.")
     ] = None,
     device: Device = None,
     batch_size: BatchSize = None,
@@ -343,12 +340,8 @@ def embedded_files(
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)
     skipped = f"; skipped {len(found.unreadable):,} that cannot be read" if found.unreadable else ""
-    say(
-        [
-            f"{counted(len(kept), 'image')} in {seconds:.1f} s, {files.images_per_second:,.1f} images per second{skipped}."
-        ],
-        "dim",
-    )
+    pace = f"{files.images_per_second:,.1f} images per second"
+    say([f"{counted(len(kept), 'image')} in {seconds:.1f} s, {pace}{skipped}."], "dim")
     return files
 
 

@@ -40,8 +40,7 @@ def status(
     runs: Runs = RUNS,
     trust: Trust = None,
     address: Annotated[
-        str | None,
-        typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard."),
+        str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
     ] = None,
     jobs: Annotated[
         bool, typer.Option("--jobs", help="List the cluster's jobs instead, each with state, times and runs folder.")

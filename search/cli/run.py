@@ -204,8 +204,7 @@ def enqueue(
 def sync(
     names: Names,
     register: Annotated[
-        bool,
-        typer.Option("--register", help="Also register the chosen models; the recommended one is `champion`."),
+        bool, typer.Option("--register", help="Also register the chosen models; the recommended one is `champion`.")
     ] = False,
     model_name: Annotated[
         str | None,

@@ -36,10 +36,7 @@ def trials(
     top: Annotated[
         int,
         typer.Option(
-            "--top",
-            min=0,
-            metavar="N",
-            help="List only the N best trials of each study; 0: all, at most 500.",
+            "--top", min=0, metavar="N", help="List only the N best trials of each study; 0: all, at most 500."
         ),
     ] = 0,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all trials to a CSV file.")] = None,

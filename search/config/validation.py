@@ -121,11 +121,7 @@ class _Reader(Generic[Built]):
     """
 
     def __init__(
-        self,
-        target: type[Built],
-        content: Mapping[str, Any],
-        keys: Sequence[str],
-        stand_ins: Mapping[str, Any],
+        self, target: type[Built], content: Mapping[str, Any], keys: Sequence[str], stand_ins: Mapping[str, Any]
     ) -> None:
         self._adapter = TypeAdapter(target)
         self._keys, self._stand_ins = keys, stand_ins

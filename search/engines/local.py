@@ -275,10 +275,7 @@ def _folders() -> list[str]:
 
 def _environment(number: int, resources: Resources) -> dict[str, str]:
     """Return the environment of worker ``number``: a trial's threads, and its GPU."""
-    environment = {
-        "OMP_NUM_THREADS": str(max(1, int(resources.cpus_per_trial))),
-        **os.environ,
-    }
+    environment = {"OMP_NUM_THREADS": str(max(1, int(resources.cpus_per_trial))), **os.environ}
     if asked := resources.gpus_per_trial:
         environment["CUDA_VISIBLE_DEVICES"] = visible_gpus()[number // trials_on({"GPU": 1}, {"GPU": asked})]
     return environment

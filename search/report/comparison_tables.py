@@ -20,7 +20,7 @@ from search.report.formats import (
 )
 from search.report.pairs import METHOD
 from search.report.results import Comparison, Pair, SplitSummary
-from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Column, Entry, Row, SeedStatistics, mean_of
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable, best_of
 from trainables.errors import counted, listed
@@ -43,13 +43,12 @@ class FilledColumn:
         return all(entry is None for entry in self.entries)
 
 
-def filled_columns(comparison: Comparison, rows: Sequence[Row], output: Output) -> list[FilledColumn]:
-    """Return the columns that ``output`` shows; while the test is sealed, its column is that of the objective."""
+def filled_columns(comparison: Comparison, rows: Sequence[Row]) -> list[FilledColumn]:
+    """Return the columns of all metrics; while the test is sealed, its column is that of the objective."""
     objective = comparison.objective
     return [
         FilledColumn(column=column, metric=metric, entries=tuple(column.entry(row, metric) for row in rows))
         for column in COLUMNS
-        if output in column.outputs
         for metric in column.metric_names(objective, comparison.test_metrics or (objective,))
     ]
 
@@ -79,7 +78,7 @@ def as_csv(comparison: Comparison) -> str:
 
 
 def _records(comparison: Comparison) -> Iterator[Record]:
-    columns = filled_columns(comparison, comparison.rows, Output.CSV)
+    columns = filled_columns(comparison, comparison.rows)
     for position, row in enumerate(comparison.rows):
         name: Record = {"search": row.search, "loss": row.loss, "role": row.role, "trial": row.number}
         for filled in columns:
@@ -141,7 +140,7 @@ def _text(notes: Sequence[str]) -> TextTable:
 def losses_table(comparison: Comparison) -> TextTable:
     """Return the values of every row at each stage."""
     rows = shown_rows(comparison)
-    filled = filled_columns(comparison, rows, Output.TABLE)
+    filled = filled_columns(comparison, rows)
     columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
     of_test = [(place, entry) for place, entry in enumerate(columns, 2) if entry.column.metrics == "test"]
     table = _losses_table(comparison, rows, columns, long=True)
@@ -330,7 +329,7 @@ def headline_tables(comparison: Comparison) -> list[TextTable]:
 def headline_losses(comparison: Comparison) -> TextTable:
     """Return the values of the last stage, with the differences from the default and the untrained network."""
     rows = shown_rows(comparison)
-    filled = [entry for entry in filled_columns(comparison, rows, Output.TABLE) if not entry.is_empty]
+    filled = [entry for entry in filled_columns(comparison, rows) if not entry.is_empty]
     last = next(
         (key for key in ("test", "confirmed", "search") if any(entry.column.key == key for entry in filled)), ""
     )

@@ -5,14 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trainables.errors import raise_if_any
-from trainables.models.backbones import (
-    BACKBONES,
-    Backbone,
-    backbone,
-    backbone_problems,
-    features_backbone,
-    on_features,
-)
+from trainables.models.backbones import BACKBONES, Backbone, backbone, backbone_problems, features_backbone, on_features
 from trainables.parts import PartRow, PartTable, is_own
 from trainables.rules import Bounds, OneOf, rule_mistakes
 

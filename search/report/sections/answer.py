@@ -223,11 +223,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         name=f"test-{metric}",
         title=f"{metric} on the test classes",
         finding=_finding(comparison, tested, metric),
-        picture=plotted(
-            traces,
-            named_rows(labels, "mean, 95 % interval"),
-            height=110 + 26 * len(tested),
-        ),
+        picture=plotted(traces, named_rows(labels, "mean, 95 % interval"), height=110 + 26 * len(tested)),
         table=TextTable(
             header=("configuration", metric, "deviation", "95 % interval", "seeds"),
             rows=tuple(
