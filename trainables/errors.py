@@ -56,9 +56,7 @@ def raise_if_any(sentences: Sequence[str]) -> None:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` without secrets, and with control characters and text-direction marks escaped.
-
-    Line breaks and tabs are kept.
+    """Return ``text`` without secrets; control characters but line breaks and tabs, and direction marks, are escaped.
 
     >>> printable("a\x1b[2J")
     'a\\x1b[2J'

@@ -154,7 +154,6 @@ def _comparisons(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summa
 
 
 def _is_untrained(key: RowKey) -> bool:
-    """Return True for the row of a search's untrained network."""
     return key.role is Role.BASELINE and key.loss == UNTRAINED
 
 

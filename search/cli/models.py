@@ -25,17 +25,18 @@ from search.cli.options import (
     TrustSearch,
 )
 from search.cli.output import Tables, messages, say, show, show_line
+from search.text_table import TextTable
+from search.trust import INDEX_MODEL, check_address, remember
 from trainables.errors import InvalidInput, counted
 from trainables.files import given_path, write_whole
+from trainables.inference.index import ImageIndex, Neighbour, read_description, refuse_neighbours, refuse_other_folder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from search.text_table import TextTable
     from trainables.data.images import Unreadable
     from trainables.inference.embedder import Embedder
-    from trainables.inference.index import Neighbour
     from trainables.training.own_model import OwnModel
 
 
@@ -110,14 +111,10 @@ def index(
     as_json: Json = False,
 ) -> None:
     """Embed images with a trained model and write a faiss index for `holdout query`."""
-    from trainables.inference.index import refuse_other_folder
-
     refuse_other_folder(given_path(to))
     refuse_unwritable(to)
 
     from search.tracking import load_model
-    from search.trust import INDEX_MODEL, remember
-    from trainables.inference.index import ImageIndex
 
     paths = image_files(images)
     loaded = load_model(model, device=device, trust_code=trust_code)
@@ -150,39 +147,29 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Find the images of an index that are most similar to each given image."""
-    from trainables.inference.index import read_description, refuse_neighbours
-
     described = read_description(given_path(index))
     refuse_neighbours(k, described)
     address = model or described.model
     if address is None:
         raise InvalidInput(f"The index {index} does not name its model; add --model.")
     if not model:
-        from search.trust import INDEX_MODEL, check_address
-
         check_address(given_path(index), INDEX_MODEL, address)
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
 
     from search.tracking import load_model
-    from trainables.inference.index import ImageIndex
 
     paths = image_files(images)
     loaded = load_model(address, device=device, trust_code=trust_code)
     opened = ImageIndex.load(index, loaded)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     neighbours = opened.search(files.embeddings_ND, k)
-    record = {"index": index, "model": address, "k": k, **files.record(), "queries": _queries(files.paths, neighbours)}
+    queries = [{"path": path, "neighbours": [*map(asdict, found)]} for path, found in zip(files.paths, neighbours)]
+    record = {"index": index, "model": address, "k": k, **files.record(), "queries": queries}
     show(record, as_json, lambda: Tables(list(map(_table, files.paths, neighbours))))
 
 
-def _queries(paths: Sequence[str], neighbours: "Sequence[Sequence[Neighbour]]") -> list[dict[str, Any]]:
-    return [{"path": path, "neighbours": [asdict(one) for one in found]} for path, found in zip(paths, neighbours)]
-
-
-def _table(path: str, found: "Sequence[Neighbour]") -> "TextTable":
-    from search.text_table import TextTable
-
+def _table(path: str, found: Sequence[Neighbour]) -> TextTable:
     return TextTable(
         title=path,
         header=("rank", "similarity", "neighbour"),

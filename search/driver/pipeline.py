@@ -143,8 +143,8 @@ def _train_and_test(
         import_mlflow()
     with _tracked(projections, console) as tracker:
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
-            heard = [progress, *_listeners(searches, tracker, engine), *listeners]
-            engine.run(TrialQueue(trials, listeners=heard), slots)
+            own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             score_all = partial(_score_on_workers, engine)
             score_test(waiting, console, opener=opener, reason=reason, score_all=score_all)
@@ -197,10 +197,6 @@ def _tracked(projections: Mapping[str, Projection], console: Console) -> Iterato
         yield tracker
     finally:
         tracker.close(lambda text: say(console, [text]))
-
-
-def _listeners(searches: Sequence[OpenedSearch], tracker: Tracker, engine: Engine) -> list[TrialListener]:
-    return [*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources)]
 
 
 def _score_on_workers(engine: Engine, tasks: Sequence[AnyScoring]) -> list[Any]:

@@ -363,7 +363,6 @@ def _metrics(comparison: Comparison, entry: LossSummary) -> dict[str, float]:
 
 
 def _row_metrics(comparison: Comparison, row: Row) -> dict[str, float]:
-    """Return the metrics of a row by stage."""
     objective = comparison.objective
     found: dict[str, float | None] = {}
     for column in SHOWN:

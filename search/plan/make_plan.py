@@ -185,7 +185,6 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
 
 
 def _later_trainings(plan: Plan) -> int:
-    """Return the most trainings of the stages after the search."""
     from search.plan.work import planned_budgets  # imports Optuna
 
     budgets = (planned_budgets(plan, loss) for loss in plan.config.loss_names)

@@ -171,7 +171,6 @@ def unlike_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[s
 
 
 def _shared_settings(folder: RunFolder) -> dict[str, Any]:
-    """Return the settings :data:`ALIKE` of a search's file."""
     content = stored_config(folder)
     with reading(folder.config):
         return {key: content[section].get(name) for key in ALIKE for section, name in [key.split(".")]}

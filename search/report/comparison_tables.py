@@ -53,10 +53,6 @@ def filled_columns(comparison: Comparison, rows: Sequence[Row]) -> list[FilledCo
     ]
 
 
-def _header(comparison: Comparison, filled: FilledColumn) -> str:
-    return filled.column.header.format(gallery=comparison.split.gallery)
-
-
 # The comparison as CSV.
 
 HEADER = (
@@ -159,9 +155,11 @@ def losses_table(comparison: Comparison) -> TextTable:
 def _losses_table(
     comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
 ) -> TextTable:
+    gallery = comparison.split.gallery
+    metrics = [f"{entry.metric}\n{entry.column.header.format(gallery=gallery)}".strip() for entry in columns]
     return TextTable(
         title=_title(comparison),
-        header=("loss", "trial", *(f"{entry.metric}\n{_header(comparison, entry)}".strip() for entry in columns)),
+        header=("loss", "trial", *metrics),
         rows=tuple(
             (
                 row_loss_label(comparison, row),

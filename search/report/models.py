@@ -166,7 +166,6 @@ def _cells(test: Mapping[str, SeedStatistics | None], name: str) -> tuple[str, s
 
 
 def _baseline_card(comparison: Comparison, selection: Selection, name: str, programs: str) -> str:
-    """Return the card of a network without training."""
     (summary,) = comparison.searches
     tested = ", ".join(
         f"{metric} {statistics.mean:.4f}"
