@@ -30,6 +30,7 @@ from trainables.inference.model_files import (
     TrainableSpec,
     model_spec,
     network_file,
+    tensors_bytes,
     write_model,
 )
 from trainables.models.backbones import backbone, on_features
@@ -251,8 +252,6 @@ def _baseline_model(stored: StoredSearch, selection: Selection, name: str) -> Ch
     spec = model_spec(description, str(folder.whitened))
     assert isinstance(spec, EmbedderSpec), "a whitening is the head of a network"
     if name == UNTRAINED:
-        from trainables.inference.model_files import tensors_bytes  # imports torch
-
         spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
     origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
     return ChosenModel(
@@ -268,7 +267,6 @@ def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
     """Return the tensors of a whole network, from those behind its frozen backbone and the backbone's file."""
     from safetensors.torch import load
 
-    from trainables.inference.model_files import tensors_bytes
     from trainables.training.inputs import whole_network
 
     model = replace(spec.model, weights=spec.origin["initial_weights"])
