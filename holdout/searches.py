@@ -9,8 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from search.config.yaml_file import with_value
+from search.plan.runs import CampaignFolder
 from search.plan.stored import StoredSearch, stored_search, trial_row
-from search.report.results import Summary
+from search.report.results import Answer, Comparison, Summary
 from search.trials import epochs_of
 from search.trust import allow, own_code, trusts_code
 from trainables.errors import InvalidInput
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from search.campaigns import CampaignResult
     from search.driver.start import OnEpoch
-    from search.report.results import Answer, Comparison
     from search.report.trial_page import TrialPage
     from trainables.inference.embedder import Embedder
     from trainables.training.own_model import OwnModel
@@ -168,13 +169,13 @@ class Search:
         return f"<p>{escape(repr(self))}</p>{self.comparison()._repr_html_()}"
 
     @property
-    def answer(self) -> "Answer":
+    def answer(self) -> Answer:
         """Return the answer in four lines, as the report has them; raise :class:`InvalidInput` before the choice."""
         if answers := self.comparison().answers:
             return answers[0]
         raise InvalidInput(f"Nothing is chosen in {self.name} yet; `holdout run` with its file resumes it.")
 
-    def comparison(self) -> "Comparison":
+    def comparison(self) -> Comparison:
         """Compare its losses, default and tuned, with tests of their differences."""
         return compare(self.name, runs=self._stored.folder.runs)
 
@@ -224,7 +225,6 @@ def run(
     """
     from search.cli.output import Tables, Terminal
     from search.config.recipes import read_search
-    from search.config.yaml_file import with_value
     from search.driver.progress_view import in_notebook
     from search.driver.start import run_search
     from search.report.comparison_tables import headline_tables
@@ -262,7 +262,7 @@ def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust: Iterab
     return Search(stored_search(runs_folder(runs), name))
 
 
-def compare(*names: str, runs: str | os.PathLike[str] | None = None, within: float | None = None) -> "Comparison":
+def compare(*names: str, runs: str | os.PathLike[str] | None = None, within: float | None = None) -> Comparison:
     """Compare the losses of one or several searches with the same split, with tests of their differences.
 
     ``within`` is the margin of equivalence in points; None: ``final.within`` of the search files.
@@ -283,7 +283,6 @@ def campaign(name: str, *, runs: str | os.PathLike[str] | None = None) -> "Campa
         InvalidInput: there is no such campaign, or it has no result yet.
     """
     from search.campaigns import stored_result
-    from search.plan.runs import CampaignFolder
 
     return stored_result(CampaignFolder(runs_folder(runs), name))
 

@@ -29,13 +29,10 @@ PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
                 "ray.tune.experiment:Trial.pickled_error_file",
                 "ray._private.state:actors",
                 "ray._private.state:state._connect_and_get_accessor",
-            ),
+            )
         },
         "optuna": {
-            "search/study/study.py": (
-                "optuna:Study._get_trials",
-                "optuna:Study()._directions",
-            ),
+            "search/study/study.py": ("optuna:Study._get_trials", "optuna:Study()._directions"),
             "search/driver/verify/studies.py": ("optuna.distributions:BaseDistribution._contains",),
         },
         "mlflow": {

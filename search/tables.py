@@ -14,13 +14,15 @@ from trainables.parts import PartRow, PartTable
 
 AUTO = "auto"
 
-_ROWS = {
-    "ray": PartRow(path="search.engines.ray_engine:RayEngine"),
-    "local": PartRow(path="search.engines.local:Local"),
-    "in_process": PartRow(path="search.engines.in_process:InProcess"),
-}
-
-ENGINES: PartTable[Any, PartRow] = PartTable("engine", _ROWS, base="search.engines.base:Engine")
+ENGINES: PartTable[Any, PartRow] = PartTable(
+    "engine",
+    {
+        "ray": PartRow(path="search.engines.ray_engine:RayEngine"),
+        "local": PartRow(path="search.engines.local:Local"),
+        "in_process": PartRow(path="search.engines.in_process:InProcess"),
+    },
+    base="search.engines.base:Engine",
+)
 
 SAMPLERS: PartTable[Any, PartRow] = PartTable(
     "sampler",

@@ -17,7 +17,7 @@ class TextTable:
     """A table of text for terminal, Markdown and LaTeX. A cell may have several lines.
 
     Attributes:
-        title: title; may be empty.
+        title: title; may be empty, as by default.
         header: names of the columns.
         rows: cells by row.
         labels: number of leading columns that name a row.
@@ -27,10 +27,10 @@ class TextTable:
         best: cells, by row and column, with the highest mean on the test classes in their column.
     """
 
-    title: str
+    title: str = ""
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    labels: int
+    labels: int = 1
     notes: tuple[str, ...] = ()
     prose: tuple[int, ...] = ()
     spare: tuple[int, ...] = ()

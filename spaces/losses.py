@@ -112,10 +112,7 @@ _RANGES: dict[str, dict[str, Range]] = {
             1, 8, source="PNP, Figure 8 (a): as large as stays stable; its code's command: 4", when={"variant": ("Dq",)}
         ),
         "bound": Float(
-            1,
-            10,
-            source="PNP, Figure 8 (b): 4 on Stanford Online Products, 1 on VehicleID",
-            when={"variant": ("Ib",)},
+            1, 10, source="PNP, Figure 8 (b): 4 on Stanford Online Products, 1 on VehicleID", when={"variant": ("Ib",)}
         ),
     },
     "smooth_ap": {"temperature": _TEMPERATURE},

@@ -56,14 +56,13 @@ def raise_if_any(sentences: Sequence[str]) -> None:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control characters, other than line breaks and tabs, and text-direction marks escaped.
+    """Return ``text`` without secrets; control characters but line breaks and tabs, and direction marks, are escaped.
 
     >>> printable("a\x1b[2J")
     'a\\x1b[2J'
     """
-    return "".join(
-        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text
-    )
+    shown = without_password(text)
+    return "".join(mark if mark.isprintable() or mark in "\n\t" else ascii(mark)[1:-1] for mark in shown)
 
 
 def shortened(text: str, most: int = 80) -> str:

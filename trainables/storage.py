@@ -84,7 +84,7 @@ def is_full(error: BaseException) -> bool:
 
 
 @contextmanager
-def full_disk_errors(address: object, instead: str = "") -> Iterator[None]:
+def full_disk_errors(address: object) -> Iterator[None]:
     """Convert errors of a full disk to :class:`DiskFull`, for the file named in the error, else ``address``.
 
     Raises:
@@ -98,7 +98,7 @@ def full_disk_errors(address: object, instead: str = "") -> Iterator[None]:
         if not is_full(error):
             raise
         named = getattr(error, "filename", None)
-        raise DiskFull.at(Path(named) if isinstance(named, str) else address, instead) from error
+        raise DiskFull.at(Path(named) if isinstance(named, str) else address) from error
 
 
 # Failing storage

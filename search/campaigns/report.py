@@ -47,7 +47,6 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
 
 
 def _against_numbers(config: CampaignConfig, result: CampaignResult) -> Iterator[Figure]:
-    """Yield the figures of each metric on each data set."""
     data_sets = dict.fromkeys(joined(cell.coordinates, result.data_axes) for cell in result.cells)
     axes = [axis for axis in config.vary if axis not in result.data_axes]
     for metric, data_set, axis in product(config.table.metrics, data_sets, axes):

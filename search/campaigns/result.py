@@ -26,13 +26,7 @@ from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import OpenedSearch
-from search.report.comparison import (
-    chosen_after_opening,
-    image_set_of,
-    openings_told,
-    training_told,
-    unlike_told,
-)
+from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told, unlike_told
 from search.report.pairs import comparable_rows, pairs_of
 from search.report.results import Pair, Summary
 from search.report.rows import Row
@@ -160,7 +154,6 @@ def _comparisons(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summa
 
 
 def _is_untrained(key: RowKey) -> bool:
-    """Return True for the row of a search's untrained network."""
     return key.role is Role.BASELINE and key.loss == UNTRAINED
 
 

@@ -18,11 +18,7 @@ from search.campaigns.cells import (
 )
 from search.config.campaign import LOSS, VALIDATION, CampaignConfig
 from search.difference import RowKey
-from search.report.formats import (
-    p_value,
-    parameters,
-    verdict,
-)
+from search.report.formats import p_value, parameters, verdict
 from search.report.pairs import METHOD
 from search.stages import Role
 from search.text_table import TextTable, best_of
@@ -203,7 +199,6 @@ def _differences(config: CampaignConfig, result: CampaignResult) -> TextTable:
             for pair in pairs
             if len(pairs) <= MANY or pair.differ or pair.same
         ),
-        labels=1,
         notes=(
             *([f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}"] if pairs else []),
             *result.left_out,

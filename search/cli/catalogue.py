@@ -1,23 +1,27 @@
 """Commands that list what can be searched, and check a part: `keys`, `losses`, `backbones`, `papers`, `check`."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from search.cli.options import Json
 from search.cli.output import Tables, show, stacked
+from search.text_table import TextTable
 from trainables.errors import InvalidInput
+from trainables.parts import is_own, load_part
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from search.config.keys import Key
     from search.config.parts import LossDescription
     from search.config.recipes import Paper
-    from search.text_table import TextTable
     from spaces.contract.outcome import CheckOutcome
 
 
@@ -32,8 +36,6 @@ def keys(
     as_json: Json = False,
 ) -> None:
     """List the main keys of a search file, or explain one: type, default, range, what it does, and an example."""
-    from dataclasses import asdict
-
     from search.config.keys import ESSENTIAL, SECTION, keys_of, matching
     from search.config.search_config import SearchConfig
 
@@ -48,24 +50,17 @@ def keys(
     )
 
 
-def _main_keys(listed: list["Key"], count: int) -> "RenderableType":
-    from search.text_table import TextTable
-
+def _main_keys(listed: list["Key"], count: int) -> RenderableType:
     table = TextTable(
-        title="",
         header=("key", "default", "what it does"),
         rows=tuple((key.name, "required" if key.default is None else key.default, key.sentence) for key in listed),
-        labels=1,
         prose=(1, 2),
         notes=(f"`holdout keys KEY` explains one, with its range and an example; `--all` lists all {count}.",),
     )
     return Tables([table])
 
 
-def _key(key: "Key") -> tuple["RenderableType", ...]:
-    from rich.padding import Padding
-    from rich.text import Text
-
+def _key(key: "Key") -> tuple[RenderableType, ...]:
     default = "required" if key.default is None else f"default {key.default}" if key.default else ""
     facts = "; ".join(filter(None, (key.value, default)))
     lines = "\n".join((key.does, *([key.in_file] if key.example else [])))
@@ -82,28 +77,20 @@ SOURCES = (
 
 def losses(as_json: Json = False) -> None:
     """List the losses, with their papers, equations, defaults and ranges."""
-    from dataclasses import asdict
-
     from search.config.parts import described_losses
 
     listed = described_losses()
     show([asdict(loss) for loss in listed], as_json, lambda: stacked([*map(_loss, listed), (SOURCES,)]))
 
 
-def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
+def _loss(loss: "LossDescription") -> tuple[RenderableType, ...]:
     """Render a loss. Its equation is a ``Text``, since rich reads brackets in a string as markup."""
-    from rich.text import Text
-
-    from search.text_table import TextTable
-
     table = TextTable(
-        title="",
         header=("hyperparameter", "default", "range", "source"),
         rows=tuple(
             (name, str(parameter.default), parameter.range, parameter.source)
             for name, parameter in loss.hyperparameters.items()
         ),
-        labels=1,
         prose=(2, 3),
     )
     heading = Text.assemble((loss.name, "bold"), "  ", (loss.paper, "dim"))
@@ -153,11 +140,7 @@ def _described(name: str) -> dict[str, Any]:
     }
 
 
-def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
+def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
     mean, scale = (" ".join(f"{value:.3f}" for value in entry[key]) for key in ("mean", "scale"))
     order = ", then reordered to BGR" if entry["channels"] == "BGR" else ""
     table = Table(box=None, padding=(0, 1), show_header=False)
@@ -196,10 +179,8 @@ def papers(
     show(listed, as_json, lambda: Tables([table for key, paper in found.items() for table in _tables(key, paper)]))
 
 
-def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
+def _tables(name: str, paper: "Paper") -> Iterator[TextTable]:
     """Yield the items with a command, those without one yet, and those that need none."""
-    from search.text_table import TextTable
-
     title = f"{name}: {paper.paper}"
     yield TextTable(
         title=title,
@@ -209,7 +190,6 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
             for entry in paper.items
             if entry.small and entry.full and entry.shown
         ),
-        labels=1,
         prose=(1, 4),
         notes=(LEGEND,),
     )
@@ -217,14 +197,12 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
         title=f"{title}: no command yet",
         header=("", "shows", "missing"),
         rows=tuple((entry.item, entry.title, entry.missing) for entry in paper.items if entry.missing),
-        labels=1,
         prose=(1, 2),
     )
     yield TextTable(
         title=f"{title}: conceptual, without a command",
         header=("", "shows", "why"),
         rows=tuple((entry.item, entry.title, entry.conceptual) for entry in paper.items if entry.conceptual),
-        labels=1,
         prose=(1, 2),
     )
 
@@ -260,8 +238,6 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Run the contract tests of a loss, data set, backbone, sampler, metric or trainable; exit code 1 if one fails."""
-    from dataclasses import asdict
-
     known = _known_kind(part, kind)
     outcomes = _outcomes(part, known, settings or [], image_size)
     ok = all(outcome.ok for outcome in outcomes)
@@ -279,7 +255,6 @@ def _known_kind(part: str, kind: PartKind | None) -> PartKind:
     """
     from spaces.contract.check_part import kind_of
     from trainables.models.backbones import LIBRARIES
-    from trainables.parts import is_own, load_part
 
     if kind is not None and is_own(part) and part.partition(":")[0] not in LIBRARIES:
         load_part(part, kind=kind.value)
@@ -300,11 +275,7 @@ def _outcomes(part: str, kind: PartKind, settings: list[str], image_size: int) -
     return list(check_part(part, options, kind=kind.value, image_size=image_size))
 
 
-def _table(part: str, kind: PartKind, outcomes: "list[CheckOutcome]") -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(part: str, kind: PartKind, outcomes: "list[CheckOutcome]") -> Table:
     failed = sum(not outcome.ok for outcome in outcomes)
     verdict = f"{failed} of {len(outcomes)} checks failed" if failed else f"all {len(outcomes)} checks passed"
     table = Table(title=f"{part}, a {kind.value}: {verdict}", title_justify="left", box=SIMPLE_HEAD, show_header=False)

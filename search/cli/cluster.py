@@ -1,6 +1,7 @@
 """Commands for searches on a cluster: `submit`, `logs`, `stop`, and `status --jobs`."""
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -10,13 +11,12 @@ import typer
 
 from search.cli.options import RUNS, AllowFailed, Json, SearchFile, Settings
 from search.cli.output import Tables, say, show
+from search.config.names import is_plain_name
+from search.text_table import NOTHING, TextTable
 from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from search.jobs.ray_jobs import Jobs, SearchJob
-    from search.text_table import TextTable
 
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
@@ -39,7 +39,6 @@ def _cluster(address: str, name: str | None = None) -> "Iterator[Jobs]":
 
 def _here(runs: Path, name: str | None) -> "Iterator[str]":
     """Yield what to do instead if the search ``name``, or any search, is in the runs folder of this machine."""
-    from search.config.names import is_plain_name
     from search.plan.runs import RunFolder, find_runs
 
     if name is None:
@@ -147,9 +146,7 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
     show(asdict(job), as_json, lambda: f"{name} {done}.")
 
 
-def _table(found: list["SearchJob"], location: str) -> "TextTable":
-    from search.text_table import NOTHING, TextTable
-
+def _table(found: list["SearchJob"], location: str) -> TextTable:
     return TextTable(
         title=f"Searches at {location}",
         header=("search", "state", "since", "until", "runs folder", "job"),

@@ -1,19 +1,22 @@
 """Commands for data sets: `datasets`, and `init`, which writes a first search file for a folder."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from search.cli.options import Json
 from search.cli.output import say, show, stacked
 from trainables.errors import InvalidInput
+from trainables.files import write_whole
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from trainables.data.dataset import Dataset
     from trainables.data.split import ClassSplit
 
@@ -89,12 +92,8 @@ def _described(name: str) -> dict[str, Any]:
     }
 
 
-def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
+def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
     """Render a data set, as ``Text`` since rich reads brackets in a string as markup."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
     options = Table(box=None, padding=(0, 1), show_header=False)
     options.add_column(no_wrap=True)
     options.add_column()
@@ -137,7 +136,6 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
 def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     """Write random images of the training half; test classes are not shown before a selection is frozen."""
     from trainables.data.images import random_images, sample
-    from trainables.files import write_whole
 
     classes = dataset.classes()
     keys = [key for name in split.train + split.validation for key in classes[name]]
@@ -168,11 +166,7 @@ def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
     }
 
 
-def _counted(name: str, counts: dict[str, Any]) -> "RenderableType":
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
+def _counted(name: str, counts: dict[str, Any]) -> RenderableType:
     from search.config.search_config import SplitSection
 
     table = Table("part")
@@ -203,8 +197,7 @@ def init(
         ),
     ] = None,
     root: Annotated[
-        Path | None,
-        typer.Option("--root", help="The folder of the paths in a CSV file; by default that of the file."),
+        Path | None, typer.Option("--root", help="The folder of the paths in a CSV file; by default that of the file.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -215,8 +208,7 @@ def init(
         typer.Option(metavar="NAME", help="A pretrained network to start from, such as resnet50 or timm:NAME."),
     ] = None,
     weights: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The file of its weights; by default those of ImageNet."),
+        str | None, typer.Option(metavar="FILE", help="The file of its weights; by default those of ImageNet.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -224,8 +216,6 @@ def init(
 
     With a pretrained network the search trains a layer on its features, which are computed once.
     """
-    from dataclasses import asdict
-
     from search.config.image_facts import dataset_facts, facts_of
     from search.config.initial_file import (
         initial_text,

@@ -1,17 +1,22 @@
 """Commands for disk space: `disk`, `remove`."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from search.cli.options import RUNS, AnyName, Json, Runs, Trust
 from search.cli.output import Tables, say, show
-from trainables.errors import InvalidInput
+from search.text_table import TextTable
+from search.trust import started
+from trainables.errors import InvalidInput, counted
+from trainables.secrets import without_password
 
 if TYPE_CHECKING:
-    from search.disk.removal import Removal
+    from search.disk.usage import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
@@ -35,12 +40,7 @@ def disk(
     as_json: Json = False,
 ) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
-    from dataclasses import asdict
-
-    from rich.filesize import decimal
-
     from search.disk.usage import free_bytes, measure_disk
-    from search.text_table import TextTable
 
     if to is not None and not trim:
         raise InvalidInput("--to is the size that --trim keeps; add --trim, or leave it out.")
@@ -64,13 +64,9 @@ def disk(
 
 def _trim(runs: Path, to: float | None) -> list[dict[str, Any]]:
     """Remove decoded images beyond ``to`` GB that no search on this machine uses, and return what was removed."""
-    from rich.filesize import decimal
-
     from search.disk.usage import caches_of
     from search.plan.runs import find_runs
-    from search.trust import started
     from trainables.data.store.cache import make_room
-    from trainables.errors import counted
 
     records = []
     # The file of somebody else's search may name any folder as its cache.
@@ -90,9 +86,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
-    from rich.filesize import decimal
-
-    from search.disk.removal import plan_removal
+    from search.disk.usage import plan_removal
 
     removal = plan_removal(runs, name)
     if not yes:
@@ -111,11 +105,6 @@ def remove(
 
 
 def _question(removal: "Removal") -> list[str]:
-    """Return the sentences that say what will be removed."""
-    from rich.filesize import decimal
-
-    from trainables.secrets import without_password
-
     name = removal.folder.name
     sentences = [f"{name} takes {decimal(removal.size)}, all of which will be permanently removed."]
     if removal.names != [name]:

@@ -25,17 +25,18 @@ from search.cli.options import (
     TrustSearch,
 )
 from search.cli.output import Tables, messages, say, show, show_line
-from trainables.errors import InvalidInput
+from search.text_table import TextTable
+from search.trust import INDEX_MODEL, check_address, remember
+from trainables.errors import InvalidInput, counted
 from trainables.files import given_path, write_whole
+from trainables.inference.index import ImageIndex, Neighbour, read_description, refuse_neighbours, refuse_other_folder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from search.text_table import TextTable
     from trainables.data.images import Unreadable
     from trainables.inference.embedder import Embedder
-    from trainables.inference.index import Neighbour
     from trainables.training.own_model import OwnModel
 
 
@@ -46,8 +47,7 @@ def export(
     name: Name,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.")],
     loss: Annotated[
-        str | None,
-        typer.Option("--loss", help="A loss, or `untrained` or `whitened`; by default the recommended one."),
+        str | None, typer.Option("--loss", help="A loss, or `untrained` or `whitened`; by default the recommended one.")
     ] = None,
     runs: Runs = RUNS,
     trust: Trust = None,
@@ -94,8 +94,7 @@ def embed(
     if as_json:
         show({"file": to, "model": loaded.address, **files.record()}, as_json, str)
     else:
-        what = "1 embedding" if count == 1 else f"{count:,} embeddings"
-        show_line(f"{to} holds {what} of {dimensions} dimensions.")
+        show_line(f"{to} holds {counted(count, 'embedding')} of {dimensions} dimensions.")
 
 
 # holdout index
@@ -105,8 +104,7 @@ def index(
     model: Model,
     images: Images,
     to: Annotated[
-        str,
-        typer.Option("--to", metavar="FOLDER", help="A new or empty folder; an existing index is replaced."),
+        str, typer.Option("--to", metavar="FOLDER", help="A new or empty folder; an existing index is replaced.")
     ],
     device: Device = None,
     batch_size: BatchSize = None,
@@ -115,14 +113,10 @@ def index(
     as_json: Json = False,
 ) -> None:
     """Embed images with a trained model and write a faiss index for `holdout query`."""
-    from trainables.inference.index import refuse_other_folder
-
     refuse_other_folder(given_path(to))
     refuse_unwritable(to)
 
     from search.tracking import load_model
-    from search.trust import INDEX_MODEL, remember
-    from trainables.inference.index import ImageIndex
 
     paths = image_files(images)
     loaded = load_model(model, device=device, trust_code=trust_code)
@@ -135,8 +129,7 @@ def index(
     if as_json:
         show({"folder": to, **files.record(), **described.to_json()}, as_json, str)
     else:
-        what = "1 image" if described.images == 1 else f"{described.images:,} images"
-        show_line(f"{to} holds an index of {what}.")
+        show_line(f"{to} holds an index of {counted(described.images, 'image')}.")
 
 
 # holdout query
@@ -147,8 +140,7 @@ def query(
     images: Images,
     k: Annotated[int, typer.Option("--k", "-k", help="The number of neighbours of each image.")] = 10,
     model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="MODEL", help="The model, if it was moved or the index was copied."),
+        str | None, typer.Option("--model", metavar="MODEL", help="The model, if it was moved or the index was copied.")
     ] = None,
     device: Device = None,
     batch_size: BatchSize = None,
@@ -157,44 +149,33 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Find the images of an index that are most similar to each given image."""
-    from trainables.inference.index import read_description, refuse_neighbours
-
     described = read_description(given_path(index))
     refuse_neighbours(k, described)
     address = model or described.model
     if address is None:
         raise InvalidInput(f"The index {index} does not name its model; add --model.")
     if not model:
-        from search.trust import INDEX_MODEL, check_address
-
         check_address(given_path(index), INDEX_MODEL, address)
         if not address.startswith("models:/") and isinstance(there := given_path(address), Path) and not there.exists():
             raise InvalidInput(f"The model of {index} is no longer at {address}; add --model with its new path.")
 
     from search.tracking import load_model
-    from trainables.inference.index import ImageIndex
 
     paths = image_files(images)
     loaded = load_model(address, device=device, trust_code=trust_code)
     opened = ImageIndex.load(index, loaded)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     neighbours = opened.search(files.embeddings_ND, k)
-    record = {"index": index, "model": address, "k": k, **files.record(), "queries": _queries(files.paths, neighbours)}
+    queries = [{"path": path, "neighbours": [*map(asdict, found)]} for path, found in zip(files.paths, neighbours)]
+    record = {"index": index, "model": address, "k": k, **files.record(), "queries": queries}
     show(record, as_json, lambda: Tables(list(map(_table, files.paths, neighbours))))
 
 
-def _queries(paths: Sequence[str], neighbours: "Sequence[Sequence[Neighbour]]") -> list[dict[str, Any]]:
-    return [{"path": path, "neighbours": [asdict(one) for one in found]} for path, found in zip(paths, neighbours)]
-
-
-def _table(path: str, found: "Sequence[Neighbour]") -> "TextTable":
-    from search.text_table import TextTable
-
+def _table(path: str, found: Sequence[Neighbour]) -> TextTable:
     return TextTable(
         title=path,
         header=("rank", "similarity", "neighbour"),
         rows=tuple((str(rank), f"{one.similarity:.4f}", one.path) for rank, one in enumerate(found, start=1)),
-        labels=1,
         prose=(2,),
     )
 
@@ -348,8 +329,8 @@ def embedded_files(
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)
     skipped = f"; skipped {len(found.unreadable):,} that cannot be read" if found.unreadable else ""
-    what = "1 image" if len(kept) == 1 else f"{len(kept):,} images"
-    say([f"{what} in {seconds:.1f} s, {files.images_per_second:,.1f} images per second{skipped}."], "dim")
+    pace = f"{files.images_per_second:,.1f} images per second"
+    say([f"{counted(len(kept), 'image')} in {seconds:.1f} s, {pace}{skipped}."], "dim")
     return files
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from search import trust
+
 RUNS = Path("runs")
 """The default runs folder."""
 
@@ -45,16 +47,12 @@ Output = Annotated[
 
 
 def _allow_places(places: list[str] | None) -> list[str] | None:
-    from search.trust import allow
-
-    allow(places or ())
+    trust.allow(places or ())
     return places
 
 
 def _allow_code(trusted: bool) -> bool:
-    from search.trust import ALLOWED
-
-    ALLOWED.code |= trusted
+    trust.ALLOWED.code |= trusted
     return trusted
 
 

@@ -47,12 +47,7 @@ def show_line(text: str) -> None:
 
 def say(sentences: Sequence[str], style: str | None = None) -> None:
     for sentence in sentences:
-        messages().print(_printable(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
-
-
-def _printable(text: str) -> str:
-    """Return ``text`` without passwords, and with control characters and text-direction marks escaped."""
-    return printable(without_password(text))
+        messages().print(printable(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 _FORMAT = warnings.formatwarning

@@ -1,28 +1,31 @@
 """Commands that read results: `status`, `compare`, `report`, `verify`, `serve`, `doctor`."""
 
 import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from search.cli.cluster import ADDRESS, show_jobs
 from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch, known_names
 from search.cli.output import Tables, messages, say, show, show_line
+from search.driver.progress_view import phase
+from search.packages import check_extra
+from search.stages import Stage
+from search.text_table import NOTHING, TextTable, refuse_unknown, write_output
 from trainables.errors import Failure, InvalidInput, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.table import Table
-
     from search.driver.doctor import CheckResult
     from search.driver.verify import Check
     from search.plan.runs import CampaignFolder, RunFolder
     from search.plan.stored import StoredSearch
     from search.report.document import ReportPage
-    from search.text_table import TextTable
 
 
 # holdout status
@@ -40,8 +43,7 @@ def status(
     runs: Runs = RUNS,
     trust: Trust = None,
     address: Annotated[
-        str | None,
-        typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard."),
+        str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
     ] = None,
     jobs: Annotated[
         bool, typer.Option("--jobs", help="List the cluster's jobs instead, each with state, times and runs folder.")
@@ -58,8 +60,6 @@ def status(
         with connected(address) as cluster:
             found = cluster.status(name, str(runs))
     else:
-        from dataclasses import asdict
-
         from search.plan.stored import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
@@ -82,10 +82,7 @@ def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
     return [StoredSearch(existing_run(runs, name))]
 
 
-def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
-    from search.stages import Stage
-    from search.text_table import NOTHING, TextTable
-
+def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
     rows, notes = [], []
     for entry in found:
         state = entry["state"] if entry["finished"] or entry["driver"] else f"{entry['state']}, stopped"
@@ -137,7 +134,6 @@ def compare(
     from search.plan.runs import existing_run, mlflow_page
     from search.report.comparison import compare_stored
     from search.report.comparison_tables import as_csv, text_tables
-    from search.text_table import refuse_unknown, write_output
 
     refuse_unknown(output or [])
     folders = [existing_run(runs, name) for name in dict.fromkeys(names)]
@@ -185,8 +181,6 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Recompute all results from the records, and report what differs from the stored ones."""
-    from search.driver.progress_view import phase
-
     found: list[Check] = []
     refused = None
     with phase(messages(), f"Recomputing {name} …"):
@@ -257,8 +251,6 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8650,
 ) -> None:
     """Serve a live page of all searches and campaigns in the runs folder. It is read-only."""
-    from search.packages import check_extra
-
     check_extra("The live page", ["fastapi", "uvicorn"])
     from search.report.live.app import serve as serve_page
 
@@ -285,8 +277,6 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check this machine, and whether a search can run on it; exit code 1 if something is missing."""
-    from dataclasses import asdict
-
     if not as_json:
         say([f"Checking this machine{' and the search' if file else ''}, which takes some seconds …"], "dim")
     from search.config.recipes import read_search
@@ -311,10 +301,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _doctor_row(result: "CheckResult") -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
+def _doctor_row(result: "CheckResult") -> Table:
     row = Table(box=None, padding=(0, 1), show_header=False)
     row.add_column(no_wrap=True, min_width=len("training images"))
     row.add_column(no_wrap=True, min_width=max(map(len, STYLES)))

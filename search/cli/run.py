@@ -25,13 +25,16 @@ from search.cli.options import (
     TrustSearch,
 )
 from search.cli.output import Tables, messages, say, show
+from search.config.names import is_plain_name
+from search.driver.progress_view import phase
+from search.stages import Stage
+from search.text_table import refuse_unknown, write_output
 from trainables.errors import InvalidInput
 
 if TYPE_CHECKING:
     from search.driver.stages import Outcome
     from search.plan.runs import CampaignFolder
     from search.plan.search import OpenedSearch
-    from search.stages import Stage
 
 
 def run(
@@ -49,9 +52,6 @@ def run(
 
     More trials, losses or wider ranges for a tested search begin its successor, such as birds-2.
     """
-    from search.driver.progress_view import phase
-    from search.text_table import refuse_unknown, write_output
-
     refuse_unknown(output or [])
     with phase(messages(), "Reading the file …"):
         from search.config.recipes import is_campaign, read_file
@@ -75,8 +75,6 @@ def _run_campaign(
     content: dict[str, Any], settings: list[str], runs: Path, output: list[Path], allow_failed: bool, as_json: bool
 ) -> None:
     """Run the campaign of the file ``content``, to which ``settings`` were applied, and print and write its result."""
-    from search.driver.progress_view import phase
-
     with phase(messages(), "Reading the campaign …"):
         from search.campaigns import (
             campaign_csv,
@@ -90,7 +88,6 @@ def _run_campaign(
         from search.driver.pipeline import run_stages
         from search.driver.synchronise import behind, try_to_write
         from search.plan.runs import CampaignFolder
-        from search.text_table import write_output
 
         campaign, plans = read_campaign_plans(content, runs)
         folder = CampaignFolder(runs, campaign.name)
@@ -129,7 +126,6 @@ def select(
 ) -> None:
     """Confirm the finalists with fresh seeds, and freeze one configuration per loss."""
     from search.plan.runs import refuse_member
-    from search.stages import Stage
 
     refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
@@ -152,7 +148,6 @@ def test(
     from search.driver.stages import recorded_outcome
     from search.plan.runs import refuse_member
     from search.plan.search import stays_sealed
-    from search.stages import Stage
 
     refuse_member(runs, name)
     with _opened(name, runs, trains=True) as search:
@@ -204,8 +199,7 @@ def enqueue(
 def sync(
     names: Names,
     register: Annotated[
-        bool,
-        typer.Option("--register", help="Also register the chosen models; the recommended one is `champion`."),
+        bool, typer.Option("--register", help="Also register the chosen models; the recommended one is `champion`.")
     ] = False,
     model_name: Annotated[
         str | None,
@@ -219,7 +213,6 @@ def sync(
     as_json: Json = False,
 ) -> None:
     """Update MLflow from the studies of searches or campaigns, and print the address of the page that compares them."""
-    from search.config.names import is_plain_name
     from search.driver.stages import recorded_outcome
     from search.driver.synchronise import make_projection, register as register_models, where_to_look
     from search.plan.runs import CampaignFolder, RunFolder

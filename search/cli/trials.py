@@ -1,21 +1,24 @@
 """The command `trials`: the trials of a search, or one of them."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from search.cli.options import RUNS, Json, Name, Runs, Trust
 from search.cli.output import Tables, say, show
+from search.text_table import NOTHING, TextTable
 from trainables.errors import InvalidInput
+from trainables.files import write_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from search.plan.stored import TrialRow
     from search.report.trial_page import TrialPage
-    from search.text_table import TextTable
 
 
 MOST_ROWS = 500
@@ -36,10 +39,7 @@ def trials(
     top: Annotated[
         int,
         typer.Option(
-            "--top",
-            min=0,
-            metavar="N",
-            help="List only the N best trials of each study; 0: all, at most 500.",
+            "--top", min=0, metavar="N", help="List only the N best trials of each study; 0: all, at most 500."
         ),
     ] = 0,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all trials to a CSV file.")] = None,
@@ -48,10 +48,7 @@ def trials(
     as_json: Json = False,
 ) -> None:
     """List the trials of a search, with params, value, state and why they ended; or show one of them."""
-    from dataclasses import asdict
-
     from search.plan.stored import stored_search, trial_rows, trials_csv
-    from trainables.files import write_text
 
     search = stored_search(runs, name)
     if loss is not None and number is not None:
@@ -73,7 +70,7 @@ def trials(
     )
 
 
-def _of_study(title: str, rows: list["TrialRow"], top: int) -> "TextTable":
+def _of_study(title: str, rows: list["TrialRow"], top: int) -> TextTable:
     """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
     shown = top or (MOST_ROWS if len(rows) > MOST_ROWS else len(rows))
     if shown >= len(rows):
@@ -82,9 +79,8 @@ def _of_study(title: str, rows: list["TrialRow"], top: int) -> "TextTable":
     return _table(title, best, (f"The best {shown:,} of {len(rows):,} trials; --csv FILE or --json gives all.",))
 
 
-def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> "TextTable":
+def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> TextTable:
     from search.plan.stored import param_names
-    from search.text_table import TextTable
 
     names = param_names(rows)
     header = ("trial", "state", "value", "epochs", *names, "outcome")
@@ -99,7 +95,6 @@ def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> "TextT
 
 
 def _cells(row: "TrialRow", names: list[str]) -> tuple[str, ...]:
-    from search.text_table import NOTHING
     from spaces.space import value_text
 
     values = [value_text(row.params[key]) if key in row.params else "" for key in names]
@@ -109,11 +104,7 @@ def _cells(row: "TrialRow", names: list[str]) -> tuple[str, ...]:
     return str(row.number), row.state.lower(), value, str(row.epochs), *values, outcome
 
 
-def _page(page: "TrialPage") -> "RenderableType":
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
+def _page(page: "TrialPage") -> RenderableType:
     from search.report.formats import parameters
 
     row = page.row

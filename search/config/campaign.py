@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -165,36 +165,7 @@ def read_config(content: Mapping[str, Any]) -> CampaignConfig:
     return validate_campaign(content).result()
 
 
-# Every search of a campaign, with the mistakes of all at once.
-
-Given = TypeVar("Given")
-Made = TypeVar("Made")
-
-
-def for_each(given: Mapping[str, Given], make: Callable[[Given], Made]) -> list[Made]:
-    """Apply ``make`` to each of ``given``, the keys of which are the labels of the searches.
-
-    Raises:
-        InvalidInput: those of all searches: once if common to all, else with the labels.
-    """
-    made: list[Made] = []
-    at: dict[str, list[str]] = {}
-    for labels, value in given.items():
-        try:
-            made.append(make(value))
-        except InvalidInput as mistakes:
-            for sentence in mistakes.sentences:
-                at.setdefault(sentence, []).append(labels)
-    raise_if_any(
-        [
-            sentence if len(labels) == len(given) else f"{'; '.join(labels)}: {sentence}"
-            for sentence, labels in at.items()
-        ]
-    )
-    return made
-
-
-# From a campaign file to its searches.
+# From a campaign file to its searches, with the mistakes of all at once.
 
 SHARED = ("resources", "stages")
 """Sections that must be the same in all searches of a campaign, which run at the same time."""
@@ -247,11 +218,23 @@ def parse_campaign(
 
 
 def _members(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], SearchConfig]) -> list[Member]:
-    found = recipes_of(config)
-    labels_by_name = {" ".join(labels): labels for labels in product(*config.vary.values())}
-    return for_each(
-        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(search_file(config, found, labels)))
+    """Parse each search.
+
+    Raises:
+        InvalidInput: the mistakes of all searches: once if common to all, else with the labels.
+    """
+    found, members, all_labels = recipes_of(config), [], [*product(*config.vary.values())]
+    at: dict[str, list[str]] = {}
+    for labels in all_labels:
+        try:
+            members.append(Member(labels=labels, config=parse_search(search_file(config, found, labels))))
+        except InvalidInput as mistakes:
+            for sentence in mistakes.sentences:
+                at.setdefault(sentence, []).append(" ".join(labels))
+    raise_if_any(
+        [text if len(where) == len(all_labels) else f"{'; '.join(where)}: {text}" for text, where in at.items()]
     )
+    return members
 
 
 def recipes_of(config: CampaignConfig) -> dict[str, dict[str, Any]]:

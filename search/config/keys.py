@@ -154,7 +154,6 @@ def _keys_by_name(target: type) -> Mapping[str, Key]:
 
 
 def _attribute_docstrings(target: type) -> dict[str, str]:
-    """Return the docstring below each field of a class."""
     (body,) = (
         node.body
         for node in _module(target.__module__).body

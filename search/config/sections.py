@@ -7,13 +7,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from fsspec import available_protocols
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from search.config.names import allowed_measure, allowed_objective, known_metric
 from search.config.parts import build_dataset

@@ -121,11 +121,7 @@ class _Reader(Generic[Built]):
     """
 
     def __init__(
-        self,
-        target: type[Built],
-        content: Mapping[str, Any],
-        keys: Sequence[str],
-        stand_ins: Mapping[str, Any],
+        self, target: type[Built], content: Mapping[str, Any], keys: Sequence[str], stand_ins: Mapping[str, Any]
     ) -> None:
         self._adapter = TypeAdapter(target)
         self._keys, self._stand_ins = keys, stand_ins
@@ -138,7 +134,8 @@ class _Reader(Generic[Built]):
         self._drop([path for path, value in _leaves(self._content) for path in self._if_unusable(path, value)])
         while True:
             try:
-                found = self._adapter.validate_json(_as_json(self._remaining), strict=True)
+                # From JSON, pydantic's strict mode accepts lists as tuples but converts no types.
+                found = self._adapter.validate_json(json.dumps(self._remaining), strict=True)
                 return self._validation(found)
             except ValidationError as error:
                 errors = error.errors()
@@ -217,11 +214,6 @@ class _Reader(Generic[Built]):
         hint = _key_hint(_dotted(path), self._keys)
         kind = "section" if len(path) == 1 else "key"
         return f"{_dotted(path)}: no such {kind}{hint}; {'correct it, or ' if hint else ''}remove it."
-
-
-def _as_json(content: Mapping[str, Any]) -> str:
-    """Return ``content`` as JSON, in which pydantic's strict mode accepts lists as tuples but converts no types."""
-    return json.dumps(content)
 
 
 def plain(value: Any, path: KeyPath = ()) -> Any:

@@ -150,16 +150,16 @@ PROCESS_BYTES = 700_000_000
 
 
 def _python() -> Iterator[CheckResult]:
-    yield CheckResult(check="python", state="ok", found=f"{sys.version.split()[0]} at {sys.executable}")
+    yield CheckResult("python", "ok", f"{sys.version.split()[0]} at {sys.executable}")
 
 
 def _torch() -> Iterator[CheckResult]:
     devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     found = ", ".join(f"{device.name} with {_gigabytes(device.total_memory)}" for device in devices) or "no GPU"
     if problem := driver_problem(torch.version.cuda, installed_driver()):
-        yield CheckResult(check="torch", state="failed", found=f"{torch.__version__}, {problem}", fix=NEWER_DRIVER)
+        yield CheckResult("torch", "failed", f"{torch.__version__}, {problem}", NEWER_DRIVER)
         return
-    yield CheckResult(check="torch", state="ok", found=f"{torch.__version__}, {found}")
+    yield CheckResult("torch", "ok", f"{torch.__version__}, {found}")
 
 
 def _faiss() -> Iterator[CheckResult]:
@@ -167,12 +167,12 @@ def _faiss() -> Iterator[CheckResult]:
         import faiss
     except (ImportError, RuntimeError, OSError) as error:  # faiss-gpu without CUDA's libraries raises any of them
         fix = "Run `make setup`; without it torch searches neighbours, on a CPU more slowly."
-        yield CheckResult(check="faiss", state="warning", found=f"cannot be imported: {error}", fix=fix)
+        yield CheckResult("faiss", "warning", f"cannot be imported: {error}", fix)
         return
     there = torch.cuda.device_count()
     on_gpus = f"; on {'the GPU' if there == 1 else f'{there} GPUs'} torch searches" if there else ""
     found = f"{faiss.__version__} searches on a CPU, with as many threads as a trial has CPUs{on_gpus}"
-    yield CheckResult(check="faiss", state="ok", found=found)
+    yield CheckResult("faiss", "ok", found)
 
 
 def _mps() -> Iterator[CheckResult]:
@@ -180,13 +180,13 @@ def _mps() -> Iterator[CheckResult]:
     if not torch.cuda.device_count():
         return
     found, fix = mps_daemon(os.environ, PIPES)
-    yield CheckResult(check="mps", state="warning" if fix else "ok", found=found, fix=fix)
+    yield CheckResult("mps", "warning" if fix else "ok", found, fix)
 
 
 def _extra() -> Iterator[CheckResult]:
     if missing := missing_packages():
         found = f"not installed: {listed(missing)}; models can be used, and searches compared, but not run"
-        yield CheckResult(check="extra", state="warning", found=found, fix=f"Run `{INSTALL}`.")
+        yield CheckResult("extra", "warning", found, f"Run `{INSTALL}`.")
 
 
 MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _mps, _extra)
@@ -195,32 +195,23 @@ MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _tor
 def _data(plan: Plan) -> Iterator[CheckResult]:
     split = plan.split
     found = f"{len(split.train)} classes train, {len(split.validation)} validate, {len(split.test)} test"
-    yield CheckResult(check="data", state="ok", found=f"{plan.config.dataset.name}: {found}")
+    yield CheckResult("data", "ok", f"{plan.config.dataset.name}: {found}")
     if plan.resolution:
-        yield CheckResult(check="choice", state="ok", found=plan.resolution.rstrip("."))
+        yield CheckResult("choice", "ok", plan.resolution.rstrip("."))
 
 
 def _images(plan: Plan) -> Iterator[CheckResult]:
     """Check image files without decoding them, which would take too long here."""
     source = plan.config.dataset.source
     classes = source.classes()
-    parts = {
-        "training": (
-            plan.images.class_names,
-            "Replace them; a search does not start with images that it cannot decode.",
-        ),
-        "test": (plan.split.test, REPAIR),
-    }
-    for part, (names, fix) in parts.items():
+    replace_them = "Replace them; a search does not start with images that it cannot decode."
+    parts = ("training", plan.images.class_names, replace_them), ("test", plan.split.test, REPAIR)
+    for part, names, fix in parts:
         keys = [key for name in names for key in classes[name]]
         seen = inspect_headers(source, keys, seconds=INSPECT_S)
         found = seen.sentence(f"{part} classes") or f"none of {len(keys):,} looks damaged, and none was decoded"
-        yield CheckResult(
-            check=f"{part} images",
-            state="warning" if seen.damaged else "ok",
-            found=found.rstrip("."),
-            fix=fix if seen.damaged else "",
-        )
+        result = CheckResult(f"{part} images", "ok", found.rstrip("."))
+        yield replace(result, state="warning", fix=fix) if seen.damaged else result
 
 
 def _disk(plan: Plan) -> Iterator[CheckResult]:
@@ -229,11 +220,11 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
         sentences = check_space([plan])
     except InvalidInput as mistakes:
         fix = " ".join(mistakes.sentences)
-        yield CheckResult(check="disk", state="failed", found="there is too little space", fix=fix)
+        yield CheckResult("disk", "failed", "there is too little space", fix)
         return
     for sentence in sentences:
         state: Literal["ok", "warning"] = "warning" if MAY_NOT_FIT in sentence else "ok"
-        yield CheckResult(check="disk", state=state, found=sentence.removeprefix("Disk: ").rstrip("."))
+        yield CheckResult("disk", state, sentence.removeprefix("Disk: ").rstrip("."))
 
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:
@@ -244,17 +235,13 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     has = allotted_memory()
     found = f"{counted(slots, 'trial')} at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     fix = "Lower search.max_concurrent, or raise resources.cpus_per_trial."
-    yield (
-        CheckResult(check="memory", state="ok", found=found)
-        if need < has
-        else CheckResult(check="memory", state="failed", found=found, fix=fix)
-    )
+    yield CheckResult("memory", "ok", found) if need < has else CheckResult("memory", "failed", found, fix)
 
 
 def _precision(plan: Plan) -> Iterator[CheckResult]:
     """Check that this machine computes in the precision of the trainings."""
     if mistake := slow_precision(plan.config):
-        yield CheckResult(check="precision", state="warning", found=mistake.found, fix=mistake.advice)
+        yield CheckResult("precision", "warning", mistake.found, mistake.advice)
 
 
 def _sampling(plan: Plan) -> Iterator[CheckResult]:
@@ -264,7 +251,7 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
     blind = any(is_blind(sampler, slots, len(losses)) for sampler in samplers)
     told = (without_model(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
     for text in filter(None, dict.fromkeys(told)):
-        yield CheckResult(check="sampling", state="warning" if blind else "ok", found=text.rstrip("."))
+        yield CheckResult("sampling", "warning" if blind else "ok", text.rstrip("."))
 
 
 def _cost(plan: Plan) -> Iterator[CheckResult]:
@@ -272,12 +259,12 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
     resources = plan.config.resources
     if plan.config.trainable is not None:
         found = "not measured: the first trial of your own training shows the time of an epoch"
-        yield CheckResult(check="time", state="ok", found=found)
+        yield CheckResult("time", "ok", found)
         return
     here = {"CPU": float(allotted_cpus()), "GPU": float(torch.cuda.device_count())}
     if not trials_on(here, wanted(resources)):
         found = "not measured: a trial does not fit on this machine"
-        yield CheckResult(check="time", state="warning", found=found, fix="Run this on a machine that will train.")
+        yield CheckResult("time", "warning", found, "Run this on a machine that will train.")
         return
     try:
         costs = measured_costs_of(plan)
@@ -286,12 +273,12 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
             "its process was killed" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
         )
         fix = "Trials would fail as well; if memory is short, lower training.batch_size."
-        yield CheckResult(check="step", state="failed", found=f"a training could not be measured ({reason})", fix=fix)
+        yield CheckResult("step", "failed", f"a training could not be measured ({reason})", fix)
         return
     steps = ", ".join(f"{loss} {_seconds(cost.step)} a step" for loss, cost in costs.items())
     most = max(costs.values(), key=lambda cost: cost.memory)
     epoch = f"an epoch has {most.steps} and {_seconds(most.validation)} of validation"
-    yield CheckResult(check="step", state="ok", found=f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
+    yield CheckResult("step", "ok", f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
     if most.device_memory is not None:
         yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory), here)
     try:
@@ -300,12 +287,12 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         return  # the check of Ray reports it
     except InvalidInput as error:
         found = "not even one trial fits on the cluster"
-        yield CheckResult(check="cluster", state="failed", found=found, fix=" ".join(error.sentences))
+        yield CheckResult("cluster", "failed", found, " ".join(error.sentences))
         return
     took = expected_seconds(plan, expected_works(plan), costs, slots)
     trials = counted(slots, "trial")
     found = f"about {_minutes(took)} with {trials} at once if the cores are idle, and then the scoring of the test"
-    yield CheckResult(check="time", state="ok", found=found)
+    yield CheckResult("time", "ok", found)
 
 
 def _slots(config: SearchConfig, here: Node) -> int:
@@ -325,7 +312,7 @@ def _share(resources: ResourcesSection, memory: DeviceMemory, here: Node) -> Che
     takes = f"a trial takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
     found = "; ".join(filter(None, (takes, roomier(resources, memory, here))))
     fix = too_tight(resources.gpus_per_trial, memory)
-    return CheckResult(check="gpu share", state="failed" if fix else "ok", found=found, fix=fix or "")
+    return CheckResult("gpu share", "failed" if fix else "ok", found, fix or "")
 
 
 def _seconds(seconds: float) -> str:
@@ -370,12 +357,12 @@ def examine(
         plan = make_plan(config, runs)
     except InvalidInput as error:
         for sentence in error.sentences:
-            yield CheckResult(check="search", state="failed", found=sentence)
+            yield CheckResult("search", "failed", sentence)
         return
-    yield CheckResult(check="tracking", state="ok", found=config.tracking.uri or "a file in the runs folder")
+    yield CheckResult("tracking", "ok", config.tracking.uri or "a file in the runs folder")
     for notice in plan.notices:
         check_name, _, sentence = notice.partition(": ")
         state: Literal["ok", "warning"] = "warning" if "a warning" in sentence else "ok"
-        yield CheckResult(check=check_name.rpartition(".")[2], state=state, found=sentence.rstrip("."))
+        yield CheckResult(check_name.rpartition(".")[2], state, sentence.rstrip("."))
     for of_search in search_checks:
         yield from of_search(plan)

@@ -12,6 +12,7 @@ from search.plan.search import OpenedSearch
 from search.stages import Stage, search_of
 from search.study import RunningTrial, TrialListener
 from search.tracking import Tracker
+from trainables.errors import counted
 from trainables.files import as_path
 from trainables.spec import EpochRecord
 from trainables.storage import AnyPath, StorageFailure, ask, storage_errors
@@ -68,7 +69,7 @@ class CheckpointCleanup(TrialListener):
                     self._clean(*self._left[0])
                 del self._left[0]
         except StorageFailure as failure:  # no reason to fail the trial
-            trials = "1 trial" if len(self._left) == 1 else f"{len(self._left)} trials"
+            trials = counted(len(self._left), "trial")
             logger.warning("Checkpoints of %s are not cleaned up; retrying after the next trial: %s", trials, failure)
 
     def _clean(self, running: RunningTrial, trial: FrozenTrial) -> None:

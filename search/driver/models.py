@@ -79,7 +79,6 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
 def programs_table(programs: "Sequence[Program]") -> TextTable:
     """Return the exported programs, each with its largest difference from the model or the reason it is missing."""
     return TextTable(
-        title="",
         header=("form", "file", f"largest difference on {CHECKED} training images"),
         rows=tuple(
             (program.form, NOTHING, program.reason)

@@ -49,6 +49,7 @@ from search.selection import validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
 from search.tracking import Projection, Tracker, import_mlflow
+from trainables.errors import counted
 from trainables.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ def run_stages(
                 if not is_new:
                     with_training_images(search.plan)  # raises if the images changed
                 search.begin_session(started, slots)
-            phases.begin(f"Starting {slots} {'worker' if slots == 1 else 'workers'} …")
+            phases.begin(f"Starting {counted(slots, 'worker')} …")
             trials = stage_by_stage(searches, left, console, reason, family, allow_failed=allow_failed)
             outcomes = _train_and_test(
                 searches, left, trials, engine, slots, console,
@@ -142,8 +143,8 @@ def _train_and_test(
         import_mlflow()
     with _tracked(projections, console) as tracker:
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
-            heard = [progress, *_listeners(searches, tracker, engine), *listeners]
-            engine.run(TrialQueue(trials, listeners=heard), slots)
+            own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
+            engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             score_all = partial(_score_on_workers, engine)
             score_test(waiting, console, opener=opener, reason=reason, score_all=score_all)
@@ -196,10 +197,6 @@ def _tracked(projections: Mapping[str, Projection], console: Console) -> Iterato
         yield tracker
     finally:
         tracker.close(lambda text: say(console, [text]))
-
-
-def _listeners(searches: Sequence[OpenedSearch], tracker: Tracker, engine: Engine) -> list[TrialListener]:
-    return [*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources)]
 
 
 def _score_on_workers(engine: Engine, tasks: Sequence[AnyScoring]) -> list[Any]:

@@ -19,11 +19,7 @@ from search.trials import Tally, epochs_of, value_in
 from trainables.errors import counted, printable
 from trainables.spec import EpochRecord
 
-TITLES = {
-    Stage.SEARCH: "Searching",
-    Stage.SELECT: "Confirming the finalists",
-    Stage.TEST: "Training for the test",
-}
+TITLES = {Stage.SEARCH: "Searching", Stage.SELECT: "Confirming the finalists", Stage.TEST: "Training for the test"}
 VERBS = {Stage.SEARCH: "", Stage.SELECT: "confirming ", Stage.TEST: "training for the test: "}
 
 

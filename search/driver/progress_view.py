@@ -182,10 +182,7 @@ def view(
         width: columns of the terminal.
         height: lines of the terminal.
     """
-    lines: list[RenderableType] = [
-        Text(f"{title}, {duration(elapsed)} so far", style="bold"),
-        Text(left, style="dim"),
-    ]
+    lines: list[RenderableType] = [Text(f"{title}, {duration(elapsed)} so far", style="bold"), Text(left, style="dim")]
     room = max(2, height - len(lines) - 1)
     if studies:
         most = max(1, room // 2 - 2 if running else room - 2)

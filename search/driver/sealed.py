@@ -38,6 +38,7 @@ from search.selection import (
 )
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
+from trainables.data.store.contents import digests_by_class, named_digest, read_contents
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import Failure, InvalidInput, listed, raise_if_any
 from trainables.files import write_json, write_whole
@@ -287,8 +288,6 @@ def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
     training = images_in(plan.images.make())
     overlap, allowed = int(found.known_images(training).sum()), plan.config.split.allow_overlap
     if overlap > allowed:
-        from trainables.data.store.contents import read_contents
-
         test, known = read_contents(store), {f"{digest:016x}" for digest in training.digests_N.tolist()}
         keys = [key for key, digest in zip(test.image_keys, test.image_digests, strict=True) if digest in known]
         raise InvalidInput(
@@ -340,8 +339,6 @@ def with_training_images(plan: Plan) -> Plan:
 
 def digest_of_images(store: Path) -> str:
     """Return the digest of the decoded training images in ``store``, by their classes."""
-    from trainables.data.store.contents import digests_by_class, named_digest, read_contents
-
     return named_digest(digests_by_class(read_contents(store)))
 
 

@@ -69,10 +69,7 @@ def confirm_stage(search: OpenedSearch) -> QueuedStage:
     for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
         wanted = [
-            (
-                finalist.params,
-                {"source_trial": finalist.number, "seed": seed, **half},
-            )
+            (finalist.params, {"source_trial": finalist.number, "seed": seed, **half})
             for finalist in finalists(trials, search.config.selection.finalists, search.config.goal)
             for seed in (_shared_seed(search, Stage.SELECT, index) for index in range(plan.confirmation_seeds))
             for half in halves

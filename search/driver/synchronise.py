@@ -14,24 +14,10 @@ from search.config.search_config import settled_entries
 from search.driver.stages import Outcome
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, mlflow_page
-from search.report.comparison_tables import (
-    GAINS,
-    as_csv,
-    baselines_told,
-    gains_of,
-    headline_losses,
-    text_tables,
-)
-from search.report.formats import (
-    NO_DIFFERENCE,
-    difference_with_interval,
-    interval,
-    p_value,
-    parameters,
-    verdict,
-)
+from search.report.comparison_tables import GAINS, as_csv, baselines_told, gains_of, headline_losses, text_tables
+from search.report.formats import NO_DIFFERENCE, difference_with_interval, interval, p_value, parameters, verdict
 from search.report.results import Comparison, LossSummary
-from search.report.rows import COLUMNS, Output, Row, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Row, SeedStatistics, mean_of
 from search.secrets import expand, health_page
 from search.selection import Selection
 from search.stages import Role, Stage
@@ -288,7 +274,7 @@ def _answers(server: str) -> bool:
         return False
 
 
-SHOWN = tuple(column for column in COLUMNS if Output.MLFLOW in column.outputs)
+SHOWN = tuple(column for column in COLUMNS if column.in_mlflow)
 """The columns of the result table in MLflow."""
 
 
@@ -380,7 +366,6 @@ def _metrics(comparison: Comparison, entry: LossSummary) -> dict[str, float]:
 
 
 def _row_metrics(comparison: Comparison, row: Row) -> dict[str, float]:
-    """Return the metrics of a row by stage."""
     objective = comparison.objective
     found: dict[str, float | None] = {}
     for column in SHOWN:

@@ -16,7 +16,7 @@ from trainables.spec import TrialSpec
 from trainables.training.attempt import Worker
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CheckResult:
     """The result of a check of a machine; ``fix`` is the advice where ``state`` is not ok."""
 

@@ -211,9 +211,10 @@ class _Process:
         self._reason: str | None = None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by death(), which quotes its end
         self._connection, theirs = Pipe()
+        folders = [entry or os.getcwd() for entry in sys.path]  # PYTHONPATH takes none with its separator in the name
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno()), json.dumps(_folders())],
+                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno()), json.dumps(folders)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
@@ -268,17 +269,9 @@ class _Process:
         return self._reason
 
 
-def _folders() -> list[str]:
-    """Return the folders of modules, which may hold the separator of ``PYTHONPATH`` in their names."""
-    return [entry or os.getcwd() for entry in sys.path]
-
-
 def _environment(number: int, resources: Resources) -> dict[str, str]:
     """Return the environment of worker ``number``: a trial's threads, and its GPU."""
-    environment = {
-        "OMP_NUM_THREADS": str(max(1, int(resources.cpus_per_trial))),
-        **os.environ,
-    }
+    environment = {"OMP_NUM_THREADS": str(max(1, int(resources.cpus_per_trial))), **os.environ}
     if asked := resources.gpus_per_trial:
         environment["CUDA_VISIBLE_DEVICES"] = visible_gpus()[number // trials_on({"GPU": 1}, {"GPU": asked})]
     return environment

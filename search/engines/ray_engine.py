@@ -22,15 +22,15 @@ def check_token() -> Iterator[CheckResult]:
     """Check that nobody else can read Ray's token."""
     path = token_path()
     if path is None:
-        yield CheckResult(check="token", state="ok", found="in the environment")
+        yield CheckResult("token", "ok", "in the environment")
     elif not path.is_file():
         if os.environ.get("RAY_ADDRESS"):  # elsewhere the first search makes one
             fix = "Copy the file from the cluster's head."
-            yield CheckResult(check="token", state="warning", found=f"{path} does not exist", fix=fix)
+            yield CheckResult("token", "warning", f"{path} does not exist", fix)
     elif path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        yield CheckResult(check="token", state="failed", found=f"others may read {path}", fix=f"chmod 600 {path}")
+        yield CheckResult("token", "failed", f"others may read {path}", f"chmod 600 {path}")
     else:
-        yield CheckResult(check="token", state="ok", found=str(path))
+        yield CheckResult("token", "ok", str(path))
 
 
 def check_ray() -> Iterator[CheckResult]:
@@ -39,7 +39,7 @@ def check_ray() -> Iterator[CheckResult]:
         return  # a check of its own names them
     for mistake in ray_mistakes():
         state: Literal["failed", "warning"] = "failed" if engine_name(AUTO, 0) == "ray" else "warning"
-        yield CheckResult(check="ray", state=state, found=mistake.found, fix=mistake.advice)
+        yield CheckResult("ray", state, mistake.found, mistake.advice)
         return
     where = os.environ.get("RAY_ADDRESS") or "this machine"
     try:
@@ -47,11 +47,11 @@ def check_ray() -> Iterator[CheckResult]:
             nodes, resources = len(ray.nodes()), ray.cluster_resources()
     except NoRay as error:
         fix = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
-        yield CheckResult(check="ray", state="failed", found=str(error), fix=fix)
+        yield CheckResult("ray", "failed", str(error), fix)
         return
     cpus, gpus = (int(resources.get(kind, 0)) for kind in ("CPU", "GPU"))
     has = f"{counted(cpus, 'CPU')}, {counted(gpus, 'GPU')}"
-    yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {counted(nodes, 'node')}, {has}")
+    yield CheckResult("ray", "ok", f"{ray.__version__} on {where}: {counted(nodes, 'node')}, {has}")
 
 
 class RayEngine(Engine):

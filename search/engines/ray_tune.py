@@ -95,14 +95,7 @@ class _Assignments:
         error: the first exception of our own, which ends the run.
     """
 
-    def __init__(
-        self,
-        queue: Queue,
-        share: Share,
-        silences: Silences,
-        placement: Placement,
-        worker: type[Any],
-    ) -> None:
+    def __init__(self, queue: Queue, share: Share, silences: Silences, placement: Placement, worker: type[Any]) -> None:
         self.queue = queue
         self.worker = worker
         self.share = share

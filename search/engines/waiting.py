@@ -114,22 +114,19 @@ class Share:
         """This driver's share, at least one; counts the drivers every ``poll_s``."""
         if time.monotonic() - self._looked > self._look_s:
             self._looked = time.monotonic()
-            self._note(max(1, self._drivers()))
+            before, known = self._known, max(1, self._drivers())
+            self._known = known
+            if before > known == 1:
+                logger.warning("No other search uses this cluster any more: all %d workers are free.", self._workers)
+            elif before != known:
+                share = max(1, self._workers // known)
+                logger.warning("%d searches share this cluster: %d of %d workers each.", known, share, self._workers)
         return max(1, self._workers // self._known)
 
     @property
     def is_shared(self) -> bool:
         """True if another search uses the cluster."""
         return self._known > 1
-
-    def _note(self, drivers: int) -> None:
-        if drivers != self._known:
-            self._known = drivers
-            if drivers == 1:
-                logger.warning("No other search uses this cluster any more: all %d workers are free.", self._workers)
-            else:
-                share = max(1, self._workers // drivers)
-                logger.warning("%d searches share this cluster: %d of %d workers each.", drivers, share, self._workers)
 
 
 # Silent workers: the limit is a multiple of a worker's own slowest epoch.

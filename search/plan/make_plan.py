@@ -15,12 +15,7 @@ from search.plan.checks.data import (
     check_store_size,
     split_of,
 )
-from search.plan.checks.parts import (
-    check_compiler,
-    check_network,
-    check_parts,
-    check_spaces,
-)
+from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
 from search.plan.checks.services import check_addresses, check_machine, check_runs_folder
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
@@ -191,7 +186,6 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
 
 
 def _later_trainings(plan: Plan) -> int:
-    """Return the most trainings of the stages after the search."""
     from search.plan.work import planned_budgets  # imports Optuna
 
     budgets = (planned_budgets(plan, loss) for loss in plan.config.loss_names)

@@ -55,7 +55,8 @@ def mark_checkpoints(folder: RunFolder) -> None:
     trials = checkpoints_elsewhere(folder)
     if trials is None:
         return
-    owner = {"search": str(folder.path.resolve()), "id": folder.own_id()}
+    folder.own_id()  # written the first time
+    owner = _owner(folder)
     if content := read_whole(trials.parent / MARKER):
         with reading(trials.parent / MARKER):
             other = json.loads(content)

@@ -8,14 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.plan.runs import (
-    RunFolder,
-    existing_run,
-    refuse_odd_files,
-    refuse_renamed,
-    stored_config,
-    trials_in,
-)
+from search.plan.runs import RunFolder, existing_run, refuse_odd_files, refuse_renamed, stored_config, trials_in
 from search.stages import Stage, short_study_name, study_name
 from search.study import JournalReader, StudyCounts
 from search.tables import PRUNERS
@@ -278,12 +271,7 @@ def status_of(search: StoredSearch) -> SearchStatus:
         reason = without_password(f"{type(error).__name__}: {error}").splitlines()[0]
         return _unreadable(search, f"this version of Holdout cannot read it ({reason})")
     return SearchStatus(
-        name=search.name,
-        state=state,
-        finished=finished,
-        driver=driver,
-        studies=studies,
-        baselines=baselines,
+        name=search.name, state=state, finished=finished, driver=driver, studies=studies, baselines=baselines
     )
 
 

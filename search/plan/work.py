@@ -48,9 +48,7 @@ class Work:
 
 
 def planned_work(
-    plan: Plan,
-    stages: Sequence[Stage],
-    trials: Callable[[str, Stage], Sequence[FrozenTrial]] = lambda loss, stage: (),
+    plan: Plan, stages: Sequence[Stage], trials: Callable[[str, Stage], Sequence[FrozenTrial]] = lambda loss, stage: ()
 ) -> Iterator[Work]:
     """Yield the studies of ``stages``, with their planned trials and those that ``trials`` returns.
 

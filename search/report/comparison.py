@@ -98,18 +98,13 @@ def refuse_mixed(summaries: Sequence[Summary]) -> None:
     Raises:
         InvalidInput: they differ, and their values cannot be compared.
     """
-    splits = {summary.name: summary.split.digest[:12] for summary in summaries}
-    objectives = {summary.name: summary.objective for summary in summaries}
-    galleries = {
-        summary.name: "with half of the training images" if summary.split.training_half else "validation classes alone"
-        for summary in summaries
-    }
-    for what, plural, values in (
-        ("split", "splits", splits),
-        ("objective", "objectives", objectives),
-        ("validation gallery", "validation galleries", galleries),
+    galleries = {True: "with half of the training images", False: "validation classes alone"}
+    for what, plural, value_of in (
+        ("split", "splits", lambda summary: summary.split.digest[:12]),
+        ("objective", "objectives", lambda summary: summary.objective),
+        ("validation gallery", "validation galleries", lambda summary: galleries[summary.split.training_half]),
     ):
-        _refuse_different(values, f"have different {plural}", what)
+        _refuse_different({each.name: value_of(each) for each in summaries}, f"have different {plural}", what)
 
 
 def refuse_other_images(folders: Sequence[RunFolder]) -> None:
@@ -176,7 +171,6 @@ def unlike_told(folders: Sequence[RunFolder], rows: Sequence[Row]) -> Iterator[s
 
 
 def _shared_settings(folder: RunFolder) -> dict[str, Any]:
-    """Return the settings :data:`ALIKE` of a search's file."""
     content = stored_config(folder)
     with reading(folder.config):
         return {key: content[section].get(name) for key in ALIKE for section, name in [key.split(".")]}

@@ -20,7 +20,7 @@ from search.report.formats import (
 )
 from search.report.pairs import METHOD
 from search.report.results import Comparison, Pair, SplitSummary
-from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Column, Entry, Row, SeedStatistics, mean_of
 from search.stages import UNTRAINED, WHITENED, Role
 from search.text_table import NOTHING, TextTable, best_of
 from trainables.errors import counted, listed
@@ -43,19 +43,14 @@ class FilledColumn:
         return all(entry is None for entry in self.entries)
 
 
-def filled_columns(comparison: Comparison, rows: Sequence[Row], output: Output) -> list[FilledColumn]:
-    """Return the columns that ``output`` shows; while the test is sealed, its column is that of the objective."""
+def filled_columns(comparison: Comparison, rows: Sequence[Row]) -> list[FilledColumn]:
+    """Return the columns of all metrics; while the test is sealed, its column is that of the objective."""
     objective = comparison.objective
     return [
         FilledColumn(column=column, metric=metric, entries=tuple(column.entry(row, metric) for row in rows))
         for column in COLUMNS
-        if output in column.outputs
         for metric in column.metric_names(objective, comparison.test_metrics or (objective,))
     ]
-
-
-def _header(comparison: Comparison, filled: FilledColumn) -> str:
-    return filled.column.header.format(gallery=comparison.split.gallery)
 
 
 # The comparison as CSV.
@@ -79,7 +74,7 @@ def as_csv(comparison: Comparison) -> str:
 
 
 def _records(comparison: Comparison) -> Iterator[Record]:
-    columns = filled_columns(comparison, comparison.rows, Output.CSV)
+    columns = filled_columns(comparison, comparison.rows)
     for position, row in enumerate(comparison.rows):
         name: Record = {"search": row.search, "loss": row.loss, "role": row.role, "trial": row.number}
         for filled in columns:
@@ -135,13 +130,13 @@ def _answers(comparison: Comparison) -> TextTable:
 
 
 def _text(notes: Sequence[str]) -> TextTable:
-    return TextTable(title="", header=(), rows=(), labels=0, notes=tuple(notes))
+    return TextTable(header=(), rows=(), notes=tuple(notes))
 
 
 def losses_table(comparison: Comparison) -> TextTable:
     """Return the values of every row at each stage."""
     rows = shown_rows(comparison)
-    filled = filled_columns(comparison, rows, Output.TABLE)
+    filled = filled_columns(comparison, rows)
     columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
     of_test = [(place, entry) for place, entry in enumerate(columns, 2) if entry.column.metrics == "test"]
     table = _losses_table(comparison, rows, columns, long=True)
@@ -160,9 +155,11 @@ def losses_table(comparison: Comparison) -> TextTable:
 def _losses_table(
     comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
 ) -> TextTable:
+    gallery = comparison.split.gallery
+    metrics = [f"{entry.metric}\n{entry.column.header.format(gallery=gallery)}".strip() for entry in columns]
     return TextTable(
         title=_title(comparison),
-        header=("loss", "trial", *(f"{entry.metric}\n{_header(comparison, entry)}".strip() for entry in columns)),
+        header=("loss", "trial", *metrics),
         rows=tuple(
             (
                 row_loss_label(comparison, row),
@@ -281,7 +278,6 @@ def pairs_table(comparison: Comparison) -> TextTable:
             )
             for pair in pairs
         ),
-        labels=1,
         notes=tuple(notes),
     )
 
@@ -331,7 +327,7 @@ def headline_tables(comparison: Comparison) -> list[TextTable]:
 def headline_losses(comparison: Comparison) -> TextTable:
     """Return the values of the last stage, with the differences from the default and the untrained network."""
     rows = shown_rows(comparison)
-    filled = [entry for entry in filled_columns(comparison, rows, Output.TABLE) if not entry.is_empty]
+    filled = [entry for entry in filled_columns(comparison, rows) if not entry.is_empty]
     last = next(
         (key for key in ("test", "confirmed", "search") if any(entry.column.key == key for entry in filled)), ""
     )

@@ -36,10 +36,7 @@ MIN_PLACES = 3
 
 
 def edges(
-    space: Space,
-    trials: Sequence[FrozenTrial],
-    best: Mapping[str, Value],
-    allowed: Callable[[str, Value], bool],
+    space: Space, trials: Sequence[FrozenTrial], best: Mapping[str, Value], allowed: Callable[[str, Value], bool]
 ) -> Iterator[Finding]:
     """Yield a finding for each parameter of ``best`` along which values still rise at an end of its range.
 
@@ -237,11 +234,7 @@ def diagnose(
 
     ``loss`` is None for a user-defined training.
     """
-    findings = (
-        *nothing_learned(trials),
-        *first_epochs(trials, objective, training.epochs),
-        *replicates(trials),
-    )
+    findings = (*nothing_learned(trials), *first_epochs(trials, objective, training.epochs), *replicates(trials))
     if best is None:
         return findings
     return (*edges(space, trials, best, lambda name, value: _allowed(loss, training, name, value)), *findings)

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup, escape
+
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch, stored_search
 from search.report.comparison import compare
@@ -69,35 +71,26 @@ def environment() -> "Environment":
 
 def _as_json(value: Mapping[str, Any]) -> str:
     """Return JSON for a script element, with ``<`` escaped so that no text can end the element."""
-    from markupsafe import Markup
-
     return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _breakable(text: str) -> str:
     """Return an escaped text that may continue on the next line after an underscore or slash."""
-    from markupsafe import Markup, escape
-
     return Markup(re.sub(r"([_/])(?=\w)", r"\1<wbr>", str(escape(text))))
 
 
 def _hash_source(script: str) -> str:
     """Return the hash that lets a content security policy allow this ``script`` and no other."""
-    from markupsafe import Markup
-
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Markup(f"'sha256-{digest}'")
 
 
 def _with_code(sentence: str) -> str:
     """Return an escaped sentence with the text between backticks as code."""
-    from markupsafe import Markup, escape
-
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def _data_url(photograph: Photograph) -> str:
-    """Return an image as a data URL."""
     return f"data:{photograph.media_type};base64,{base64.b64encode(photograph.content).decode()}"
 
 

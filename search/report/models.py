@@ -30,6 +30,7 @@ from trainables.inference.model_files import (
     TrainableSpec,
     model_spec,
     network_file,
+    tensors_bytes,
     write_model,
 )
 from trainables.models.backbones import backbone, on_features
@@ -145,7 +146,6 @@ def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> 
     for name, baseline in comparison.searches[0].baselines.items():
         others[name] = baseline.test or {}
     return TextTable(
-        title="",
         header=("metric", "mean over seeds", "95 % interval", "this model", *others),
         rows=tuple(
             (
@@ -156,7 +156,6 @@ def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> 
             )
             for name in comparison.test_metrics
         ),
-        labels=1,
     )
 
 
@@ -168,7 +167,6 @@ def _cells(test: Mapping[str, SeedStatistics | None], name: str) -> tuple[str, s
 
 
 def _baseline_card(comparison: Comparison, selection: Selection, name: str, programs: str) -> str:
-    """Return the card of a network without training."""
     (summary,) = comparison.searches
     tested = ", ".join(
         f"{metric} {statistics.mean:.4f}"
@@ -254,8 +252,6 @@ def _baseline_model(stored: StoredSearch, selection: Selection, name: str) -> Ch
     spec = model_spec(description, str(folder.whitened))
     assert isinstance(spec, EmbedderSpec), "a whitening is the head of a network"
     if name == UNTRAINED:
-        from trainables.inference.model_files import tensors_bytes  # imports torch
-
         spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
     origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
     return ChosenModel(
@@ -271,7 +267,6 @@ def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
     """Return the tensors of a whole network, from those behind its frozen backbone and the backbone's file."""
     from safetensors.torch import load
 
-    from trainables.inference.model_files import tensors_bytes
     from trainables.training.inputs import whole_network
 
     model = replace(spec.model, weights=spec.origin["initial_weights"])

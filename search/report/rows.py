@@ -6,8 +6,7 @@ A column is one entry of :data:`COLUMNS`. The terminal tables, CSV, Markdown, La
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from optuna.trial import FrozenTrial, TrialState
@@ -251,16 +250,6 @@ def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":
 # The columns.
 
 
-class Output(StrEnum):
-    """Outputs that show columns of the result table."""
-
-    TABLE = "table"
-    """The whole table: ``holdout compare``, Markdown and LaTeX."""
-    CSV = "csv"
-    MLFLOW = "mlflow"
-    """Metrics and descriptions of a search's runs."""
-
-
 Entry = float | SeedStatistics | None
 """A row's entry in a column; None if there is none yet."""
 
@@ -274,7 +263,7 @@ class Column:
         header: the words in the header; ``{gallery}`` is replaced with the number of classes of a validation gallery.
         entry: returns a row's entry for a metric.
         metrics: the metrics that have such a column: the objective, all shown metrics of the test, or none.
-        outputs: the outputs that show the column.
+        in_mlflow: the runs in MLflow have the column too, as metrics.
         number: returns a number as text.
         optional: the table leaves the column out if it has no entry.
     """
@@ -283,7 +272,7 @@ class Column:
     header: str
     entry: Callable[[Row, str], Entry]
     metrics: Literal["objective", "test", "none"] = "objective"
-    outputs: frozenset[Output] = field(default_factory=lambda: frozenset(Output))
+    in_mlflow: bool = True
     number: Callable[[float], str] = "{:.4f}".format
     optional: bool = False
 
@@ -307,18 +296,12 @@ class Column:
 COLUMNS = (
     Column(key="search", header="search", entry=lambda row, _: row.search_value),
     Column(key="confirmed", header="confirmed", entry=lambda row, _: row.confirmed),
-    Column(
-        key="final",
-        header="final",
-        entry=lambda row, _: row.final,
-        outputs=frozenset({Output.TABLE, Output.CSV}),
-    ),
+    Column(key="final", header="final", entry=lambda row, _: row.final, in_mlflow=False),
     Column(
         key="distinct_proxies",
         header="distinct proxies",
         entry=lambda row, _: row.distinct_proxies,
         metrics="none",
-        outputs=frozenset({Output.TABLE, Output.CSV, Output.MLFLOW}),
         number="{:.2f}".format,
         optional=True,
     ),
@@ -326,7 +309,7 @@ COLUMNS = (
         key="test_small",
         header="test, {gallery} classes",
         entry=lambda row, _: row.test_small,
-        outputs=frozenset({Output.TABLE, Output.CSV}),
+        in_mlflow=False,
         optional=True,
     ),
     Column(key="test", header="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),

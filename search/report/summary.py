@@ -178,11 +178,7 @@ def _loss_summary(
         epochs=sum(len(epochs_of(trial)) for trial in searched),
         ended_early=plan.budget(loss).early_end(searched),
         default=row(
-            Role.DEFAULT,
-            default,
-            number=0,
-            params=dict(space.default),
-            search_value=_search_value(searched, 0),
+            Role.DEFAULT, default, number=0, params=dict(space.default), search_value=_search_value(searched, 0)
         ),
         tuned=row(
             Role.TUNED,

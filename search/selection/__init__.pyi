@@ -15,14 +15,8 @@ from .choice import (
     rule_in_words as rule_in_words,
     unmet_sentence as unmet_sentence,
 )
-from .image_set import (
-    ImageSet as ImageSet,
-    images_in as images_in,
-)
-from .ledger import (
-    Ledger as Ledger,
-    Opening as Opening,
-)
+from .image_set import ImageSet as ImageSet, images_in as images_in
+from .ledger import Ledger as Ledger, Opening as Opening
 from .openings_file import (
     ScoredBaseline as ScoredBaseline,
     ScoredModel as ScoredModel,
@@ -30,11 +24,7 @@ from .openings_file import (
     scored_openings as scored_openings,
     write_openings as write_openings,
 )
-from .retrieval_file import (
-    FOLDER as FOLDER,
-    RetrievalFile as RetrievalFile,
-    Scoring as Scoring,
-)
+from .retrieval_file import FOLDER as FOLDER, RetrievalFile as RetrievalFile, Scoring as Scoring
 from .scoring import (
     EMBEDDINGS as EMBEDDINGS,
     images_of as images_of,

@@ -57,24 +57,16 @@ class ImageSet:
 
     def known_images(self, other: "ImageSet") -> NDArray[np.bool_]:
         """Return for each image if ``other`` has it."""
-        return _found(self._unique_digests, other.digests_N)
+        return np.isin(self.digests_N, other.digests_N)
 
     def similar_images(self, other: "ImageSet") -> NDArray[np.bool_]:
         """Return for each image if it looks like one of ``other``."""
-        return _found(self._unique_looks, other.looks_N)
+        return np.isin(self.looks_N, other.looks_N)
 
     def count_classes(self, known_N: NDArray[np.bool_]) -> int:
         """Count the classes of the images ``known_N``."""
         classes_N = np.repeat(np.arange(len(self.sizes_C)), self.sizes_C.astype(np.int64))
         return len(np.unique(classes_N[known_N]))
-
-    @cached_property  # compared with many sets
-    def _unique_digests(self) -> "_Unique":
-        return np.unique(self.digests_N, return_inverse=True)
-
-    @cached_property
-    def _unique_looks(self) -> "_Unique":
-        return np.unique(self.looks_N, return_inverse=True)
 
     def to_bytes(self) -> bytes:
         """Return the content of its file: the number of classes, then the three arrays, as little-endian integers."""
@@ -95,19 +87,6 @@ class ImageSet:
             raise ValueError(f"{len(images)} numbers for {int(sizes_C.sum())} images")
         digests_N, looks_N = images.reshape(2, -1)
         return cls(sizes_C=sizes_C, digests_N=digests_N, looks_N=looks_N)
-
-
-_Unique = tuple[NDArray[np.uint64], NDArray[np.intp]]
-"""Numbers, ascending, and the position in them of each image's."""
-
-
-def _found(unique: _Unique, others: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return for each image if its number is one of ``others``."""
-    numbers, positions_N = unique
-    at = np.searchsorted(numbers, others).clip(max=len(numbers) - 1)
-    found = np.zeros(len(numbers), dtype=bool)
-    found[at[numbers[at] == others]] = True
-    return found[positions_N]
 
 
 def images_in(store: Path) -> ImageSet:

@@ -129,10 +129,7 @@ def by_subset(names: Sequence[str]) -> dict[str | None, list[str]]:
 
 
 def images_of(
-    subset: str | None,
-    labels_N: torch.Tensor,
-    class_names: Sequence[str],
-    test_subsets: Mapping[str, Sequence[str]],
+    subset: str | None, labels_N: torch.Tensor, class_names: Sequence[str], test_subsets: Mapping[str, Sequence[str]]
 ) -> torch.Tensor:
     """Return a mask of the images in the subset, bool [N]; ``labels_N`` are positions in ``class_names``."""
     if subset is None:

@@ -1,27 +1,14 @@
-from .budget import (
-    Budget as Budget,
-)
-from .journal import (
-    JournalReader as JournalReader,
-    StudyCounts as StudyCounts,
-)
-from .pruners import (
-    Pruner as Pruner,
-)
-from .sampler import (
-    is_blind as is_blind,
-    without_model as without_model,
-)
+from .budget import Budget as Budget
+from .journal import JournalReader as JournalReader, StudyCounts as StudyCounts
+from .pruners import Pruner as Pruner
+from .sampler import is_blind as is_blind, without_model as without_model
 from .storage import (
     StudyStorage as StudyStorage,
     copy_studies as copy_studies,
     open_studies as open_studies,
     read_studies as read_studies,
 )
-from .study import (
-    LossStudy as LossStudy,
-    pruning_sentence as pruning_sentence,
-)
+from .study import LossStudy as LossStudy, pruning_sentence as pruning_sentence
 from .trial_queue import (
     QueuedStage as QueuedStage,
     QueuedStudy as QueuedStudy,

@@ -12,16 +12,6 @@ from .described import (
     Registration as Registration,
     SummaryRun as SummaryRun,
 )
-from .projection import (
-    Projection as Projection,
-    milliseconds as milliseconds,
-)
-from .summary_runs import (
-    LOCAL_SERVER as LOCAL_SERVER,
-    LOSS as LOSS,
-    SEARCH as SEARCH,
-    results_page as results_page,
-)
-from .tracker import (
-    Tracker as Tracker,
-)
+from .projection import Projection as Projection, milliseconds as milliseconds
+from .summary_runs import LOCAL_SERVER as LOCAL_SERVER, LOSS as LOSS, SEARCH as SEARCH, results_page as results_page
+from .tracker import Tracker as Tracker

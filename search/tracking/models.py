@@ -139,7 +139,7 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
     digest = hashlib.sha256((wanted.folder / DESCRIPTION).read_bytes()).hexdigest()  # covers the weights' digest
     model = _found(client, run, digest) or client.create_logged_model(
         run.info.experiment_id,
-        name=_allowed(name),
+        name=name.replace(".", "-").replace("/", "-"),  # MLflow refuses dots and slashes in it
         source_run_id=run_id,
         tags={**origin_tags(), MODEL: digest, **_tags(wanted)},
         params={entry.key: entry.value for entry in params_of(wanted.params)},
@@ -161,11 +161,6 @@ def _found(client: "MlflowClient", run: "Run", digest: str) -> "LoggedModel | No
     of_digest = f"source_run_id = '{run.info.run_id}' AND tags.`{MODEL}` = '{digest}'"
     models = client.search_logged_models([run.info.experiment_id], of_digest)
     return min(models, key=lambda model: model.status != LoggedModelStatus.READY, default=None)
-
-
-def _allowed(name: str) -> str:
-    """Replace dots and slashes, which MLflow refuses in the name of a logged model."""
-    return name.replace(".", "-").replace("/", "-")
 
 
 def _link(client: "MlflowClient", run: "Run", model: "LoggedModel") -> None:

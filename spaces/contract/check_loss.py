@@ -28,12 +28,7 @@ GENTLE = {"temperature": 0.2}
 
 GIVEN = ("num_classes", "embedding_dim")
 
-MAKES = {
-    "one class": [7] * 6,
-    "singletons": [0, 3, 5, 11],
-    "one image": [4],
-    "a pair and a singleton": [2, 2, 9],
-}
+MAKES = {"one class": [7] * 6, "singletons": [0, 3, 5, 11], "one image": [4], "a pair and a singleton": [2, 2, 9]}
 
 
 class LossContract:

@@ -104,9 +104,7 @@ class TrainableContract:
     @contextmanager
     def _training(self, name: str, **params: Value) -> Iterator[OwnTraining]:
         spec = replace(
-            self._spec,
-            hyperparameters={**self._spec.hyperparameters, **params},
-            directory=str(self._folder / name),
+            self._spec, hyperparameters={**self._spec.hyperparameters, **params}, directory=str(self._folder / name)
         )
         training = OwnTraining(spec, CPU)
         try:

@@ -13,8 +13,8 @@ from support.stores import ftp_store
 
 from search.config.campaign import read_config
 from search.config.search_config import parse_config
-from search.disk import removal
-from search.disk.removal import plan_removal
+from search.disk import usage
+from search.disk.usage import plan_removal
 from search.plan.make_plan import make_plan
 from search.plan.places import mark_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
@@ -118,7 +118,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
     make: Make, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     untouched = _tree(runs)
-    remove = removal._remove
+    remove = usage._remove
     for survived in range(20):
         left = survived
 
@@ -130,7 +130,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
             remove(path)
 
         folder = make("birds", checkpoints={"storage_path": str(tmp_path / "shared")})
-        monkeypatch.setattr(removal, "_remove", killed)
+        monkeypatch.setattr(usage, "_remove", killed)
         try:
             plan_removal(runs, "birds").carry_out()
         except KeyboardInterrupt:

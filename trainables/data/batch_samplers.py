@@ -81,9 +81,7 @@ class BatchSamplerRow(PartRow):
 
 _ROWS = {
     "random": BatchSamplerRow(
-        path="trainables.data.samplers:RandomSampler",
-        summary="shuffled images",
-        problems=random_problems,
+        path="trainables.data.samplers:RandomSampler", summary="shuffled images", problems=random_problems
     ),
     "balanced": BatchSamplerRow(
         path="trainables.data.samplers:BalancedSampler",

@@ -18,14 +18,7 @@ from trainables.errors import InvalidInput
 from trainables.inference.features import given_features, names_of_features
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
 from trainables.inference.index import ImageIndex
-from trainables.inference.model_files import (
-    FROZEN,
-    EmbedderSpec,
-    ModelFiles,
-    not_trusted,
-    read_model,
-    tensors_bytes,
-)
+from trainables.inference.model_files import FROZEN, EmbedderSpec, ModelFiles, not_trusted, read_model, tensors_bytes
 from trainables.models.backbones import is_own_network
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.unit import unit

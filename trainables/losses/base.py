@@ -333,7 +333,4 @@ def choice(name: str, value: object, options: Collection[object]) -> list[str]:
 
 def sizes(num_classes: object, embedding_dim: object) -> list[str]:
     """Check the two sizes that every loss takes."""
-    return [
-        *whole("num_classes", num_classes, at_least=1),
-        *whole("embedding_dim", embedding_dim, at_least=1),
-    ]
+    return [*whole("num_classes", num_classes, at_least=1), *whole("embedding_dim", embedding_dim, at_least=1)]

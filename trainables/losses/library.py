@@ -59,7 +59,11 @@ def library_loss(path: str) -> type[LibraryLoss]:
     Raises:
         InvalidInput: the library is not installed, has no such loss, or the loss needs more than embeddings and labels.
     """
-    _check_installed(path, "loss")
+    if find_spec(LIBRARY) is None:
+        raise InvalidInput(
+            f"The loss {path!r} is one of pytorch-metric-learning, which is not installed; `pip install "
+            "pytorch-metric-learning`, on every machine that trains."
+        )
     loss = load_part(path, kind="loss", base=load_part(f"{LIBRARY}.losses:BaseMetricLossFunction"))
     parameters = inspect.signature(loss).parameters
     required = [name for name, parameter in parameters.items() if _is_required(parameter)]
@@ -100,14 +104,6 @@ def library_loss(path: str) -> type[LibraryLoss]:
 
 def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-
-
-def _check_installed(path: str, kind: str) -> None:
-    if find_spec(LIBRARY) is None:
-        raise InvalidInput(
-            f"The {kind} {path!r} is one of pytorch-metric-learning, which is not installed; `pip install "
-            "pytorch-metric-learning`, on every machine that trains."
-        )
 
 
 def _try(path: str, adapter: type[LibraryLoss]) -> None:

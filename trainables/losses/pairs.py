@@ -101,13 +101,7 @@ class Triplet(PairLoss):
     """``mining`` selects the triplets; ``reduction="mean"`` divides by their number, zero terms included."""
 
     def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        margin: float,
-        mining: str,
-        reduction: Reduction = "mean",
+        self, *, num_classes: int, embedding_dim: int, margin: float, mining: str, reduction: Reduction = "mean"
     ) -> None:
         raise_if_any(
             [
@@ -127,11 +121,7 @@ class Triplet(PairLoss):
         return reduced(terms_T.sum(), self.used.count, self.reduction)
 
     def terms(
-        self,
-        similarities_BB: torch.Tensor,
-        same_BB: torch.Tensor,
-        different_BB: torch.Tensor,
-        most: int | None = None,
+        self, similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
     ) -> torch.Tensor:
         """Return the loss of each triplet mined for some anchors, and 0 for what was not mined; set ``used``.
 

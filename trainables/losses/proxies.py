@@ -80,11 +80,7 @@ class ProxyAnchor(ProxyLoss):
 
     def __init__(self, *, num_classes: int, embedding_dim: int, margin: float, scale: float) -> None:
         raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("margin", margin, at_least=0),
-                *real("scale", scale, above=0),
-            ]
+            [*sizes(num_classes, embedding_dim), *real("margin", margin, at_least=0), *real("scale", scale, above=0)]
         )
         super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
         self.margin, self.scale = margin, scale
@@ -136,15 +132,7 @@ class ProxyPush(ProxyLoss):
     code has those.
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        similarity: str,
-        margin: float,
-        scale: float,
-    ) -> None:
+    def __init__(self, *, num_classes: int, embedding_dim: int, similarity: str, margin: float, scale: float) -> None:
         raise_if_any(
             [
                 *sizes(num_classes, embedding_dim),

@@ -102,14 +102,7 @@ class PNP(Loss):
     """
 
     def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        variant: str,
-        temperature: float,
-        bound: float,
-        alpha: float,
+        self, *, num_classes: int, embedding_dim: int, variant: str, temperature: float, bound: float, alpha: float
     ) -> None:
         raise_if_any(
             [
@@ -179,13 +172,7 @@ class TopKPrecision(Loss):
     """
 
     def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        margin: float,
-        k: int,
-        reduction: Reduction = "mean",
+        self, *, num_classes: int, embedding_dim: int, margin: float, k: int, reduction: Reduction = "mean"
     ) -> None:
         raise_if_any(
             [

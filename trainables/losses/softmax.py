@@ -24,13 +24,7 @@ class Softmax(ProxyLoss):
     """
 
     def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        similarity: str,
-        scale: float,
-        reduction: Reduction = "mean",
+        self, *, num_classes: int, embedding_dim: int, similarity: str, scale: float, reduction: Reduction = "mean"
     ) -> None:
         raise_if_any(
             [
@@ -67,13 +61,7 @@ class ArcFace(ProxyLoss):
     """
 
     def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        margin: float,
-        scale: float,
-        reduction: Reduction = "mean",
+        self, *, num_classes: int, embedding_dim: int, margin: float, scale: float, reduction: Reduction = "mean"
     ) -> None:
         raise_if_any(
             [

@@ -129,11 +129,7 @@ def _own_value(name: str, score: Callable[..., Any], embeddings_ND: torch.Tensor
 
 
 def retrieval_metrics(
-    embeddings_ND: torch.Tensor,
-    labels_N: torch.Tensor,
-    ks: Sequence[int] = KS,
-    *,
-    exclude_singletons: bool = False,
+    embeddings_ND: torch.Tensor, labels_N: torch.Tensor, ks: Sequence[int] = KS, *, exclude_singletons: bool = False
 ) -> dict[str, float]:
     """Compute all retrieval metrics, with every image as a query against all others.
 

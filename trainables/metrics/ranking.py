@@ -202,10 +202,7 @@ class Gallery:
     """
 
     def __init__(
-        self,
-        embeddings_ND: torch.Tensor,
-        labels_N: torch.Tensor,
-        protocol: RetrievalProtocol | None = None,
+        self, embeddings_ND: torch.Tensor, labels_N: torch.Tensor, protocol: RetrievalProtocol | None = None
     ) -> None:
         protocol = protocol or RetrievalProtocol.first(len(labels_N), len(labels_N))
         self.protocol = protocol.to(labels_N.device)

@@ -18,10 +18,7 @@ AT_K: dict[str, str] = {
 }
 """Metrics of the first k ranks; in a metric's name k is a number."""
 
-AT_R: dict[str, str] = {
-    "map_at_r": "Σ_{i≤R} P@i·rel_i / R",
-    "r_precision": "hits among the R nearest / R",
-}
+AT_R: dict[str, str] = {"map_at_r": "Σ_{i≤R} P@i·rel_i / R", "r_precision": "hits among the R nearest / R"}
 """Metrics of the first R ranks of each query."""
 
 WHOLE: dict[str, str] = {"map": "Σ_i P@i·rel_i / R over the whole ranking"}

@@ -5,14 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trainables.errors import raise_if_any
-from trainables.models.backbones import (
-    BACKBONES,
-    Backbone,
-    backbone,
-    backbone_problems,
-    features_backbone,
-    on_features,
-)
+from trainables.models.backbones import BACKBONES, Backbone, backbone, backbone_problems, features_backbone, on_features
 from trainables.parts import PartRow, PartTable, is_own
 from trainables.rules import Bounds, OneOf, rule_mistakes
 
@@ -64,9 +57,9 @@ def pooling_problems(pooling: str, name: str, row: Backbone) -> list[str]:
 
 
 _INIT_ROWS = {
-    "kaiming_normal": PartRow(path="trainables.models.heads:kaiming_normal_head"),
-    "linear": PartRow(path="trainables.models.heads:linear_head"),
-    "truncated_normal": PartRow(path="trainables.models.heads:truncated_normal_head"),
+    "kaiming_normal": PartRow(path="trainables.models.embedding:kaiming_normal_head"),
+    "linear": PartRow(path="trainables.models.embedding:linear_head"),
+    "truncated_normal": PartRow(path="trainables.models.embedding:truncated_normal_head"),
 }
 
 HEAD_INIT: "PartTable[Callable[[nn.Linear], object], PartRow]" = PartTable("head_init", _INIT_ROWS)

@@ -1,6 +1,6 @@
 """The embedding network: a backbone, and a head that pools and projects.
 
-Shapes: B batch, N images, H and W pixels, D embedding.
+Shapes: B batch, N images, H and W pixels, F features, D embedding.
 """
 
 import fnmatch
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,7 @@ from trainables.data.loading import Features, Images, load, prefetched
 from trainables.errors import InvalidInput, raise_if_any
 from trainables.metrics.ranking import full_float32
 from trainables.models.backbones import backbone, is_own_network
-from trainables.models.config import POOLING, STATISTICS, ModelConfig, pooling_problems
-from trainables.models.heads import make_head
+from trainables.models.config import HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.lora import add_lora
 from trainables.models.weights import BY_ORDER, SHOWN, load_weights, weights_file
 from trainables.process import contained
@@ -85,6 +85,75 @@ class EmbeddingModel(nn.Module):
 
     def head_parameters(self) -> list[nn.Parameter]:
         return [*self.pooling.parameters(), *self.head.parameters()]
+
+
+# The head: layers from pooled features to embeddings.
+
+
+def make_head(config: ModelConfig, features: int) -> nn.Sequential:
+    """Build the layers from ``features`` F pooled features [B, F] to embeddings [B, D], with their initial weights."""
+    layers: list[nn.Module] = []
+    if config.layer_norm:
+        layers.append(nn.LayerNorm(features, elementwise_affine=False))
+    width = features
+    if config.head == "mlp":
+        for inputs, outputs in pairwise((features, *config.head_widths)):
+            layers += [nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.ReLU(), nn.Dropout(config.head_dropout)]
+            width = outputs
+    elif config.head == "residual":
+        layers.append(ResidualAdapter(features, config.head_widths, config.head_dropout))
+    if config.head != "none" and not (config.head == "residual" and config.embedding_dim is None):
+        projection = nn.Linear(width, features if config.embedding_dim is None else config.embedding_dim)
+        HEAD_INIT[config.head_init](projection)
+        layers.append(projection)
+    return nn.Sequential(*layers)
+
+
+class ResidualAdapter(nn.Module):
+    """A residual bottleneck (Houlsby et al., ICML 2019): x + W₂ ReLU(W₁ norm(x)), [B, F] → [B, F].
+
+    The last weights are zero at the start, so that training begins with the features as they are. ``widths`` are the
+    hidden layers.
+    """
+
+    def __init__(self, features: int, widths: tuple[int, ...], dropout: float) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.LayerNorm(features)]
+        for inputs, outputs in pairwise((features, *widths)):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU(), nn.Dropout(dropout)]
+        last = nn.Linear(widths[-1], features)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.bottleneck = nn.Sequential(*layers, last)
+
+    def forward(self, features_BF: Tensor) -> Tensor:
+        changed_BF: Tensor = features_BF + self.bottleneck(features_BF)
+        return changed_BF
+
+
+# Initialisation of the last layer, from F to D. The length of an embedding has no effect on most losses, but a
+# step of Adam has the same size for any weights, so it turns a layer of small ones further.
+
+
+def kaiming_normal_head(layer: nn.Linear) -> None:
+    """Draw the weights from N(0, 2/D), with zero biases, as in Proxy-Anchor's code (Kim et al., CVPR 2020)."""
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+    nn.init.zeros_(layer.bias)
+
+
+def linear_head(layer: nn.Linear) -> None:
+    """Keep torch's default, weights and biases uniform in ±1/√F, as in PNP's code (Li et al., AAAI 2022)."""
+
+
+def truncated_normal_head(layer: nn.Linear) -> None:
+    """Draw the weights from N(0, 0.001²) within ±0.002, as in the code of Sampling Wisely (Lu et al., ICCV 2019).
+
+    The biases keep torch's default, uniform in ±1/√F.
+    """
+    nn.init.trunc_normal_(layer.weight, std=1e-3, a=-2e-3, b=2e-3)
+
+
+# Layers that do not learn, precision, and the embedding of many images.
 
 
 def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:

@@ -143,10 +143,6 @@ def _tokens(name: str, prefix: int) -> nn.Module:
     return whole
 
 
-def _is_absent(network: nn.Module, part: str) -> bool:
-    return isinstance(getattr(network, part, None), nn.Identity | None)
-
-
 def _without_registers(prefix: int, module: nn.Module, images: tuple[Tensor], tokens: Tensor) -> Tensor:
     return torch.cat((tokens[:, :1], tokens[:, prefix:]), dim=1)
 
@@ -193,7 +189,9 @@ def timm_backbone(name: str) -> Backbone:
     build, of_tokens = partial(_build, name, _one_position), None
     if len(shape) == 4:
         build = partial(_build, name, _as_they_are if shape[1] == features else _channels_first, global_pool="")
-    elif hasattr(network, "cls_token") and all(_is_absent(network, part) for part in ("fc_norm", "attn_pool")):
+    elif hasattr(network, "cls_token") and all(
+        isinstance(getattr(network, part, None), nn.Identity | None) for part in ("fc_norm", "attn_pool")
+    ):
         of_tokens = partial(_tokens, name, network.num_prefix_tokens)
     plain = name.partition(".")[0]
     twin = plain.removeprefix("tf_") if plain.startswith("tf_") else f"tf_{plain}"  # other paddings and epsilons

@@ -3,6 +3,7 @@
 Shapes: B images, F channels, h and w height and width of a map, T patches of a transformer.
 """
 
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -171,12 +172,7 @@ class GeneralizedMean(nn.Module):
         return means.pow(1 / self.p) * largest[:, :, 0, 0]
 
 
-def fixed_gem() -> GeneralizedMean:
-    return GeneralizedMean(learned=False)
-
-
-def learned_gem() -> GeneralizedMean:
-    return GeneralizedMean(learned=True)
+fixed_gem, learned_gem = (partial(GeneralizedMean, learned=learned) for learned in (False, True))
 
 
 # Pooling of tokens, the class token first: [B, 1 + T, F] → [B, F], or [B, 2F].

@@ -98,7 +98,6 @@ def _measured(spec: TrialSpec, images: ImageCounts, device: torch.device, second
 
 
 def _steps(spec: TrialSpec, images: ImageCounts) -> int:
-    """Return the number of batches of an epoch."""
     config = spec.training
     labels_N = torch.repeat_interleave(torch.arange(len(images.train)), torch.tensor(images.train))
     sampler = BATCH_SAMPLERS[config.sampler](

@@ -1,25 +1,40 @@
-"""The images of a store as a network takes them: pixels, or the features of a frozen backbone."""
+"""The images of a store as a network takes them: pixels, or the features of a frozen backbone.
+
+Features are computed once a node, in evaluation mode, and cached beside the image stores. A cached table is a folder of
+two files: ``features.bin`` (float32, the views one after the other) and ``index.json``. Its name is a digest of all
+that determines its content. It is written whole, locked while it is used, and evicted like an image store.
+
+Legend: V views; N images of the store; F features.
+"""
 
 import hashlib
+import json
+import logging
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from pathlib import Path
+from typing import IO
 
 import torch
 from torch import Tensor
 
 from trainables.data.augment import Frame
 from trainables.data.split import merged_labels, noisy_labels
-from trainables.data.store.features import FeatureSpec, FeatureTable, feature_table
+from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.spec import StoreSpec, opened_store
-from trainables.data.store.view import FeatureView, Store, StoreView, on_device
+from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, on_device
 from trainables.errors import InvalidInput
+from trainables.files import write_json, write_whole
 from trainables.models.backbones import FEATURES
 from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.spec import TrialSpec, derived_seed
-from trainables.storage import StorageFailure
+from trainables.storage import DiskFull, StorageFailure, is_full
 from trainables.training.config import TrainingConfig
+
+logger = logging.getLogger(__name__)
 
 BATCH = 64
 """Images whose features are computed at once; fixed, since it may change the last bits of the features."""
@@ -37,33 +52,33 @@ class Inputs:
     def __init__(self, images: StoreSpec, model: ModelConfig, training: TrainingConfig, device: torch.device) -> None:
         self._model, self._frame, self._device = model, training.frame, device
         self._store = on_device(opened_images(images), device)
-        self._frozen: _Frozen | None = None
+        self._table: FeatureTable | None = None
         if model.is_frozen:
             augmentation = training.augment if training.views > 1 else "none"
-            self._frozen = _frozen(
+            self._table = feature_table(
                 self._store, of_backbone(model), training.frame, augmentation, training.views, device
             )
 
     @property
     def backbone_digest(self) -> str | None:
         """The digest of the frozen backbone with its weights; None if it learns."""
-        return self._frozen.digest if self._frozen else None
+        return self._table.network if self._table else None
 
     def view(self, class_names: Sequence[str]) -> StoreView:
         """Return the images, or their features, of some classes."""
         view = self._store.subset(class_names)
-        return FeatureView(**vars(view), table=self._frozen.table) if self._frozen else view
+        return FeatureView(**vars(view), table=self._table) if self._table else view
 
     def features(self) -> Tensor:
         """Return the pooled features of all images of the store before any training, float32 [N, F]; rows as stored."""
-        if self._frozen:
-            return self._frozen.table.features_VNF[0]
+        if self._table:
+            return self._table.features_VNF[0]
         everything = self._store.subset(self._store.class_names)
         return features_of(everything, of_backbone(self._model), self._frame, self._device)
 
     def network(self, *, pretrained: bool = True) -> EmbeddingModel:
         """Build the network on the device: with its initial weights and adapters if it is ``pretrained``."""
-        if self._frozen:
+        if self._table:
             config = layers_behind(self._model, self._model.features)
         else:
             config = self._model if pretrained else replace(self._model, weights=None, lora=Lora())
@@ -90,36 +105,89 @@ def of_backbone(model: ModelConfig) -> ModelConfig:
     )
 
 
-class _Frozen:
-    """A frozen backbone: its digest, and its features of a store."""
+FORMAT = 1
+TABLE, INDEX = "features.bin", "index.json"
 
-    def __init__(self, digest: str, table: FeatureTable) -> None:
-        self.digest = digest
-        self.table = table
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSpec:
+    """All that determines a table of features.
+
+    ``images`` is the name of the image store, a digest of its content; ``network`` is a digest of the backbone with its
+    weights and pooling. The first view is the centre crop of evaluation; ``views`` − 1 more are drawn with
+    ``augmentation``. Devices compute slightly different numbers.
+    """
+
+    images: str
+    network: str
+    frame: Frame
+    augmentation: str
+    views: int
+    device: str
+
+    @property
+    def digest(self) -> str:
+        content = {**asdict(self), "format": FORMAT}
+        if self.views == 1:
+            del content["augmentation"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class FeatureTable:
+    """Features of all images of a store, float32 [V, N, F], mapped from the cache, or on a GPU if they fit.
+
+    ``network`` is the digest of the backbone. The table is locked against removal during the lifetime of this object.
+    """
+
+    def __init__(self, path: Path, network: str, shape: tuple[int, int, int], device: torch.device) -> None:
+        self._in_use = InUse(path)
+        self.network = network
+        mapped = torch.from_file(str(path / TABLE), shared=False, size=math.prod(shape), dtype=torch.float32)
+        self.features_VNF = mapped.view(shape)
+        if device.type == "cuda" and mapped.nbytes <= SHARE * torch.cuda.mem_get_info(device)[0]:
+            self.features_VNF = self.features_VNF.to(device)
 
 
 @lru_cache(maxsize=2)
-def _frozen(
+def feature_table(
     store: Store, model: ModelConfig, frame: Frame, augmentation: str, views: int, device: torch.device
-) -> _Frozen:
-    digest = backbone_digest(model)
+) -> FeatureTable:
+    """Find or compute the table of ``store`` by the network ``model``; one process computes it, the others wait.
+
+    Raises:
+        DiskFull: there is no space left.
+        StorageFailure: the cache cannot be written or read.
+    """
+    network = backbone_digest(model)
     spec = FeatureSpec(
-        images=store.path.name, network=digest, frame=frame, augmentation=augmentation, views=views, device=device.type
+        images=store.path.name, network=network, frame=frame, augmentation=augmentation, views=views, device=device.type
     )
     everything = store.subset(store.class_names)
     shape = (views, len(everything), model.features)
+    table = store.path.parent / spec.digest
 
-    def compute(number: int) -> Tensor:
-        return features_of(
-            everything,
-            model,
-            frame,
-            device,
-            augmentation=augmentation if number else "none",
-            seed=derived_seed("view", number),
-        )
+    def write(file: IO[bytes]) -> None:
+        for view in range(views):
+            drawn, seed = augmentation if view else "none", derived_seed("view", view)
+            features_NF = features_of(everything, model, frame, device, augmentation=drawn, seed=seed)
+            assert features_NF.shape == shape[1:], f"features of shape {tuple(features_NF.shape)}"
+            file.write(features_NF.cpu().numpy().tobytes())
 
-    return _Frozen(digest, feature_table(spec, store.path.parent, shape, compute, device))
+    try:
+        held = InUse(table)  # locked before it exists, so that it cannot be evicted between building and use
+        try:
+            with built_alone(table, lambda: 4 * math.prod(shape)) as draft:
+                if draft is not None:
+                    logger.info("Computing %d features of %d images (%d views).", shape[2], shape[1], views)
+                    write_whole(draft / TABLE, write)
+                    write_json(draft / INDEX, {"format": FORMAT, "shape": shape, **asdict(spec)})
+            return FeatureTable(table, network, shape, device)
+        finally:
+            held.close()
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull.at(table, "set dataset.cache to another folder") from error
+        raise StorageFailure("The cache of features", error) from error
 
 
 def features_of(

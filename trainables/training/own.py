@@ -28,13 +28,7 @@ from trainables.spec import EpochRecord, TrialSpec, defined
 from trainables.storage import AnyPath
 from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
 from trainables.training.inputs import learned_labels, opened_images
-from trainables.training.trainable import (
-    Items,
-    Trainable,
-    checked_embeddings,
-    seed_epoch,
-    trainable_class,
-)
+from trainables.training.trainable import Items, Trainable, checked_embeddings, seed_epoch, trainable_class
 from trainables.training.validation import Validation
 from trainables.unit import without_direction
 

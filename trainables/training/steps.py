@@ -194,7 +194,9 @@ class Steps:
 
     def _gives_up(self, error: Exception) -> bool:
         """Return to plain steps if ``error`` is one of compiling or capturing, and return True then."""
-        if self.mode == "plain" or (self.mode == "compile" and not _is_of_compiler(error)):
+        if self.mode == "plain" or (
+            self.mode == "compile" and not isinstance(error, torch._dynamo.exc.TorchDynamoException)
+        ):
             return False
         (text, *_) = str(error).splitlines() or [""]
         logger.warning(
@@ -252,10 +254,6 @@ def numbers_as_tensors(loss: Loss, device: torch.device) -> None:
     for name, value in list(vars(loss).items()):
         if isinstance(value, float):
             setattr(loss, name, torch.tensor(value, dtype=torch.float64, device=device))
-
-
-def _is_of_compiler(error: Exception) -> bool:
-    return isinstance(error, torch._dynamo.exc.TorchDynamoException)
 
 
 # Captured steps.

@@ -237,11 +237,7 @@ class Training(EpochTraining):
             best = {**merged(self.model).state_dict(), **of_loss}
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
-        last = {
-            **weights,
-            "optimizer": self.optimizer.state_dict(),
-            **self._progress,
-        }
+        last = {**weights, "optimizer": self.optimizer.state_dict(), **self._progress}
         self._checkpoints.save(last, best, description)
 
     # The test.

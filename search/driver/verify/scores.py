@@ -100,11 +100,7 @@ def _metric_problems(
     from trainables.data.store.view import protocol_for, superclasses_for
     from trainables.metrics.evaluation import SUPERCLASS
 
-    dataset, names, folder = (
-        plan.config.dataset.source,
-        selection.test_metrics,
-        plan.folder.path / "test" / record.id,
-    )
+    dataset, names, folder = (plan.config.dataset.source, selection.test_metrics, plan.folder.path / "test" / record.id)
     protocol, superclasses_N = protocol_for(dataset, view.image_keys), superclasses_for(names, dataset, view)
     queries_N = torch.ones(len(view), dtype=torch.bool) if protocol is None else protocol.queries_N
     for model in (*record.scores, *record.baselines):

@@ -19,11 +19,7 @@ from trainables.data.store.build import read_item
 from trainables.errors import InvalidInput, counted, listed
 from trainables.losses import loss_row
 from trainables.metrics import largest_k
-from trainables.metrics.table import (
-    is_retrieval,
-    split_subset,
-    superclass_metrics,
-)
+from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
 from trainables.models import ModelConfig
 from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own

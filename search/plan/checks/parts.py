@@ -163,7 +163,9 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
     if model.backbone == "convnet" and model.weights is None and config.training.image_size >= SMALLEST:
         return ()
     if found.touched("training.image_size"):
-        found.check(lambda: _weights(model), "model.backbone", "model.weights")
+        from trainables.models.weights import weights_file
+
+        found.check(partial(weights_file, model), "model.backbone", "model.weights")
         return ()
     from trainables.models.embedding import smoke_test
 
@@ -198,12 +200,6 @@ def _fits(model: ModelConfig, pooling: str) -> None:
     raise_if_any(
         [f"space.{MODEL}: {text}" for text in pooling_problems(pooling, model.backbone, backbone(model.backbone))]
     )
-
-
-def _weights(model: ModelConfig) -> None:
-    from trainables.models.weights import weights_file
-
-    weights_file(model)
 
 
 def slow_precision(config: SearchConfig) -> Mistake | None:

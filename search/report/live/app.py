@@ -36,7 +36,6 @@ from search.secrets import expand, health_page
 from search.trust import TRACKING, check_address
 from trainables.errors import Failure, InvalidInput, printable
 from trainables.files import reading
-from trainables.secrets import without_password
 
 # Health of the services that a search writes to.
 
@@ -55,18 +54,13 @@ def health(stored: StoredSearch) -> tuple[Health, ...]:
             problem = None
     except (OSError, ValueError) as error:
         problem = None if getattr(error, "code", 0) in (401, 403) else _first_line(error)  # it answers users
-    return (Health(service="MLflow", address=_shown(address), problem=problem),)
+    return (Health(service="MLflow", address=printable(address), problem=problem),)
 
 
 def _first_line(error: Exception) -> str:
     if isinstance(error, InvalidInput):
-        return _shown(error.sentences[0])
-    return _shown(f"{type(error).__name__}: {error}").splitlines()[0]
-
-
-def _shown(text: str) -> str:
-    """Return ``text`` without passwords, and with control characters and text-direction marks escaped."""
-    return printable(without_password(text))
+        return printable(error.sentences[0])
+    return printable(f"{type(error).__name__}: {error}").splitlines()[0]
 
 
 # The page and its API.
@@ -112,15 +106,15 @@ def live_app(
 
     @app.exception_handler(InvalidInput)
     def mistaken(request: Request, error: InvalidInput) -> Response:
-        return PlainTextResponse(_shown(" ".join(error.sentences)), status_code=404)
+        return PlainTextResponse(printable(" ".join(error.sentences)), status_code=404)
 
     @app.exception_handler(Failure)
     def failed(request: Request, error: Failure) -> Response:
-        return PlainTextResponse(_shown(str(error)), status_code=503)
+        return PlainTextResponse(printable(str(error)), status_code=503)
 
     @app.exception_handler(OSError)
     def unreadable(request: Request, error: OSError) -> Response:
-        return PlainTextResponse(_shown(f"A record cannot be read ({error})."), status_code=503)
+        return PlainTextResponse(printable(f"A record cannot be read ({error})."), status_code=503)
 
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:

@@ -133,7 +133,6 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
         f"{counted(entry.epochs, 'epoch')}; it is optimistic, more so with more trials.{right}",
         picture=plotted(traces, layout, height=460),
         table=TextTable(
-            title="",
             header=("loss", "epochs", "trial", "best so far", "confirmed"),
             rows=tuple(
                 (
@@ -146,7 +145,6 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
                 for label, entry in curves.items()
                 for step in entry.anytime
             ),
-            labels=1,
         ),
         wide=True,
     )
@@ -225,13 +223,8 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
         name=f"test-{metric}",
         title=f"{metric} on the test classes",
         finding=_finding(comparison, tested, metric),
-        picture=plotted(
-            traces,
-            named_rows(labels, "mean, 95 % interval"),
-            height=110 + 26 * len(tested),
-        ),
+        picture=plotted(traces, named_rows(labels, "mean, 95 % interval"), height=110 + 26 * len(tested)),
         table=TextTable(
-            title="",
             header=("configuration", metric, "deviation", "95 % interval", "seeds"),
             rows=tuple(
                 (
@@ -243,7 +236,6 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
                 )
                 for label, (_, entry) in zip(labels, tested, strict=True)
             ),
-            labels=1,
         ),
     )
 
@@ -350,7 +342,6 @@ def effort(summaries: Sequence[Summary]) -> Section:
             for summary in summaries
             for time in (summary.time,)
         ),
-        labels=1,
     )
     return Section(name="effort", title="Time", results=(table,))
 

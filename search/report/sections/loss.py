@@ -99,7 +99,6 @@ def _table(searched: SearchedLoss) -> TextTable:
             (name, param_text(default.params or {}, name), param_text(params, name), range_text(entry))
             for name, entry in searched.varying.items()
         ),
-        labels=1,
         notes=tuple(notes),
     )
 
@@ -159,7 +158,6 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             },
         ),
         table=TextTable(
-            title="",
             header=("trial", *(f"epoch {step}" for step in steps), "last epoch"),
             rows=tuple(
                 (
@@ -170,7 +168,6 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
                 for trial in searched.valued[:MOST_ROWS]
                 for found in (trial.intermediate_values,)
             ),
-            labels=1,
             notes=(
                 f"each value is the {'mean of the complete folds' if _in_folds(best) else 'highest so far'}",
                 *_left_out(len(searched.valued) - MOST_ROWS),
@@ -247,10 +244,8 @@ def importances(searched: SearchedLoss) -> Figure | None:
         f"values of all trials at the same rungs ({compared}).",
         picture=plotted([bars], layout, height=110 + 26 * len(shares)),
         table=TextTable(
-            title="",
             header=("hyperparameter", "share"),
             rows=tuple((name, f"{share:.3f}") for name, share in shares.items()),
-            labels=1,
             notes=("rough with few trials: if nothing matters, the first of four reaches 50% by chance",),
         ),
     )
@@ -359,13 +354,11 @@ def front(searched: SearchedLoss) -> Figure | None:
         "chosen; means of their trials in the search.",
         picture=plotted(traces, {"xaxis": {"title": {"text": across}}, "yaxis": {"title": {"text": down}}}),
         table=TextTable(
-            title="",
             header=("trial", *metrics),
             rows=tuple(
                 (f"{point.trial}{' (chosen)' * point.chosen}", *(f"{point.searched[name]:.4g}" for name in metrics))
                 for point in points
             ),
-            labels=1,
         ),
     )
 
@@ -384,7 +377,6 @@ def _trials(searched: SearchedLoss) -> TextTable:
     """Return a table of the best trials with their values, hyperparameters and outcomes."""
     names = list(searched.varying)
     return TextTable(
-        title="",
         header=("trial", searched.objective, "epochs", *names, "outcome"),
         rows=tuple(
             (
@@ -396,7 +388,6 @@ def _trials(searched: SearchedLoss) -> TextTable:
             )
             for trial in searched.valued[:MOST_ROWS]
         ),
-        labels=1,
         notes=_left_out(len(searched.valued) - MOST_ROWS),
     )
 

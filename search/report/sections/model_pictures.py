@@ -119,7 +119,6 @@ def retrieval_gallery(
         finding=_finding(test, thumbnails, kind, rights, ranks, len(queries)),
         picture=mosaic.photograph(),
         table=TextTable(
-            title="",
             header=("query", "class", "configuration", "correct", f"classes of the {ranks} nearest"),
             rows=tuple(
                 (
@@ -189,7 +188,6 @@ def embedding_map(
         ),
         picture=_picture(thumbnails, sample_S, labels_S, places_S2, classes).photograph(),
         table=TextTable(
-            title="",
             header=("number", "class", "images"),
             rows=tuple(
                 (str(place + 1), test.class_names[at], str(int((labels_S == at).sum())))

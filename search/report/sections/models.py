@@ -30,15 +30,7 @@ from search.report.pairs import class_scores, per_image_metrics
 from search.report.results import Comparison
 from search.report.rows import Row
 from search.report.sections.model_pictures import RankedConfiguration, RankedTest, embedding_map, retrieval_gallery
-from search.selection import (
-    FOLDER,
-    NAME,
-    ExampleKind,
-    RetrievalFile,
-    ScoredModel,
-    Thumbnails,
-    scored_openings,
-)
+from search.selection import FOLDER, NAME, ExampleKind, RetrievalFile, ScoredModel, Thumbnails, scored_openings
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
 from trainables.arrays import read_arrays
@@ -69,11 +61,7 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
         except FileNotFoundError as error:
             missing.append(_removed(error))
     return replace(
-        empty,
-        sentences=(_introduction(test),),
-        figures=tuple(figures),
-        remarks=tuple(remarks),
-        missing=tuple(missing),
+        empty, sentences=(_introduction(test),), figures=tuple(figures), remarks=tuple(remarks), missing=tuple(missing)
     )
 
 
@@ -242,7 +230,6 @@ def hardest(
         ),
         picture=plotted([*traces, scatter("mean", "markers", means, places, marker=mark)], layout, height=500),
         table=TextTable(
-            title="",
             header=("class", f"mean {metric}", *values, "confused with"),
             rows=tuple(
                 (
@@ -253,7 +240,6 @@ def hardest(
                 )
                 for at in worst
             ),
-            labels=1,
             notes=("Confused with: classes of wrong nearest neighbours, in percent of all tuned models' queries.",),
         ),
     )

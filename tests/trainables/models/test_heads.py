@@ -10,7 +10,7 @@ from torch.nn import functional
 from trainables.errors import InvalidInput
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.config import HEADS
-from trainables.models.heads import make_head
+from trainables.models.embedding import make_head
 
 FEATURES, DIMENSIONS = 6, 4
 

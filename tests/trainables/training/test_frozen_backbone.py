@@ -120,7 +120,7 @@ def test_features_are_computed_once_a_node(spec: TrialSpec, tmp_path: Path) -> N
     list(train(spec))
     (table,) = tables(spec)
     written = table.stat().st_mtime_ns
-    inputs._frozen.cache_clear()  # as in another process
+    inputs.feature_table.cache_clear()  # as in another process
     list(train(replace(spec, seed=8, directory=str(tmp_path / "other"))))
     wider = replace(spec.model, embedding_dim=16, head="mlp")
     list(train(replace(spec, model=wider, directory=str(tmp_path / "wider"))))
@@ -157,7 +157,7 @@ def test_views_are_the_centre_crop_and_drawn_ones(spec: TrialSpec) -> None:
 
 def test_the_cache_is_locked_evicted_and_computed_again(spec: TrialSpec) -> None:
     from trainables.data.store.cache import make_room
-    from trainables.data.store.features import INDEX
+    from trainables.training.inputs import INDEX
 
     list(train(spec))
     cache = Path(spec.images.cache)
@@ -167,7 +167,7 @@ def test_the_cache_is_locked_evicted_and_computed_again(spec: TrialSpec) -> None
     make_room(cache, limit=0)
     assert table.exists(), "it is in use"
     del held
-    inputs._frozen.cache_clear()
+    inputs.feature_table.cache_clear()
     make_room(cache, limit=0)
     assert not table.exists()
     list(train(replace(spec, seed=9, directory=f"{spec.directory}-9")))

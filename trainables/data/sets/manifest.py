@@ -202,7 +202,6 @@ def _row_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 def _part_mistakes(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield mistakes in the parts of classes."""
     parts_of: dict[str, set[str]] = {}
     for row in rows:
         parts_of.setdefault(row[CLASS], set()).add(row.get(PART, ""))

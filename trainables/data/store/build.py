@@ -215,9 +215,12 @@ def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
         item = read_item(dataset, key)
         if isinstance(dataset, ItemDataset):
-            return _item(item)
+            content, digest = item_bytes(item), item_digest(item)[:LENGTH]
+            return _Decoded(content=content, size=(1, len(content)), digest=digest, look=digest)
         if dataset.features() is not None:
-            return _vector(item)
+            if not (np.isfinite(item).all() and item.any()):
+                raise ValueError("its numbers are not finite, or all zero")
+            return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item), look=vector_look(item))
         fitting = fitted(item, short_side)
         return _Decoded(
             content=np.ascontiguousarray(fitting.transpose(1, 0, 2)).tobytes(),
@@ -264,17 +267,6 @@ def read_item(dataset: Dataset, key: str) -> Any:
 def _is(item: Any, dtype: type, dimensions: int, last: int) -> bool:
     right = isinstance(item, np.ndarray) and item.dtype == dtype and item.ndim == dimensions and item.size > 0
     return bool(right and item.shape[-1] == last)
-
-
-def _vector(item: np.ndarray) -> _Decoded:
-    if not (np.isfinite(item).all() and item.any()):
-        raise ValueError("its numbers are not finite, or all zero")
-    return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item), look=vector_look(item))
-
-
-def _item(item: object) -> _Decoded:
-    content, digest = item_bytes(item), item_digest(item)[:LENGTH]
-    return _Decoded(content=content, size=(1, len(content)), digest=digest, look=digest)
 
 
 # Size estimate

@@ -32,14 +32,14 @@ class StoreSpec:
     short_side: int
     cache: str
 
-    def make(self, on_progress: Callable[[int, int], None] | None = None) -> Path:
+    def make(self) -> Path:
         """Find or build the store and return its path; does not import torch.
 
         Raises:
             InvalidInput: images cannot be read (all are listed), or the store is damaged.
             DiskFull: there is no space left.
         """
-        with self.held(on_progress) as path:
+        with self.held() as path:
             return path
 
     @contextmanager
