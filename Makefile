@@ -38,8 +38,8 @@ check: setup
 # PyTorch's CUDA is replaced by a simulation in the whole process.
 ON_SIMULATED_GPU := OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/pytest -p support.simulated_gpu
 
-# Two processes, each with whole modules, those that take longest first. Those on
-# the simulated GPU run beside them; their output comes last. A test that hangs fails after ten minutes.
+# Two processes, each with whole modules, those that take longest first. Those on the simulated GPU run beside them; their
+# output comes last. A test that hangs fails after ten minutes.
 test: check
 	@mkdir -p build
 	$(ON_SIMULATED_GPU) -m "simulated_gpu and not slow" --timeout 600 tests/simulated_gpu > build/simulated-gpu.log 2>&1 & beside=$$!; \
