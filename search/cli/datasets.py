@@ -247,6 +247,11 @@ def init(
     loaded = None if network is None or sizes.image_size is None else network.check(sizes.image_size)
     write_initial_file(path, initial_text(facts, machine, network))
     found = "\n".join((*facts.sentences(), *([loaded] if loaded else ()), machine.sentence))
-    sizes_found = {"machine": asdict(machine), "sizes": asdict(sizes)}
-    record = {"file": str(path), "found": asdict(facts), "weights": loaded, **sizes_found}
+    record = {
+        "file": str(path),
+        "found": asdict(facts),
+        "weights": loaded,
+        "machine": asdict(machine),
+        "sizes": asdict(sizes),
+    }
     show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n  holdout run {path}")

@@ -257,10 +257,10 @@ def where_to_look(plans: Sequence[Plan]) -> str:
     """
     folder, uri = plans[0].folder, plans[0].config.tracking.uri
     if uri is None and not _answers(LOCAL_SERVER):
-        runs = shlex.quote(str(folder.runs))
-        script = "mlflow/serve.sh"  # in the repository, not in a wheel
-        of_mlflow = f"mlflow server --backend-store-uri sqlite:///{runs}/mlflow.db"
-        return f"MLflow: `{f'{script} {runs}' if Path(script).is_file() else of_mlflow}` starts its server."
+        script, command = "mlflow/serve.sh", f"mlflow server --backend-store-uri {shlex.quote(folder.tracking)}"
+        if Path(script).is_file():  # in the repository, not in a wheel
+            command = f"{script} {shlex.quote(str(folder.runs))}"
+        return f"MLflow: `{command}` starts its server."
     page = mlflow_page([plan.folder for plan in plans])
     experiment = plans[0].config.tracking.experiment or plans[0].config.name
     return f"MLflow: {page or f'the experiment {experiment} at {without_password(uri or LOCAL_SERVER)}'}"

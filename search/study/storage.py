@@ -1,7 +1,7 @@
 """Optuna's storage on the journal of a search: written by its driver, read by any process, or copied into memory."""
 
 import json
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from search.study.journal import JournalReader, JournalWriter, Log
 from trainables.errors import Failure
@@ -38,11 +38,6 @@ class Journal(BaseJournalBackend):
         del self._logs[: log_number_from - self._first]
         self._first = log_number_from
         return list(self._logs)
-
-    def length(self) -> int:
-        """Return the number of operations."""
-        self._logs += self._read()
-        return self._first + len(self._logs)
 
     def append_logs(self, logs: list[Log]) -> None:
         """Add operations, with their values as they would be read from a file."""
@@ -85,7 +80,6 @@ class StudyStorage(JournalStorage):
         journal = journal or Journal()
         super().__init__(journal)
         self._journal, self.close = journal, close
-        self._length, self._listed = 0, dict[int, list[FrozenTrial]]()
 
     def transaction(self) -> AbstractContextManager[None]:
         """Write all changes made in this context when it ends, atomically; nested transactions are written together.
@@ -94,18 +88,6 @@ class StudyStorage(JournalStorage):
         died: further changes are refused, and the search is resumed from the file.
         """
         return self._journal.transaction()
-
-    def get_all_trials(
-        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        """Return the trials in these states; kept until the journal grows, because a proposal asks five times."""
-        if deepcopy:
-            return super().get_all_trials(study_id, deepcopy, states)
-        if self._length != (length := self._journal.length()):
-            self._length, self._listed = length, {}
-        if study_id not in self._listed:
-            self._listed[study_id] = super().get_all_trials(study_id, deepcopy=False)
-        return [trial for trial in self._listed[study_id] if states is None or trial.state in states]
 
     def has(self, name: str) -> bool:
         """Return True if the study ``name`` exists."""

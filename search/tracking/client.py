@@ -66,7 +66,8 @@ def import_mlflow() -> None:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")  # otherwise models include the project
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    from mlflow import MlflowClient  # noqa: F401 - not `import mlflow`: next to our folder of that name it would succeed without it
+    # Not `import mlflow`: next to our folder of that name it would succeed without it.
+    from mlflow import MlflowClient  # noqa: F401
 
     for library in ("mlflow", "urllib3"):  # mlflow sets its own level on import
         logging.getLogger(library).setLevel(logging.ERROR)

@@ -172,7 +172,8 @@ class GeneralizedMean(nn.Module):
         return means.pow(1 / self.p) * largest[:, :, 0, 0]
 
 
-fixed_gem, learned_gem = (partial(GeneralizedMean, learned=learned) for learned in (False, True))
+fixed_gem = partial(GeneralizedMean, learned=False)
+learned_gem = partial(GeneralizedMean, learned=True)
 
 
 # Pooling of tokens, the class token first: [B, 1 + T, F] → [B, F], or [B, 2F].

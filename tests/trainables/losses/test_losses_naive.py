@@ -12,8 +12,7 @@ import torch
 from support.loss_loops import D, Matrix, batch_of, beside_the_boundary, informative, others, similarities
 
 from trainables.losses import LOSSES
-from trainables.losses.base import Loss, proxy_cosines
-from trainables.losses.proxies import centre_regulariser
+from trainables.losses.base import Loss
 
 C = 6
 
@@ -360,11 +359,3 @@ def test_losses_of_several_proxies(name: str, similarity: str, count: int, batch
     cosines = similarities(embeddings_BD, proxies_CKD.flatten(0, 1))
     s = [[OF_CLASS[similarity](row[c * count : (c + 1) * count]) for c in range(C)] for row in cosines]
     check(loss, batch, SEVERAL_PROXIES[name](s, labels_B.tolist(), 0.2, 5.0) + 0.7 * regulariser(proxies_CKD))
-
-
-def test_equal_centres_have_a_regulariser() -> None:
-    proxies_CKD = torch.randn(5, 1, 512).repeat(1, 4, 1).requires_grad_()
-    value = centre_regulariser(proxy_cosines(torch.zeros(1, 512), proxies_CKD)[1])
-    value.backward()
-    assert value.item() == pytest.approx(math.sqrt(1e-5) / 2, rel=1e-4)
-    assert proxies_CKD.grad.isfinite().all()
