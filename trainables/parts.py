@@ -5,6 +5,7 @@ only names and numbers does not wait seconds for torch.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -136,6 +137,8 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
 
 
 def _module(name: str, path: str, kind: str) -> Any:
+    if name in sys.modules:
+        return sys.modules[name]
     try:
         with contained():
             return import_module(name)

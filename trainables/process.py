@@ -46,14 +46,14 @@ def contained(kept: list[Setting] | None = None) -> Iterator[None]:
     if not kept:  # later on they are the code's own
         for name in filter(_LAUNCHED.fullmatch, list(os.environ)):
             del os.environ[name]  # a training is one process
-    ours, handlers = _settings(), map(signal.getsignal, signal.valid_signals())
-    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    handlers, ours = _handlers(), _settings()
     _put_back(kept or ())
     try:
         yield
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
+        codes = {getattr(handler, "__code__", None) for handler in handlers.values()}
         if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
             raise
         exited = Exited(f"the code ends the process ({type(error).__name__}: {error}); raise an exception instead")
@@ -73,7 +73,7 @@ def _put_back(settings: Iterable[Setting]) -> None:
 def _settings() -> list[Setting]:
     found: list[Setting] = [
         partial(_enter, _folder()),
-        partial(_handle, {number: signal.getsignal(number) for number in signal.valid_signals()}),
+        partial(_handle, _handlers()),
         partial(random.setstate, random.getstate()),
     ]
     if "numpy" in sys.modules:
@@ -90,6 +90,10 @@ def _settings() -> list[Setting]:
         partial(torch.set_num_threads, torch.get_num_threads()),
         partial(_set_torch, *kept),
     ]
+
+
+def _handlers() -> dict[int, Any]:
+    return {number: signal.getsignal(number) for number in signal.Signals}
 
 
 def _folder() -> str | None:

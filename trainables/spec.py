@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
 from trainables.data.split import left_out
@@ -129,7 +130,7 @@ class TrialSpec:
             directory=f"{self.directory}/fold-{fold}",
         )
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that determines the result; excludes locations, ``origin`` and ``by_class``."""
         excluded = ("images", "directory", "origin", "by_class")

@@ -6,6 +6,7 @@ Importing this module does not import torch.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Baselines:
     classes: Mapping[str, Mapping[str, float]]
     whitening_sha256: str
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The SHA-256 of the content, which the selection freezes."""
         return json_digest(asdict(self))

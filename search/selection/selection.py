@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class Selection:
     trained_on_opened: str | None
     baselines: str | None
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return json_digest(self._content())
 
