@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
 from support.commands import holdout_here
 from support.finished_search import finish
 
@@ -47,6 +46,8 @@ def test_an_example_is_tested_and_verified(name: str, tmp_path: Path) -> None:
     holdout_here("verify", name, "--runs", tmp_path / "runs")
     saved = next((tmp_path / f"runs/{name}/models").glob("*/saved"))
     if name == "lora":
+        from sentence_transformers import SentenceTransformer  # takes seconds, also where this test is only collected
+
         library = SentenceTransformer(str(saved / "model"), device="cpu")
         assert library.encode(["badaga mima"], show_progress_bar=False).shape == (1, 32)
 
