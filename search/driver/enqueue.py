@@ -51,7 +51,7 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
             trials = search.study(loss, Stage.SEARCH).trials()
         enqueued = len(trials)
         plan = _with_trials(plan, enqueued + len(wanted))
-        if over := plan.budget(loss).availability(trials).over:
+        if over := plan.budget(loss).over(trials):
             raise InvalidInput(
                 f"{loss} takes no more trials in {name}: {over}; begin another search with a larger budget."
             )

@@ -1,7 +1,7 @@
 """The limits on the trials and epochs that a study trains."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
@@ -30,9 +30,8 @@ class Budget:
     hours: float | None = None
     sampler: Sampler | None = None
 
-    def availability(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> Availability:
-        """Return whether another trial of the study with these ``trials`` may start; ``tally`` saves counting them."""
-        tally = tally or Tally.of(trials)
+    def availability(self, tally: Tally, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
+        """Return whether another trial of the study may start; ``trials`` lists its trials."""
         if tally.started >= self.trials:
             return Availability(open=False, over=f"{self.trials} trials were asked for")
         if self.epochs is not None:
@@ -85,9 +84,12 @@ class Budget:
 
     def done(self, trials: Sequence[FrozenTrial]) -> bool:
         """Return True if there is nothing left to start or to wait for."""
-        running = any(trial.state == TrialState.RUNNING for trial in trials)
-        return self.availability(trials).over is not None and not running
+        return self.over(trials) is not None and not any(trial.state == TrialState.RUNNING for trial in trials)
 
     def early_end(self, trials: Sequence[FrozenTrial]) -> str | None:
         """Return why a finished search has fewer than ``trials`` trials; None if it has all or is not finished."""
-        return self.availability(trials).over if self.done(trials) and len(trials) < self.trials else None
+        return self.over(trials) if self.done(trials) and len(trials) < self.trials else None
+
+    def over(self, trials: Sequence[FrozenTrial]) -> str | None:
+        """Return why the study with these ``trials`` starts no more; None if it will, or may when others have ended."""
+        return self.availability(Tally.of(trials), lambda: trials).over

@@ -1,7 +1,7 @@
 """The sampler interface and the messages about proposals made without a model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -55,8 +55,8 @@ class Sampler(ABC):
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return the Optuna sampler that proposes trial ``number``, given the study's ``trials``."""
 
-    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
-        """Return whether there is something to propose, given the study's ``trials``."""
+    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
+        """Return whether there is something to propose; ``trials`` lists those of the study, which takes long."""
         return READY
 
     @property

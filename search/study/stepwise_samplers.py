@@ -1,7 +1,7 @@
 """Grid search and coordinate search, which try the steps and choices of a space one by one."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from optuna.samplers import BaseSampler
@@ -61,9 +61,9 @@ class Grid(Stepwise):
         """Return a sampler of the trial's cell."""
         return Fixed(self.cells[number])
 
-    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
+    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
         """Return READY before the last cell."""
-        if len(trials) < self.size:
+        if len(trials()) < self.size:
             return READY
         return Availability(open=False, over=f"each of the grid's {self.size} cells has had its trial")
 
@@ -124,9 +124,9 @@ class Coordinate(Stepwise):
         assert not isinstance(step, Availability)
         return Fixed(step)
 
-    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
+    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
         """Return WAIT between two hyperparameters; over after the last one."""
-        step = self._next(trials)
+        step = self._next(trials())
         return step if isinstance(step, Availability) else READY
 
     def _next(self, trials: Sequence[FrozenTrial]) -> Mapping[str, Value] | Availability:

@@ -43,7 +43,7 @@ class QueuedStudy:
     @property
     def has_more(self) -> bool:
         """True if a trial can start now."""
-        return bool(self.lost) or self.budget.availability(self.study.trials(), self.study.tally).open
+        return bool(self.lost) or self.budget.availability(self.study.tally, self.study.trials).open
 
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""
