@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from mlflow import MlflowClient
 from optuna.trial import TrialState
 from support.driving import only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
@@ -152,15 +151,3 @@ def test_mlflow_shows_every_fold(opened: Opened) -> None:
     for _ in range(2):
         synchronise(recorded_outcome(search), make_projection(search.plan))
         assert_mlflow_equals_the_studies(runs, "small", ("pnp",))
-    client = MlflowClient(f"sqlite:///{runs / 'mlflow.db'}")
-    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
-    (run,) = client.search_runs([experiment.experiment_id], "tags.`holdout.trial` = 'small/pnp/0'")
-    history = {
-        name: [
-            (row.step, pytest.approx(row.value))
-            for row in sorted(client.get_metric_history(run.info.run_id, name), key=lambda row: row.step)
-        ]
-        for name in ("objective/value", "train/loss")
-    }
-    assert history["objective/value"] == list(VALUES.items())
-    assert [step for step, _ in history["train/loss"]] == list(range(1, 13))

@@ -48,10 +48,9 @@ def soak(
 ) -> int:
     """Run in ``folder``, all scenarios and kinds of faults unless some are named; return the exit code."""
     from soak.driving import Injected, Log
-    from soak.rounds import rounds
+    from soak.rounds import rounds, show
     from soak.scenarios import SCENARIOS
-    from soak.summary import show
-    from soak.unfit import why_not
+    from soak.world import why_not
 
     scenarios = [SCENARIOS[name] for name in names or SCENARIOS]
     if kinds:

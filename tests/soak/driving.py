@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from soak.faults import FAULTS, NothingToHitError
-from soak.schedule import START_S, Planned
+from soak.faults import FAULTS, START_S, NothingToHitError, Planned
 from soak.tools.processes import DRIVER, Process, marked, now_s
 from soak.world import World
 

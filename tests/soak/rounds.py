@@ -1,14 +1,15 @@
-"""A scenario: an undisturbed search, then searches with faults until their number is reached."""
+"""A scenario: an undisturbed search, then searches with faults until their number is reached; and the summary."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from soak.driving import Injected, Log, Search
-from soak.scenario import Scenario
-from soak.schedule import schedule
+from soak.faults import schedule
+from soak.scenarios import Scenario
 from soak.verdict import differences
 from soak.world import services, world
 
@@ -41,3 +42,23 @@ def rounds(
                 highlight=False,
             )
     return injected, found
+
+
+def show(injected: Sequence[Injected], found: Mapping[str, Sequence[str]], console: Console) -> None:
+    """Print the faults by kind and scenario, their outcomes, and all differences."""
+    table = Table(box=None, header_style="bold")
+    for name in ("scenario", "fault", "injected", "outlived", "command again", "median s"):
+        table.add_column(name, justify="left" if name in ("scenario", "fault") else "right")
+    kinds = dict.fromkeys((entry.scenario, entry.fault) for entry in injected)
+    for scenario, fault in kinds:
+        of_kind = [entry for entry in injected if (entry.scenario, entry.fault) == (scenario, fault)]
+        outlived = sum(not entry.codes for entry in of_kind)
+        seconds = sorted(entry.seconds for entry in of_kind)[len(of_kind) // 2]
+        row = (len(of_kind), outlived, sum(len(entry.codes) for entry in of_kind), f"{seconds:.0f}")
+        table.add_row(scenario, fault, *map(str, row))
+    console.print(table)
+    differences = sum(map(len, found.values()))
+    console.print(f"\n{len(injected)} faults in {len(found)} searches, {differences} differences.")
+    for search, sentences in found.items():
+        for sentence in sentences:
+            console.print(f"{search}: {sentence}", markup=False, highlight=False, soft_wrap=True)

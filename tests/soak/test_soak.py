@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.journals import epochs_in
 from support.services import needs_ray
 
 from benchmarks.slots import SECONDS
 from soak.driving import Log, Search
+from soak.faults import FAULTS, Planned
 from soak.scenarios import SCENARIOS, sleeping
-from soak.schedule import Planned
 from soak.tools.processes import RUN
 from soak.verdict import differences, trials_of
 from soak.world import Services, world
@@ -43,8 +44,12 @@ def test_a_search_that_is_broken_four_times_is_whole(tmp_path: Path, monkeypatch
         ]
         assert differences(broken, None) == []
         assert "was lost (ActorDiedError); retrying" in " ".join(broken.said().split())
-        for trial in trials_of(broken):
-            told = [record["metrics"]["map_at_r"] for record in trial.epochs]
+        for trial in trials_of(broken).values():
+            told = [record["metrics"]["map_at_r"] for record in epochs_in(trial)]
             assert told == [
-                trial.attributes["seed"] % 1000 / 1000 * (1 - 2.0**-epoch) for epoch in range(1, EPOCHS + 1)
+                trial.user_attrs["seed"] % 1000 / 1000 * (1 - 2.0**-epoch) for epoch in range(1, EPOCHS + 1)
             ]
+
+
+def test_every_fault_comes_in_some_scenario() -> None:
+    assert {kind for scenario in SCENARIOS.values() for kind in scenario.faults} == set(FAULTS)

@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from support.commands import command, without_ended_workers
 
 from soak.driving import GRACE_S, outlived
-from soak.oracle.files import file_differences
-from soak.oracle.ledger import ledger_differences, scores
-from soak.oracle.locks import lock_differences
-from soak.oracle.studies import StoredTrial, read_trials
-from soak.oracle.tracking import tracking_differences
-from soak.oracle.trials import Asked, trial_differences, undisturbed_differences
+from soak.oracle import (
+    Asked,
+    Trials,
+    doubled_steps,
+    file_differences,
+    ledger_differences,
+    lock_differences,
+    read_trials,
+    scores,
+    tracking_differences,
+    trial_differences,
+    undisturbed_differences,
+)
 from soak.world import World
 
 
@@ -33,13 +40,14 @@ def differences(world: World, undisturbed: World | None) -> list[str]:
         folds=scenario.folds,
     )
     said += trial_differences(trials, asked)
+    said += [sentence for journal in world.journals for sentence in doubled_steps(journal)]
     if undisturbed is not None:
         called = dict(zip(world.searches, undisturbed.searches, strict=True))
         said += undisturbed_differences(trials, trials_of(undisturbed), called)
         for here, there in called.items():
             if scores(world.runs, here) != scores(undisturbed.runs, there):
                 said.append(f"{here} has other scores of its test than undisturbed.")
-    said += tracking_differences(trials, world.tracking, world.searches)
+    said += tracking_differences(world.runs, world.searches, scenario.losses, world.name, world.tracking)
     said += ledger_differences(world.runs, world.state, world.searches, scenario.openings)
     said += [
         sentence
@@ -53,9 +61,9 @@ def differences(world: World, undisturbed: World | None) -> list[str]:
     return said
 
 
-def trials_of(world: World) -> list[StoredTrial]:
+def trials_of(world: World) -> Trials:
     """Return all trials of a world's searches."""
-    return [trial for journal in world.journals for trial in read_trials(journal)]
+    return {key: trial for journal in world.journals for key, trial in read_trials(journal).items()}
 
 
 def _synchronised(world: World) -> Iterator[str]:

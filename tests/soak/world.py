@@ -17,10 +17,9 @@ from support.small_disk import SmallDisk, small_disk
 from support.stores import ftp_store
 
 from benchmarks.slots import SECONDS
-from soak.oracle.studies import count_epochs, epochs_of_running
-from soak.oracle.tracking import SQLITE
-from soak.scenario import Scenario
-from soak.tools import clock
+from soak.oracle import count_epochs, epochs_of_running
+from soak.scenarios import Scenario
+from soak.tools import clock, network
 from soak.tools.network import Island, island
 from soak.tools.processes import DRIVER, RUN, Process, descendants, end, marked
 from soak.tools.store import FaultyHandler
@@ -36,6 +35,19 @@ NOTICES = {
 RUNS_BYTES, CACHE_BYTES = 96_000_000, 24_000_000
 STARTS = 4
 OF_RAY = re.compile(r"raylet|gcs_server|ray/_private|ray/dashboard|ray::")
+
+
+def why_not(scenario: Scenario) -> str | None:
+    """Return the missing requirement, as a clause after "it"; None if the scenario can run."""
+    if scenario.postgres and (Postgres.binaries() is None or os.getuid() != 0):
+        return "needs Debian's package postgresql, and root to start it as its own user"
+    if scenario.disks and os.getuid() != 0:
+        return "mounts file systems, which only root may"
+    if scenario.clock and (reason := clock.why_not()):
+        return reason
+    if scenario.island and (reason := network.why_not()):
+        return reason
+    return None
 
 
 @dataclass
@@ -142,18 +154,17 @@ class World:
 
     def __post_init__(self) -> None:
         self.runs, self.cache, self.state = (self.folder / name for name in ("runs", "cache", "state"))
-        database = self.services.database
         self.searches = self.scenario.searches(self.name)
         self.journals = tuple(self.runs / name / "study.journal" for name in self.searches)
-        self.tracking = database.url("mlflow") if database else f"{SQLITE}{self.runs}/mlflow.db"
+        server = self.services.tracking
+        self.tracking = server.url if server else f"sqlite:///{self.runs}/mlflow.db"
         self._said = self.folder / "said.txt"
         self.epochs_at_start = 0
         self.clock = clock.Clock(self.folder / "clock")
         content = self.scenario.content(self.name, self.services.folder.parent / "images")
         base = content.get("base", content)
-        if database is not None:
-            assert self.services.tracking is not None
-            base["tracking"] = {"uri": self.services.tracking.url}
+        if server is not None:
+            base["tracking"] = {"uri": server.url}
         if self.services.store is not None:
             base["checkpoints"] = {"storage_path": f"{self.services.store}/{self.name}"}
         self.file = write_search(self.folder / f"{self.name}.yaml", content)

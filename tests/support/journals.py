@@ -32,6 +32,11 @@ def trials_in(path: Path, study: str) -> list[FrozenTrial]:
         return []
 
 
+def epochs_in(trial: FrozenTrial) -> list[dict[str, Any]]:
+    """Return the records of a trial's epochs, in order."""
+    return [trial.user_attrs[key] for key in sorted(trial.user_attrs) if key.startswith("epoch:")]
+
+
 def with_checksums(changed: Iterable[Operation]) -> bytes:
     """Return the content of a journal whose checksums match its operations."""
     content, checksum = b"", 0

@@ -6,8 +6,7 @@ from typing import Any
 from mlflow import MlflowClient
 from optuna.trial import TrialState
 from support.commands import stored
-
-from search.trials import epochs_of
+from support.journals import epochs_in
 
 
 def studies_of(loss: str) -> tuple[str, ...]:
@@ -59,7 +58,14 @@ def assert_mlflow_equals_the_studies(
                 of_loss = above[run.data.tags["mlflow.parentRunId"]].data.tags
                 assert (of_loss["holdout.kind"], of_loss["holdout.loss"]) == ("loss", loss)
                 assert above[of_loss["mlflow.parentRunId"]].data.tags["holdout.kind"] == "search"
-                history = client.get_metric_history(run.info.run_id, "validation/map_at_r")
-                told = [entry["metrics"]["map_at_r"] for entry in epochs_of(trial) if entry["metrics"]]
-                assert [metric.value for metric in sorted(history, key=lambda metric: metric.step)] == told
+                epochs = list(enumerate(epochs_in(trial), start=1))
+                for metric, told in {
+                    "validation/map_at_r": [
+                        (n, entry["metrics"]["map_at_r"]) for n, entry in epochs if entry["metrics"]
+                    ],
+                    "train/loss": [(n, entry["loss"]) for n, entry in epochs],
+                    "objective/value": sorted(trial.intermediate_values.items()),
+                }.items():
+                    history = client.get_metric_history(run.info.run_id, metric)
+                    assert sorted((entry.step, entry.value) for entry in history) == told, metric
     assert not runs_by_trial

@@ -11,15 +11,23 @@ from pathlib import Path
 import pytest
 from support.commands import holdout_here
 from support.finished_search import finish
-from support.journals import Operation, drop_trial, of_trial, rewrite
+from support.journals import SET_VALUE, Operation, drop_trial, of_trial, rewrite
 from support.small_search import draw_folder, small_search
 
-from soak.oracle.files import file_differences
-from soak.oracle.ledger import ledger_differences, scores
-from soak.oracle.locks import lock_differences
-from soak.oracle.studies import count_epochs, epochs_of_running, read_trials
-from soak.oracle.tracking import tracking_differences
-from soak.oracle.trials import Asked, trial_differences, undisturbed_differences
+from soak.oracle import (
+    Asked,
+    count_epochs,
+    doubled_steps,
+    epochs_of_running,
+    file_differences,
+    ledger_differences,
+    lock_differences,
+    read_trials,
+    scores,
+    tracking_differences,
+    trial_differences,
+    undisturbed_differences,
+)
 
 NAME, LOSS, TRIALS, EPOCHS = "small", "proxy_anchor", 2, 2
 STUDY = f"{NAME}/{LOSS}"
@@ -39,7 +47,8 @@ class Left:
         return [
             *trial_differences(trials, asked),
             *undisturbed_differences(trials, read_trials(undisturbed.journal), {NAME: NAME}),
-            *tracking_differences(trials, f"sqlite:///{self.tracking}", [NAME]),
+            *doubled_steps(self.journal),
+            *tracking_differences(self.runs, (NAME,), (LOSS,), NAME, f"sqlite:///{self.tracking}"),
             *ledger_differences(self.runs, self.folder / "state", (NAME,), 1),
             *file_differences(self.runs),
             *lock_differences(self.runs),
@@ -91,8 +100,12 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
         "small/proxy_anchor has the trials [0] and was asked for 2",
     ),
     "an epoch is gone": (
-        lambda left: left.in_trial(lambda entry: entry.get("user_attr", {}).pop("epoch:000002", None)),
+        lambda left: rewrite(left.journal, lambda found: found.remove(_line(found, "epoch:000002"))),
         "small/proxy_anchor trial 1 has the epochs [(None, 1)], not [(None, 1), (None, 2)]",
+    ),
+    "a step twice": (
+        lambda left: rewrite(left.journal, lambda found: found.append(dict(_a_step(found)))),
+        "has the steps [(1, 1)] more than once",
     ),
     "a value is another": (
         lambda left: left.in_trial(lambda entry: entry.get("values") and entry.update(values=[0.001])),
@@ -106,13 +119,13 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
     ),
     "a run is gone": (
         lambda left: left.in_tracking(f"DELETE FROM tags WHERE key = 'holdout.search' AND run_uuid = {RUN}"),
-        "MLflow has 0 runs of small/proxy_anchor trial 1",
+        "MLflow differs from the studies of small",
     ),
     "a run of no trial": (
         lambda left: left.in_tracking(
             f"UPDATE tags SET value = 'small/mpa/9' WHERE key = 'holdout.trial' AND run_uuid = {RUN}"
         ),
-        "MLflow has a run of small/mpa/9, which no study has",
+        "MLflow differs from the studies of small",
     ),
     "two openings": (lambda left: _again(left.runs / "test_openings.jsonl"), "has 2 openings, not 1"),
     "no opening of the user's": (
@@ -135,6 +148,14 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
         "small/.test.json.1234 is left over",
     ),
 }
+
+
+def _line(found: list[Operation], attribute: str) -> Operation:
+    return next(entry for entry in of_trial(found, STUDY, 1) if attribute in entry.get("user_attr", {}))
+
+
+def _a_step(found: list[Operation]) -> Operation:
+    return next(entry for entry in of_trial(found, STUDY, 1) if entry["op_code"] == SET_VALUE)
 
 
 def _again(file: Path) -> None:
@@ -173,8 +194,8 @@ def test_a_lock_that_is_held_is_found(left: Left, whole: Left) -> None:
 
 
 def test_other_trials_than_undisturbed_are_found(whole: Left) -> None:
-    trials = read_trials(whole.journal)
-    said = undisturbed_differences(trials[1:], trials[:-1], {NAME: NAME})
+    first, *others = read_trials(whole.journal).items()
+    said = undisturbed_differences(dict(others), dict([first, *others[:-1]]), {NAME: NAME})
     assert said[0].endswith("is missing; undisturbed it is there.")
     assert said[1].endswith("is there; undisturbed it is not.")
     assert len(said) == 2

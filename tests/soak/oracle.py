@@ -1,0 +1,270 @@
+"""What a search left, read by Optuna, by MLflow's client and from the raw files, without the search's own code."""
+
+import fcntl
+import json
+import math
+import re
+import sqlite3
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial
+from safetensors import safe_open
+from support.journals import SET_VALUE, epochs_in, operations, with_checksums
+from support.mlflow_rows import assert_mlflow_equals_the_studies
+
+Trials = dict[tuple[str, str, int], FrozenTrial]
+"""Trials by their search, their study's name below the search's, and their number."""
+
+# The studies: exactly the trials asked for, each epoch once, and what an undisturbed search came to.
+
+NOT_COMPARED = ("outcome",)
+"""Attributes that say how a trial ended in words; its state and its epochs are compared."""
+TIMES = ("start", "end", "checkpoint")
+"""Of an epoch: when it was trained, and by which attempt."""
+
+
+def read_trials(journal: Path) -> Trials:
+    """Return the trials of all studies in a journal; none before there is one."""
+    found: Trials = {}
+    if journal.exists():
+        storage = JournalStorage(JournalFileBackend(str(journal)))
+        for study in storage.get_all_studies():
+            search, _, name = study.study_name.partition("/")
+            trials = storage.get_all_trials(study._study_id, deepcopy=False)
+            found |= {(search, name, trial.number): trial for trial in trials}
+    return found
+
+
+def count_epochs(journal: Path) -> int:
+    """Return the number of stored epochs."""
+    return sum(len(epochs_in(trial)) for trial in read_trials(journal).values())
+
+
+def epochs_of_running(journal: Path) -> dict[str, int]:
+    """Return the number of epochs that each running trial has stored, by its name."""
+    running = {key: trial for key, trial in read_trials(journal).items() if trial.state.name == "RUNNING"}
+    return {_named(key): len(epochs_in(trial)) for key, trial in running.items()}
+
+
+def _named(key: tuple[str, str, int]) -> str:
+    search, study, number = key
+    return f"{search}/{study} trial {number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """So many trials of each loss in each search, each of so many epochs, in each of so many folds where it has any."""
+
+    searches: tuple[str, ...]
+    losses: tuple[str, ...]
+    trials: int
+    epochs: int
+    folds: int = 0
+
+
+def trial_differences(trials: Trials, asked: Asked) -> list[str]:
+    """Return what is missing or unfinished."""
+    said = []
+    for search in asked.searches:
+        for loss in asked.losses:
+            numbers = sorted(number for name, study, number in trials if (name, study) == (search, loss))
+            if numbers != list(range(asked.trials)):
+                said.append(f"{search}/{loss} has the trials {numbers} and was asked for {asked.trials}.")
+    for key, trial in trials.items():
+        said += [f"{_named(key)} {sentence}" for sentence in _of_one(trial, asked)]
+    return said
+
+
+def _of_one(trial: FrozenTrial, asked: Asked) -> list[str]:
+    if trial.state.name != "COMPLETE":
+        return [f"is {trial.state.name}: {trial.user_attrs.get('outcome', 'no outcome')}."]
+    said = []
+    alone = trial.user_attrs.keys() & {"fold", "half"}  # for the test, or to confirm
+    folds = range(1, asked.folds + 1) if asked.folds and not alone else [None]
+    wanted = [(fold, epoch) for fold in folds for epoch in range(1, trial.user_attrs.get("epochs", asked.epochs) + 1)]
+    records, steps = epochs_in(trial), dict(sorted(trial.intermediate_values.items()))
+    if (found := [(record.get("fold"), record["epoch"]) for record in records]) != wanted:
+        said.append(f"has the epochs {found}, not {wanted}.")
+    if len(trial.values or ()) != 1 or not math.isfinite(trial.values[0]):
+        said.append(f"is COMPLETE with the values {trial.values}.")
+    elif steps and trial.values[0] != steps[max(steps)]:
+        said.append(f"has the value {trial.values[0]}, and after its last step {steps[max(steps)]}.")
+    best = {step: max(record["metrics"].get("map_at_r", -1) for record in records[:step]) for step in steps}
+    if folds == [None] and "fold" not in trial.user_attrs and best != steps:
+        said.append(f"has the steps {steps}, and its epochs' best values are {best}.")
+    return said
+
+
+def doubled_steps(journal: Path) -> list[str]:
+    """Return the steps that a trial reported more than once."""
+    steps = [(entry["trial_id"], entry["step"]) for entry in operations(journal) if entry["op_code"] == SET_VALUE]
+    doubled = [step for step, times in Counter(steps).items() if times > 1]
+    return [f"{journal} has the steps {doubled} more than once."] if doubled else []
+
+
+def undisturbed_differences(trials: Trials, undisturbed: Trials, called: Mapping[str, str]) -> list[str]:
+    """Return where the trials are not those of a search with the same seeds that nothing was done to.
+
+    ``called`` maps a search's name to that of its undisturbed twin.
+    """
+    found = {(called[search], study, number): trial for (search, study, number), trial in trials.items()}
+    said = [f"{_named(key)} is missing; undisturbed it is there." for key in sorted(undisturbed.keys() - found.keys())]
+    said += [f"{_named(key)} is there; undisturbed it is not." for key in sorted(found.keys() - undisturbed.keys())]
+    for key in sorted(found.keys() & undisturbed.keys()):
+        here, there = _comparable(found[key]), _comparable(undisturbed[key])
+        for part in sorted(here.keys() | there.keys()):
+            if here.get(part) != there.get(part):
+                said.append(f"{_named(key)}: {part} is {here.get(part)}, undisturbed {there.get(part)}.")
+    return said
+
+
+def _comparable(trial: FrozenTrial) -> dict[str, Any]:
+    """Return what does not depend on when and in how many attempts a trial was trained."""
+    content: dict[str, Any] = {"state": trial.state, "values": trial.values, "steps": trial.intermediate_values}
+    for key, value in trial.user_attrs.items():
+        if key.startswith("epoch:"):
+            content[key] = {name: part for name, part in value.items() if name not in TIMES}
+        elif key not in NOT_COMPARED:
+            content[key] = value
+    return content
+
+
+# MLflow.
+
+
+def tracking_differences(
+    runs: Path, searches: tuple[str, ...], losses: tuple[str, ...], experiment: str, tracking: str
+) -> list[str]:
+    """Return where the runs in MLflow at the address ``tracking`` are not the studies of the searches."""
+    said = []
+    for search in searches:
+        try:
+            assert_mlflow_equals_the_studies(runs, search, losses, experiment, tracking=tracking)
+        except Exception:  # a missing tag or metric is another error than a wrong one
+            said.append(f"MLflow differs from the studies of {search}: {traceback.format_exc(limit=-1)}")
+    return said
+
+
+# The ledgers: the test classes were opened once, in both of them, and scored once.
+
+LEDGER = "test_openings.jsonl"
+
+
+def ledger_differences(runs: Path, state: Path, searches: tuple[str, ...], openings: int) -> list[str]:
+    """Return where the ledgers in the runs folder and the user's state folder lack ``openings``, each read once."""
+    said = []
+    for file in (runs / LEDGER, state / "holdout" / LEDGER):
+        lines = _lines(file)
+        opened = [line["id"] for line in lines if "id" in line]
+        read = [line["read"] for line in lines if "read" in line]
+        if len(opened) != openings:
+            said.append(f"{file} has {len(opened)} openings, not {openings}.")
+        if sorted(set(read)) != sorted(set(opened)) or len(read) != len(set(read)):
+            said.append(f"{file} has the images of {read}, and the openings {opened}.")
+    known = {line["id"] for line in _lines(runs / LEDGER) if "id" in line}
+    for search in searches if openings else ():
+        scored = [entry["id"] for entry in json.loads((runs / search / "test.json").read_text())["openings"]]
+        if len(scored) != 1 or not set(scored) <= known:
+            said.append(f"{search}/test.json has scores of {scored}, the ledger of {sorted(known)}.")
+    return said
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def scores(runs: Path, search: str) -> Any:
+    """Return what the test of a search came to: each model's metrics, in their order."""
+    file = runs / search / "test.json"
+    if not file.exists():
+        return None
+    (opening,) = json.loads(file.read_text())["openings"]
+    return [
+        {key: score[key] for key in ("loss", "source_trial", "seed", "fold", "metrics")} for score in opening["scores"]
+    ]
+
+
+# The files: each is whole, and nothing is left or held that only a running search needs.
+
+PASSING = re.compile(r"^(\..+\.\d+|.+\.draft|\.shared-.+|last\.pt|begun|\.driver|.+-(wal|shm|journal))$")
+"""Names of what is only there while something is written or trained."""
+
+
+def lock_differences(folder: Path) -> list[str]:
+    """Return the locks below ``folder`` that somebody still holds."""
+    said = []
+    for file in sorted(folder.rglob("*.lock")):
+        with file.open("rb") as opened:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                said.append(f"{file.relative_to(folder)} is held.")
+    return said
+
+
+def file_differences(folder: Path) -> list[str]:
+    """Return what is half written or left over below ``folder``."""
+    said = []
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = file.relative_to(folder)
+        if PASSING.match(file.name) or any(part.endswith(".draft") for part in name.parts):
+            said.append(f"{name} is left over.")
+            continue
+        try:
+            if reader := READERS.get(file.suffix):
+                reader(file)
+        except Exception as error:  # whatever a reader of a damaged file trips over
+            said.append(f"{name} cannot be read ({type(error).__name__}: {error}).")
+    return said
+
+
+def _tensors(file: Path) -> None:
+    with safe_open(file, framework="numpy") as opened:
+        for name in opened.keys():  # noqa: SIM118 (it is no dictionary)
+            opened.get_slice(name).get_shape()
+
+
+def _arrays(file: Path) -> None:
+    with file.open("rb") as content, np.load(content) as opened:  # numpy leaves a damaged file open
+        for name in opened:
+            opened[name]
+
+
+def _database(file: Path) -> None:
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+        (answer,) = database.execute("PRAGMA integrity_check").fetchone()
+        if answer != "ok":
+            raise ValueError(answer)
+
+
+def _journal(file: Path) -> None:
+    lines = _lines(file)
+    if lines[-1]["left"] or with_checksums(lines) != file.read_bytes():
+        raise ValueError("its checksums do not match")
+
+
+def _page(file: Path) -> None:
+    if not file.read_text().rstrip().endswith("</html>"):
+        raise ValueError("the page does not end")
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    ".json": lambda file: json.loads(file.read_text()),
+    ".jsonl": _lines,
+    ".yaml": lambda file: yaml.safe_load(file.read_text()),
+    ".safetensors": _tensors,
+    ".npz": _arrays,
+    ".db": _database,
+    ".journal": _journal,
+    ".html": _page,
+}
