@@ -27,7 +27,7 @@ def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name, value in {SECONDS: "0.1", STOPS: "/0000", LOOPS: "/0001", FLOOR: "30"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    search = SleepingSearch(tmp_path, trials=3, epochs=3, pruner="none")
+    search = SleepingSearch(tmp_path, trials=3, epochs=3)
     driver = search.start()
     try:
         search.finish(driver)

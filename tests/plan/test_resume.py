@@ -1,6 +1,6 @@
 """SIGKILL of a driver in the confirmation; the same command resumes; nothing is lost or duplicated.
 
-The checkpoints are in a remote storage. On a cluster: tests/driver/test_driver_killed.py.
+The checkpoints are in a remote storage. On a cluster: `make soak`.
 """
 
 import json
