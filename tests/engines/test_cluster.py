@@ -145,13 +145,23 @@ def test_a_command_without_token_is_refused(nodes: Nodes, header: dict[str, str]
         refusal.value.close()
 
 
-def test_a_wrong_token_is_one_sentence(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_token_is_one_sentence(
+    nodes: Nodes, search_file: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the dashboard, and of a driver that joins the cluster itself."""
     token = tmp_path / "token"
     token.write_text("0" * 64)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     assert "rejects this machine's token" in plain(
         holdout("status", "--jobs", "--address", nodes.address, code=2).stderr
     )
+    token.chmod(0o600)
+    monkeypatch.setenv("RAY_ADDRESS", nodes.gcs_address)
+    file = write_search(tmp_path / "x.yaml", search_file(resources={"engine": "ray"}))
+    refusal = plain(holdout("run", file, "--runs", tmp_path / "runs", code=1).stderr)
+    assert f"Ray did not start at {nodes.gcs_address}" in refusal
+    assert "token" in refusal
+    assert not (tmp_path / "runs").exists()
 
 
 def test_an_unknown_search_is_one_sentence(nodes: Nodes) -> None:

@@ -1,4 +1,4 @@
-"""A small sample of `make soak`: a short search, its driver and trainers killed and stopped, and the oracle's word."""
+"""A small sample of `make soak`: short searches, what breaks while they run, and the oracle's word."""
 
 import uuid
 from dataclasses import replace
@@ -8,42 +8,54 @@ import pytest
 from support.journals import epochs_in
 from support.services import needs_ray
 
-from benchmarks.slots import SECONDS
 from soak.driving import Log, Search
 from soak.faults import FAULTS, Planned
 from soak.scenarios import SCENARIOS, sleeping
 from soak.tools.processes import RUN
 from soak.verdict import differences, trials_of
-from soak.world import Services, world
+from soak.world import services, world
 
 EPOCHS = 8
-PLANNED = [
-    Planned(fault="trainer killed", after_epochs=3, after_s=0.1, lasts_s=0, choice=0.9),
-    Planned(fault="driver stopped", after_epochs=2, after_s=0.1, lasts_s=1, choice=0),
-    Planned(fault="driver killed", after_epochs=2, after_s=0.1, lasts_s=0, choice=0),
-    Planned(fault="trainer stopped", after_epochs=2, after_s=0, lasts_s=1, choice=0.1),
-]
+PLANNED = {
+    "alone": (
+        Planned(fault="trainer killed", after_epochs=3, after_s=0.1, lasts_s=0, choice=0.9),
+        Planned(fault="driver stopped", after_epochs=2, after_s=0.1, lasts_s=1, choice=0),
+        Planned(fault="driver killed", after_epochs=2, after_s=0.1, lasts_s=0, choice=0),
+        Planned(fault="trainer stopped", after_epochs=2, after_s=0, lasts_s=1, choice=0.1),
+    ),
+    "cluster": (
+        Planned(fault="trainer killed", after_epochs=3, after_s=0.1, lasts_s=0, choice=0.9),
+        Planned(fault="node killed", after_epochs=2, after_s=0.1, lasts_s=1, choice=0),
+        Planned(fault="driver killed", after_epochs=2, after_s=0.1, lasts_s=0, choice=0),
+    ),
+    "services": (
+        Planned(fault="PostgreSQL restarted", after_epochs=3, after_s=0.1, lasts_s=5, choice=0),
+        Planned(fault="MLflow killed", after_epochs=2, after_s=0.1, lasts_s=5, choice=0),
+        Planned(fault="driver killed", after_epochs=2, after_s=0.1, lasts_s=0, choice=0),
+    ),
+}
+SAMPLES = [pytest.param(name, marks=pytest.mark.slow if name == "alone" else pytest.mark.cluster) for name in PLANNED]
 
 
 @needs_ray
-@pytest.mark.slow
-def test_a_search_that_is_broken_four_times_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver starts its own Ray; the values of a sleeping training depend on its seed alone."""
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_search_that_is_broken_again_and_again_is_whole(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values of a sleeping training depend on its seed alone."""
     monkeypatch.setenv(RUN, uuid.uuid4().hex)
-    monkeypatch.setenv(SECONDS, "0.15")
-    scenario = replace(SCENARIOS["alone"], content=sleeping(12, EPOCHS), trials=12, epochs=EPOCHS)
-    with world(scenario, Services(tmp_path), tmp_path / "broken", "broken") as broken:
+    scenario = replace(SCENARIOS[name], content=sleeping(12, EPOCHS), trials=12, epochs=EPOCHS)
+    with (
+        services(scenario, tmp_path / "services") as here,
+        world(scenario, here, tmp_path / "broken", "broken") as broken,
+    ):
         search = Search(broken, Log(tmp_path / "log.jsonl"))
-        assert search.run(PLANNED) == len(PLANNED), broken.said()
+        assert search.run(PLANNED[name]) == len(PLANNED[name]), broken.said()
         assert search.trouble == []
-        assert [(entry.fault, entry.codes) for entry in search.injected] == [
-            ("trainer killed", ()),
-            ("driver stopped", ()),
-            ("driver killed", (-9,)),
-            ("trainer stopped", ()),
-        ]
+        codes = [(fault.fault, (-9,) if fault.fault == "driver killed" else ()) for fault in PLANNED[name]]
+        assert [(entry.fault, entry.codes) for entry in search.injected] == codes
         assert differences(broken, None) == []
-        assert "was lost (ActorDiedError); retrying" in " ".join(broken.said().split())
+        assert name == "services" or "was lost (ActorDiedError); retrying" in " ".join(broken.said().split())
         for trial in trials_of(broken).values():
             told = [record["metrics"]["map_at_r"] for record in epochs_in(trial)]
             assert told == [

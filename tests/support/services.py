@@ -247,22 +247,3 @@ class MlflowServer:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
-
-
-@contextmanager
-def mlflow_server(folder: Path, database: str) -> Iterator[MlflowServer]:
-    """Yield an MLflow server on ``database`` with a password, set for this process and its children."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(folder))  # where serve.sh keeps its key
-        password = secrets.token_hex(16)
-        patch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", password)
-        server = MlflowServer(folder, "--database", database, "--auth")
-        try:
-            server.start()
-            patch.delenv("MLFLOW_AUTH_ADMIN_PASSWORD")
-            patch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
-            patch.setenv("MLFLOW_TRACKING_PASSWORD", password)
-            yield server
-        finally:
-            server.stop()
