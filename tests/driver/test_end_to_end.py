@@ -1,33 +1,49 @@
 """One real search, from the command line to the sealed test, on images in a folder.
 
 The test images are corrupt while the search runs. The search must not notice: nothing may read them before the choice
-is frozen. The test stage then refuses with an error, and succeeds once the images are restored.
+is frozen. The test stage then refuses with an error, and succeeds once the images are restored. The driver is killed
+while it confirms, and resumed by the same command; on a cluster: `make soak`.
 """
 
 import json
 import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from support.commands import holdout, holdout_here, plain, stored, summary, write_search
-from support.mlflow_rows import assert_mlflow_equals_the_studies
+from optuna.trial import TrialState
+from support.commands import holdout_here, kill_when, plain, stored, summary, write_search
+from support.mlflow_database import write_migrated
+from support.mlflow_rows import assert_mlflow_equals_the_studies, studies_of
 from support.small_search import draw_folder, small_search
+from support.stores import ftp_store
 
 from search.trials import epochs_of
 
 LOSSES = ("proxy_anchor", "pnp")
+EPOCHS = 8
+TEST = ("test", "small", "--trust", "127.0.0.1")
 
 
 class FinishedSearch:
-    """The folders of one search, and the corruption of its test images."""
+    """The folders of one search whose checkpoints are in a storage elsewhere, and the corruption of its test images."""
 
-    def __init__(self, path: Path) -> None:
-        self.runs = path / "runs"
+    def __init__(self, path: Path, store: str) -> None:
+        self.runs, self.trials = path / "runs", path / "store" / "models" / "small" / "trials"
         self.images = draw_folder(path / "images")
         self.kept = path / "kept"
-        few = {"search": {"trials": 2, "max_concurrent": 1}, "selection": {"finalists": 1, "seeds": 1}}
-        self.file = write_search(path / "small.yaml", small_search(self.images, **few, resources={"engine": "local"}))
+        self.killed = 0.0
+        content = small_search(
+            self.images,
+            training={"epochs": EPOCHS, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+            search={"trials": 2, "pruner": "none", "max_concurrent": 1},
+            selection={"finalists": 1, "seeds": 1},
+            resources={"engine": "local"},
+            checkpoints={"storage_path": f"{store}/models"},
+        )
+        self.file = write_search(path / "small.yaml", content)
 
     @property
     def test_classes(self) -> list[Path]:
@@ -43,29 +59,44 @@ class FinishedSearch:
         shutil.rmtree(self.images)
         shutil.copytree(self.kept, self.images)
 
+    def is_being_confirmed(self) -> bool:
+        trials = [trial for loss in LOSSES for trial in stored(self.runs, "small", f"{loss}@confirm")]
+        running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+        return any(1 < len(trial.intermediate_values) < EPOCHS // 2 for trial in running)
+
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
-    """A search that was run until the test refused the corrupt images, which are restored now."""
-    finished = FinishedSearch(tmp_path_factory.mktemp("end-to-end"))
-    finished.spoil()
-    said = plain(holdout("run", finished.file, "--runs", finished.runs, code=2).stderr)
-    assert (finished.runs / "small" / "selection.json").exists()
-    assert "80 of 80 images cannot be read: class-08/00.png" in said, said
-    assert not (finished.runs / "small" / "test.json").exists()
-    finished.restore()
-    stored_file = finished.runs / "small" / "search.yaml"  # another worker would take as long as all that follows
-    stored_file.write_text(stored_file.read_text().replace("engine: local", "engine: in_process"))
-    return finished
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedSearch]:
+    """A search that was killed, and resumed until the test refused the corrupt images, which are restored now."""
+    path = tmp_path_factory.mktemp("end-to-end")
+    with ftp_store(path / "store") as url:
+        finished = FinishedSearch(path, url)
+        finished.spoil()
+        write_migrated(finished.runs / "mlflow.db")
+        command = ("run", finished.file, "--runs", finished.runs)
+        kill_when(finished.is_being_confirmed, *command)
+        finished.killed = time.time()
+        assert not (finished.runs / "small" / "selection.json").exists()
+        said = plain(holdout_here(*command, code=2).stderr)
+        assert (finished.runs / "small" / "selection.json").exists()
+        assert "80 of 80 images cannot be read: class-08/00.png" in said, said
+        assert not (finished.runs / "small" / "test.json").exists()
+        finished.restore()
+        stored_file = finished.runs / "small" / "search.yaml"  # another worker would take as long as all that follows
+        stored_file.write_text(stored_file.read_text().replace("engine: local", "engine: in_process"))
+        yield finished
 
 
 def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) -> None:
-    result = json.loads(holdout_here("test", "small", "--runs", finished.runs, "--json").stdout)
+    result = json.loads(holdout_here(*TEST, "--runs", finished.runs, "--json").stdout)
     assert result == summary(finished.runs, "small")
     assert result["test_opened"] == 1, "the attempt that was refused is the same opening"
+    line, read, scored = map(json.loads, (finished.runs / "test_openings.jsonl").read_text().splitlines())
+    (opening,) = json.loads((finished.runs / "small" / "test.json").read_text())["openings"]
+    assert line["id"] == read["read"] == scored["scored"] == opening["id"]
     for loss in LOSSES:
         entry = result["losses"][loss]
-        assert sum(entry["trials"].values()) == 2
+        assert entry["trials"] == {"complete": 2, "pruned": 0, "failed": 0}
         assert entry["best"]["value"] >= entry["default"]["value"]
         assert entry["default"]["clipped"] is False
         assert len(entry["confirmed"]["values"]) == 1
@@ -74,24 +105,48 @@ def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) 
             assert tested["recall_at_1"]["ci95"] is not None
             assert 0 <= tested["recall_at_1"]["mean"] <= 1
             assert {"map", "nmi", "f1", "dists_intra", "ndcg_at_8"} <= tested.keys()
-    time = result["time"]
-    assert 0 < time["trial_work_s"] <= time["search_wall_s"] * time["slots"]
+    times = result["time"]
+    assert 0 < times["trial_work_s"] <= times["search_wall_s"] * times["slots"]
+
+
+def test_a_kill_loses_and_doubles_nothing(finished: FinishedSearch) -> None:
+    for loss in LOSSES:
+        for study in studies_of(loss):
+            trials = stored(finished.runs, "small", study)
+            assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+            for trial in trials:
+                assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))
+                assert [entry["epoch"] for entry in epochs_of(trial)] == list(range(1, EPOCHS + 1))
+        confirmed = [
+            [trial.user_attrs[key] for key in ("source_trial", "seed", "half")]
+            for trial in stored(finished.runs, "small", f"{loss}@confirm")
+        ]
+        assert all(confirmed.count(entry) == 1 for entry in confirmed)
+
+
+def test_a_killed_trial_goes_on_from_its_checkpoint(finished: FinishedSearch) -> None:
+    """The second attempt does not start over: the epochs of the first are recorded with their original times."""
+    starts = []
+    for attempt in finished.trials.glob("*/*/attempt-2"):
+        study, number = attempt.parts[-3:-1]
+        starts.append([entry["start"] for entry in epochs_of(stored(finished.runs, "small", study)[int(number)])])
+        assert starts[-1] == sorted(starts[-1])
+    # A trial that was killed within its first epoch had nothing to go on from, one after its last had ended.
+    assert any(first < finished.killed < last for first, *_, last in starts), "no trial was taken up again"
 
 
 def test_a_second_scoring_is_refused_and_shows_the_first(finished: FinishedSearch) -> None:
     openings = (finished.runs / "test_openings.jsonl").read_text()
-    refusal = holdout_here("test", "small", "--runs", finished.runs, code=2)
+    refusal = holdout_here(*TEST, "--runs", finished.runs, code=2)
     assert "were already opened" in plain(refusal.stderr)
     assert refusal.stdout.startswith("Recommended: ")
     assert (finished.runs / "test_openings.jsonl").read_text() == openings
-    assert "needs a reason" in plain(
-        holdout_here("test", "small", "--again", " ", "--runs", finished.runs, code=2).stderr
-    )
+    assert "needs a reason" in plain(holdout_here(*TEST, "--again", " ", "--runs", finished.runs, code=2).stderr)
 
 
 def test_again_is_allowed_and_every_table_says_so(finished: FinishedSearch) -> None:
     before = summary(finished.runs, "small")
-    done = holdout_here("test", "small", "--again", "to see that it is counted", "--runs", finished.runs)
+    done = holdout_here(*TEST, "--again", "to see that it is counted", "--runs", finished.runs)
     assert "this test set: 2 openings by 1 search" in plain(done.stdout)
     after = summary(finished.runs, "small")
     assert after["test_opened"] == 2
@@ -103,7 +158,7 @@ def test_classes_may_not_change_under_a_search(finished: FinishedSearch, tmp_pat
     moved = tmp_path / "moved"
     shutil.move(finished.test_classes[0], moved)
     try:
-        refusal = holdout_here("test", "small", "--again", "the classes moved", "--runs", finished.runs, code=2)
+        refusal = holdout_here(*TEST, "--again", "the classes moved", "--runs", finished.runs, code=2)
         assert "The classes in the data set are not those that small began with" in plain(refusal.stderr)
     finally:
         shutil.move(moved, finished.images / "class-08")
@@ -118,11 +173,11 @@ def test_status_says_how_far_it_is(finished: FinishedSearch) -> None:
 
 
 def test_only_what_is_worth_keeping_stays_on_disk(finished: FinishedSearch) -> None:
-    trials = finished.runs / "small" / "trials"
-    assert not list(trials.rglob("last.pt"))
-    assert not list(trials.rglob(".*"))
+    assert not list(finished.trials.rglob("last.pt"))
+    assert not list(finished.trials.rglob(".*"))
     for loss in LOSSES:
-        assert list((trials / f"{loss}@final").rglob("best.safetensors"))
+        assert list((finished.trials / f"{loss}@final").rglob("best.safetensors"))
+    assert not (finished.runs / "small" / "trials").exists()
 
 
 def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearch) -> None:
