@@ -140,14 +140,10 @@ LOSSES: list[tuple[list[Any], str]] = [
     (["LAB.parts:Circle"], "The loss 'LAB.parts:Circle' does not exist: LAB.parts has no Circle"),
     (["LAB.broken:CircleLoss"], "LAB.broken raises RuntimeError: half written"),
     (["LAB.needy:CircleLoss"], "needs the module not_installed_anywhere"),
-    (["LAB.parts:NoLoss"], "must be a class that derives from holdout.parts.Loss"),
     (["LAB.parts:Spaceless"], "must declare its search space in a class attribute space"),
     (["LAB.parts:MPA"], "losses: LAB.parts:MPA would be called mpa, which is the name of a built-in loss"),
-    ([{"name": "mpa", "part": "LAB.parts:CircleLoss"}], "would be called mpa, which is the name of a built-in loss"),
     ([{"name": "training", "part": "LAB.parts:CircleLoss"}], "which is the name of a section of space"),
     ([{"name": "circle", "part": "LAB.parts:Circle"}], "LAB.parts has no Circle"),
-    ([{"name": "circle"}], "losses: a loss of your own has the keys name and part"),
-    (["LAB.parts:CircleLoss", "LAB.parts:CircleLoss"], "losses: circle_loss is given more than once"),
 ]
 
 
@@ -170,7 +166,6 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("dataset", {"name": "LAB.parts:Undecorated"}, "must be a dataclass"),
     ("dataset", {"name": "LAB.parts:Dots", "count": 13}, "raises RuntimeError: thirteen"),
     ("dataset", {"name": "LAB.parts:Dots", "count": 14}, "raises RuntimeError: fourteen"),
-    ("ship", ["not_installed_anywhere"], "ship: the package not_installed_anywhere was not found"),
     ("ship", ["trainables"], "ship: trainables is one of Holdout's packages"),
     ("ship", ["LAB.parts"], "ship: LAB.parts is a part of the package LAB; ship that"),
 ]

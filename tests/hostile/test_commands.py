@@ -24,12 +24,8 @@ SETTINGS = [
     (["trials"], "--set needs key.path=value, such as search.trials=20; it is 'trials'."),
     (["search..trials=3"], "--set needs key.path=value, such as search.trials=20; it is 'search..trials=3'."),
     ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
-    (["search.trials="], "search.trials: must be a whole number; it is None."),
-    (["search.trial=3"], "search.trial: no such key (did you mean search.trials?); correct it, or remove it."),
     (["search.trials=3", "search.trials=0"], "search.trials: must be at least 1; it is 0."),
     (["name.x=3"], "name: must be text; it is {'x': 3}."),
-    (["search=3"], "search: must be keys and values; it is 3."),
-    (["losses.0=pnpp"], "losses: must be a list; it is {'0': 'pnpp'}."),
     ([f"space={LAUGHS}"], "*a is part of a value with an anchor; write it out."),
     (["search.trials=[1"], "--set search.trials=[1 is not valid YAML: line 2, column 1: while parsing a flow sequence"),
     ([f"x={'[' * 5_000}"], "it has too many levels; flatten it."),
@@ -43,7 +39,6 @@ COMMANDS = [
     (["run", "folder"], "folder cannot be read (Is a directory); name a search file."),
     (["run", "/dev/zero"], "/dev/zero has more than 1,000,000 characters, too many for a search file; shorten it."),
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
-    (["run", "dangling"], "dangling cannot be read (No such file or directory); name a search file."),
     (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe or campaign of that name"),
     (["run", "quickstar"], "(did you mean quickstart?)"),
     (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or change its permissions."),
@@ -54,10 +49,7 @@ COMMANDS = [
     (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "tracking.uri: other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
     (["status", ".."], "There is no search '..' in "),
     (["status", "a\0b"], r"There is no search 'a\x00b' in "),
-    (["status", "\x1b[31mx"], r"There is no search '\x1b[31mx' in "),
     (["test", "x"], "There is no search 'x' in "),
-    (["remove", "../row.yaml"], "There is no search or campaign '../row.yaml' in "),
-    (["init", "/nonexistent"], "'/nonexistent', which does not exist. Give the folder that holds the images."),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
     (["query", "folder", "row.yaml"], "folder is not an index: index.json cannot be read there (No such file or directory)."),
     (["query", "garbled", "row.yaml"], "The index garbled is damaged ("),
@@ -65,7 +57,6 @@ COMMANDS = [
     (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
     (["status", "--jobs", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
     (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
-    (["status", "--jobs", "--address", "http://127.0.0.1:abc"], "No cluster answers at http://127.0.0.1:abc "),
 ]
 
 MODELS = [
@@ -91,13 +82,11 @@ MODELS = [
 
 USAGE = [
     (["run", "row.yaml", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
-    (["status", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
     (["run", "a\0b"], "embedded null byte"),
     (["compare"], "Missing argument 'NAME' of `"),
     (["query", "folder"], "holdout query INDEX IMAGES`. `"),
     (["ruN"], "No such command 'ruN'. Did you mean 'run'?"),
     (["run", "row.yaml", "--nope"], "No such option: --nope"),
-    (["run", "row.yaml", "extra"], "Got unexpected extra argument(s) (extra)"),
     (["trials", "x", "pnp", "1e3"], "Invalid value for 'NUMBER'"),
     (["serve", "--port", "99999"], "Invalid value for '--port': it must be less than or equal to 65535"),
     (["check", "pnp", "--kind", "zebra"], "'zebra' is not one of 'loss', 'dataset', 'backbone', 'sampler', 'metric'"),
@@ -114,7 +103,6 @@ def odd_files(here: Path) -> Path:
     (here / "future" / "index.json").write_text('{"format": 99}')
     os.mkfifo(here / "pipe")
     (here / "circle").symlink_to("circle")
-    (here / "dangling").symlink_to("nothing")
     database = sqlite3.connect(here / "other.db")
     database.execute("CREATE TABLE bookmarks (address)")
     database.close()
