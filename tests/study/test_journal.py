@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from itertools import count
@@ -19,6 +18,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.storages import InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
+from support.journals import trials_in, with_checksums
 from support.services import free_port
 from support.small_disk import SmallDisk
 
@@ -88,11 +88,6 @@ def counted(path: Path) -> StudyCounts:
     return counts
 
 
-def by_optuna(path: Path, name: str) -> list[FrozenTrial]:
-    """Read the trials as a user of Optuna does."""
-    return optuna.load_study(study_name=name, storage=JournalStorage(JournalFileBackend(str(path)))).trials
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, StudyStorage]]:
     """A journal, and the storage of its driver."""
@@ -125,7 +120,7 @@ def test_every_reader_finds_what_optuna_has_in_memory(
     assert told(ours.get_trials()) == expected
     assert told(read_studies(path).trials_of(name)) == expected
     assert told(copy_studies(path).trials_of(name)) == expected
-    assert told(by_optuna(path, name)) == expected
+    assert told(trials_in(path, name)) == expected
     counts = counted(path)
     assert counts.tallies[name] == Tally.of(theirs.get_trials())
     assert counts.attributes[name] == {"digest": {"of": [1, 2]}} == storage.attributes_of(name)
@@ -194,7 +189,7 @@ def test_a_driver_killed_at_any_byte_of_a_transaction_loses_only_that(written: P
     start = len(b"".join(content.splitlines(keepends=True)[:-3]))
     written.write_bytes(content[:start])
     before = JournalReader(written).read()
-    others = told(by_optuna(written, "birds/pnp"))
+    others = told(trials_in(written, "birds/pnp"))
     for size in range(start, len(content)):
         written.write_bytes(content[:size])
         reader = JournalReader(written)
@@ -207,8 +202,8 @@ def test_a_driver_killed_at_any_byte_of_a_transaction_loses_only_that(written: P
         assert (trial.state, trial.intermediate_values, trial.user_attrs) == (TrialState.RUNNING, {}, {})
         storage.set_trial_user_attr(trial._trial_id, "outcome", "resumed")
         storage.close()
-        assert by_optuna(written, "birds/mpa")[1].user_attrs == {"outcome": "resumed"}
-        assert told(by_optuna(written, "birds/pnp")) == others
+        assert trials_in(written, "birds/mpa")[1].user_attrs == {"outcome": "resumed"}
+        assert told(trials_in(written, "birds/pnp")) == others
 
 
 def test_a_changed_or_missing_line_is_named_with_its_trial(written: Path) -> None:
@@ -233,16 +228,6 @@ def test_a_changed_or_missing_line_is_named_with_its_trial(written: Path) -> Non
     written.write_bytes(b"".join(broken))
     with pytest.raises(InvalidInput, match=r"line \d+, at birds/mpa trial 1, or a line before it, was changed"):
         read_studies(written)
-
-
-def with_checksums(logs: list[dict[str, Any]]) -> bytes:
-    """Return lines with valid checksums, computed here once more."""
-    crc, lines = 0, []
-    for log in logs:
-        text = json.dumps({key: value for key, value in log.items() if key != "crc"}, separators=(",", ":"))[:-1]
-        crc = zlib.crc32(text.encode(), crc)
-        lines.append(f'{text},"crc":{crc}}}\n')
-    return "".join(lines).encode()
 
 
 @pytest.mark.parametrize(
@@ -305,7 +290,7 @@ def test_a_disk_that_fills_in_an_append_keeps_what_was_told(disk: SmallDisk) -> 
     optuna.load_study(storage=storage, study_name="small").set_user_attr("small", 1)
     storage.close()
     assert copy_studies(path).attributes_of("small") == {"small": 1}
-    assert len(by_optuna(path, "small")) == 1
+    assert len(trials_in(path, "small")) == 1
 
 
 def test_a_disk_that_is_full_already_is_a_full_disk(disk: SmallDisk) -> None:

@@ -2,9 +2,7 @@
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -31,16 +29,6 @@ def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened
         assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
         assert trials[0].params == search.plan.spaces[loss].default
         assert len({trial.user_attrs["seed"] for trial in trials}) == 4
-
-
-def test_a_value_is_the_running_maximum(opened: Opened) -> None:
-    search = opened(search={"trials": 1}, losses=["mpa"])
-    values = {1: 0.3, 2: 0.5, 3: 0.2}
-    drive(search, lambda job, epoch: values[epoch])
-    (trial,) = search.study("mpa", Stage.SEARCH).trials()
-    assert trial.intermediate_values == {1: 0.3, 2: 0.5, 3: 0.5}
-    assert trial.value == 0.5
-    assert [entry["metrics"]["map_at_r"] for entry in epochs_of(trial)] == [0.3, 0.5, 0.2]
 
 
 def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opened) -> None:
@@ -187,27 +175,6 @@ def test_stages_follow_each_other_and_wait(opened: Opened) -> None:
     assert (second.stage, order) == (Stage.SELECT, ["between"])
 
 
-def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) -> None:
-    search = opened(search={"trials": 3, "pruner": "none"}, selection={"finalists": 2, "seeds": 2})
-    values = count(1)
-    drive(search, lambda job, epoch: next(values) / 1000)
-    queue = TrialQueue(iter([confirm_stage(search)]))
-    while job := queue.next_trial():
-        configuration = job.study.trial(job.number).user_attrs["source_trial"]
-        train(queue, job, lambda job, epoch, better=configuration: better / 10)
-    assert not list(iter(TrialQueue(iter([confirm_stage(search)])).next_trial, None)), "a second driver doubles nothing"
-    seeds = {}
-    for loss in search.config.loss_names:
-        rows = [trial.user_attrs for trial in search.study(loss, Stage.SELECT).trials()]
-        assert Counter((row["source_trial"], row["half"]) for row in rows) == {
-            (number, half): 2 for number in range(3) for half in (1, 2)
-        }
-        seeds[loss] = {row["seed"] for row in rows}
-        assert len(seeds[loss]) == 2
-        assert not seeds[loss] & {trial.user_attrs["seed"] for trial in search.study(loss, Stage.SEARCH).trials()}
-    assert seeds["proxy_anchor"] == seeds["pnp"]
-
-
 @pytest.mark.parametrize("train_on", ["train", "all"])
 def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -> None:
     """The chosen configuration and the default are trained again, on 90 % or on all training classes."""
@@ -217,6 +184,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
     while job := queue.next_trial():
         chosen = search.study("pnp", Stage.SELECT).trial(job.number).user_attrs["source_trial"]
         train(queue, job, lambda job, epoch, chosen=chosen: chosen / 10 if epoch == 2 else 0.0)
+    assert not list(iter(TrialQueue(iter([confirm_stage(search)])).next_trial, None)), "a second driver doubles nothing"
     selection = freeze(search)
     assert selection.chosen["pnp"].number == 2
     assert selection.defaults["pnp"].number == 0
