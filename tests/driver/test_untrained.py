@@ -3,21 +3,20 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from mlflow import MlflowClient
 from numpy.typing import NDArray
-from PIL import Image
 from sklearn.decomposition import PCA
 from support.bare_networks import BACKBONE, FEATURES, TRAINING, bare_features, save_convnet
 from support.commands import holdout_here, plain, write_search
 from support.expected_metrics import of_queries
 from support.finished_search import finish, run_here
+from support.kinds import Finished
 from support.small_search import small_search
 from support.tampered import Copied, array, entry
 from support.without_ray import only_records
@@ -28,10 +27,6 @@ from search.report.comparison_tables import text_tables
 from search.report.results import Summary, stored_summary
 from search.selection import Selection
 from search.stages import Role
-from trainables.inference.model_files import EmbedderSpec, read_tensors
-from trainables.models import ModelConfig
-from trainables.models.embedding import EmbeddingModel
-from trainables.training.inputs import whole_network
 
 Floats = NDArray[np.float64]
 
@@ -118,25 +113,6 @@ def test_the_whitened_features_are_scikit_learns(runs: Path, image_folder: Path,
         agree(values, retrieval(fitted.transform(raw), labels))
 
 
-def test_the_whitening_is_the_head_of_a_whole_network(runs: Path, image_folder: Path, weights: Path) -> None:
-    folder = RunFolder(runs, "small")
-    split = stored_split(folder)
-    raw, _ = features(image_folder, split.test[:1], weights)
-    expected = whitened(image_folder, split.train, weights, 8).transform(raw)
-    head, description = read_tensors(folder.whitened)
-    spec = EmbedderSpec.from_json(description, folder.whitened)
-    trained = ModelConfig(backbone=BACKBONE, weights=str(weights))
-    network = EmbeddingModel(spec.model)
-    network.load_state_dict(whole_network(head, trained, spec.origin["frozen_backbone"]))
-    cut = [
-        np.asarray(Image.open(path).convert("RGB"))[2:18, 2:18]
-        for path in sorted((image_folder / split.test[0]).iterdir())
-    ]
-    with torch.no_grad():
-        found = network.eval()(torch.tensor(np.array(cut)).permute(0, 3, 1, 2) / 255).double().numpy()
-    np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -219,11 +195,8 @@ def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> 
         assert (row[-1] in ("higher", "lower")) == pair.differ
 
 
-def test_without_weights_nothing_is_untrained(image_folder: Path, tmp_path: Path) -> None:
-    file = small_search(image_folder, losses=["pnp"], search={"trials": 1}, training=TRAINING)
-    (search,) = run_here(tmp_path / "runs", [file])
-    folder = search.plan.folder
-    search.close()
+def test_without_weights_nothing_is_untrained(kinds: Callable[[str], Finished]) -> None:
+    folder = RunFolder(kinds("images").runs, "small")
     content = json.loads(folder.summary.read_text())
     assert content["untrained"] is None
     assert content["whitened"] is None
