@@ -16,7 +16,7 @@ import yaml
 from optuna.trial import TrialState
 from support.commands import command, holdout, holdout_here, plain, stored, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
-from support.services import SECRET, Nodes, free_port
+from support.services import SECRET, Nodes
 from support.small_search import small_search
 
 from search.jobs.submission import submission
@@ -170,14 +170,6 @@ def test_an_unknown_search_is_one_sentence(nodes: Nodes) -> None:
     for word in ("logs", "stop"):
         said = plain(holdout_here(word, "nothing", "--address", nodes.address, code=2).stderr)
         assert f"There is no search 'nothing' on the cluster at {nodes.address}" in said
-
-
-@pytest.mark.parametrize("command", [("logs", "x"), ("stop", "x"), ("status",), ("status", "--jobs")])
-def test_an_unreachable_address_is_one_sentence(command: tuple[str, ...]) -> None:
-    nowhere = f"http://127.0.0.1:{free_port()}"
-    assert f"No cluster answers at {nowhere}" in plain(holdout_here(*command, "--address", nowhere, code=2).stderr)
-    said = plain(holdout_here(*command, "--address", "head:8265", code=2).stderr)
-    assert "must be the URL of Ray's dashboard" in said
 
 
 def test_data_on_the_cluster_is_checked_there(search_file: Callable[..., dict[str, Any]]) -> None:
