@@ -291,7 +291,7 @@ def test_no_secret_is_told(tmp_path: Path, port: int, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path, *Path(__file__).parents[1:3]))))
     content = {
         "name": "small", "trainable": "tells:Tells", "dataset": {"name": "tells:Records"}, "training": {"epochs": 1},
-        "search": {"trials": 2}, "stages": ["search"], "resources": {"engine": "local"},
+        "search": {"trials": 2, "max_concurrent": 1}, "stages": ["search"], "resources": {"engine": "local"},
     }  # fmt: skip
     write_migrated(runs / "mlflow.db")
     done = holdout("run", write_search(tmp_path / "search.yaml", content), "--runs", runs)
