@@ -349,17 +349,6 @@ def test_listed_images_that_are_not_there(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["an empty class", "one folder in the training and the test half", "no class"])
-def test_a_search_over_a_hostile_folder_creates_nothing(name: str, tmp_path: Path) -> None:
-    root = draw_folder(tmp_path / "images", classes=8, images=5)
-    change, said = FOLDERS[name]
-    change(root)
-    file = write_search(tmp_path / "small.yaml", small_search(root))
-    before = {path for path in tmp_path.rglob("*") if path.parent != root}
-    assert said.format(root=str(root)) in refused("run", file, "--runs", tmp_path / "runs")
-    assert {path for path in tmp_path.rglob("*") if path.parent != root} == before
-
-
 def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(tmp_path: Path) -> None:
     """A pipe without a writer and an endless device do not block."""
     root, cache = draw_folder(tmp_path / "images", images=5), tmp_path / "cache"
