@@ -55,7 +55,10 @@ def test_the_redirect_stays_on_this_host_and_has_no_token(path: str, app: FastAP
     assert found["location"].startswith(("/evil.example", "/%5C"))
     assert TOKEN not in found["location"] + body
     assert found["referrer-policy"] == "no-referrer"
-    assert {"HttpOnly", "SameSite=strict"} <= set(found["set-cookie"].split("; "))
+    cookie, *attributes = found["set-cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=strict"} <= {*attributes}
+    assert cookie.startswith("holdout-8000="), "servers on one machine keep separate cookies"
+    assert asked(app, "/", "", HOST, (b"cookie", cookie.encode()))[0] == 200
 
 
 @pytest.mark.parametrize("host", [b"10.0.0.1:port", b"10.0.0.1:99999999", b"[::1", b"", b"a b:1", b"x" * 5000])
@@ -69,8 +72,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]
     folder = tmp_path_factory.mktemp("served")
     (folder / "runs").mkdir()
     (folder / "private.txt").write_text("private content")
-    with served(folder / "runs", "--host", "0.0.0.0") as found:
-        yield found[1], found[2].partition("?token=")[2]
+    with served(folder / "runs", "--host", "0.0.0.0") as (_, port, address):
+        token = address.partition("?token=")[2]
+        assert len(token) >= 32
+        yield port, token
 
 
 def sent(port: int, content: bytes) -> bytes:

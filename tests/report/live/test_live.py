@@ -170,24 +170,6 @@ def test_idle_clients_do_not_block_others(server: tuple[str, int, str]) -> None:
     client.close()
 
 
-def test_another_address_asks_for_a_token(running: OpenedSearch) -> None:
-    with served(running.plan.folder.runs, "--host", "0.0.0.0") as server:
-        _, _, token = server[2].partition("?token=")
-        assert len(token) >= 32
-        assert asked(server, "/api/searches")[0] == 401
-        assert asked(server, "/api/searches", Authorization="Bearer wrong")[0] == 401
-        assert asked(server, "/?token=wrong")[0] == 401
-        assert asked(server, "/api/searches", Authorization=f"Bearer {token}")[0] == 200
-        answer = answered(server, f"/?token={token}")
-        answer.read()
-        assert (answer.status, answer.headers["location"]) == (307, "/")
-        cookie = answer.headers["set-cookie"]
-        assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
-        assert cookie.startswith(f"holdout-{server[1]}=")  # servers on one machine keep separate cookies
-        assert asked(server, "/", Cookie=cookie.partition(";")[0])[0] == 200
-
-
 @pytest.fixture
 def forged(running: OpenedSearch, tmp_path: Path) -> Path:
     shutil.copytree(running.plan.folder.runs, tmp_path / "runs")
