@@ -116,28 +116,20 @@ def test_neighbours_from_the_command_line(index: Path, made: SmallModel, model: 
     assert shown.count("rank similarity neighbour") == 11
 
 
-def test_brackets_in_a_path_are_no_markup(made: SmallModel, tmp_path: Path) -> None:
-    image = tmp_path / "[red]a.png"
-    image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
-    (tmp_path / "[bold]b.png").write_text("none")
-    done = holdout_here("index", made.folder, tmp_path, "--to", tmp_path / "[i]", "--skip-unreadable", *CPU)
-    assert str(tmp_path / "[i]") in plain(done.stdout)
-    assert str(tmp_path / "[bold]b.png") in plain(done.stderr)
-    assert plain(holdout_here("query", tmp_path / "[i]", image, "-k", 1, *CPU).stdout).count(str(image)) == 2
-
-
-def test_a_path_gives_the_terminal_no_orders(made: SmallModel, tmp_path: Path) -> None:
+def test_a_path_is_no_markup_and_gives_the_terminal_no_orders(made: SmallModel, tmp_path: Path) -> None:
     """An image's name cannot change the terminal's title, colours or content."""
-    image = tmp_path / "heron\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.png"
+    index = tmp_path / "[i]"
+    image = tmp_path / "[red]heron\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.png"
     image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
-    (tmp_path / "none\x1b[31m\r.png").write_text("none")
-    done = holdout_here("index", made.folder, tmp_path, "--to", tmp_path / "index", "--skip-unreadable", *CPU)
-    assert "none\\x1b[31m\\r.png cannot be read" in plain(done.stderr)
-    shown = holdout_here("query", tmp_path / "index", image, "-k", 1, *CPU)
-    assert shown.stdout.count("heron]0;owned[2J31mgnp.png") == 2
+    (tmp_path / "[bold]none\x1b[31m\r.png").write_text("none")
+    done = holdout_here("index", made.folder, tmp_path, "--to", index, "--skip-unreadable", *CPU)
+    assert str(index) in plain(done.stdout)
+    assert "[bold]none\\x1b[31m\\r.png cannot be read" in plain(done.stderr)
+    shown = holdout_here("query", index, image, "-k", 1, *CPU)
+    assert shown.stdout.count("[red]heron]0;owned[2J31mgnp.png") == 2
     for text in (done.stdout, done.stderr, shown.stdout, shown.stderr):
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
-    program = json.loads(holdout_here("query", tmp_path / "index", image, "-k", 1, "--json", *CPU).stdout)
+    program = json.loads(holdout_here("query", index, image, "-k", 1, "--json", *CPU).stdout)
     assert program["queries"][0]["path"] == str(image)  # JSON has them escaped
 
 
