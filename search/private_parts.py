@@ -29,6 +29,7 @@ PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
                 "ray.tune.experiment:Trial.pickled_error_file",
                 "ray._private.state:actors",
                 "ray._private.state:state._connect_and_get_accessor",
+                "ray._private.state:state.get_draining_nodes",
             )
         },
         "optuna": {

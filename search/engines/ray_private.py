@@ -68,6 +68,11 @@ def error_of(trial: Trial) -> Exception | None:
     return error
 
 
+def is_draining(node: str | None) -> bool:
+    """Return True if a node is about to be taken, for example because it is preempted."""
+    return node in ray._private.state.state.get_draining_nodes()
+
+
 def live_jobs(namespace: str) -> int:
     """Return the number of live drivers with ``namespace``; the public table of jobs needs Ray's dashboard."""
     from ray.core.generated.gcs_pb2 import JobTableData

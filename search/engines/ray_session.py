@@ -70,6 +70,7 @@ def _import_ray() -> ModuleType:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a search file are relative to the driver's folder
+        "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": "1",  # the study retries; Tune would train the same trial once more
         "RAY_AIR_NEW_OUTPUT": "0",  # the new one ignores the verbosity
         "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt ends the search at once; the studies lose nothing
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

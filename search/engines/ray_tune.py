@@ -249,13 +249,15 @@ def _is_own(error: Exception | None, node: str | None) -> bool:
     """Return True if the end of an actor on ``node`` counts against its trial.
 
     It does if the process died on a live machine, or if the training could not be made. It does not if the machine is
-    gone, which Ray lists as alive for some seconds (``ActorUnavailableError``), or if the actor never ran (None).
+    gone, which Ray lists as alive for some seconds (``ActorUnavailableError``), or is being drained for a preemption,
+    or if the actor never ran (None).
     """
     if getattr(error, "actor_init_failed", False):
         return True
     if isinstance(error, ActorUnavailableError):
         return False
-    return any(entry["NodeID"] == node and entry["Alive"] for entry in ray.nodes())
+    alive = any(entry["NodeID"] == node and entry["Alive"] for entry in ray.nodes())
+    return alive and not ray_private.is_draining(node)
 
 
 def _alive_nodes() -> list[Node]:

@@ -1,6 +1,10 @@
 """When a trial is LOST: its own process died three times, on machines that live, without an epoch between."""
 
+import os
+import re
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ pytestmark = pytest.mark.cluster
 
 NODES_LOST = 4
 """One more than a trial's own deaths may be."""
+PREEMPTIONS = 5
+"""So many that one of two trials dies three times, if each time one of them does."""
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +34,20 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         yield nodes
 
 
-def node_with(nodes: Nodes, **environment: str) -> Any:
-    """A node more, for one trial."""
+def node_with(nodes: Nodes, cpus: int = 1, **environment: str) -> Any:
+    """A node more, for one trial on each CPU."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        return nodes.add(cpus=1)
+        return nodes.add(cpus)
 
 
-def trains(node: Any) -> bool:
-    """Whether a node's worker is in an epoch: an actor is called otherwise while it waits."""
+def trains(node: Any) -> list[int]:
+    """Return the processes of a node's workers that are in an epoch: an actor is called otherwise while it waits."""
     raylet = node.all_processes["raylet"][0].process.pid
-    listed = subprocess.run(["ps", "--ppid", str(raylet), "-o", "args="], capture_output=True, text=True, check=False)
-    return "ray::ResourceTrainable.train" in listed.stdout
+    words = ["ps", "--ppid", str(raylet), "-o", "pid=,args="]
+    listed = subprocess.run(words, capture_output=True, text=True, check=False)
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "ray::ResourceTrainable.train" in line]
 
 
 def test_a_trial_that_dies_three_times_is_lost(empty: Nodes, tmp_path: Path) -> None:
@@ -67,7 +74,7 @@ def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path
     driver = search.start()
     try:
         for lost in range(1, NODES_LOST + 1):
-            search.until(lambda node=node: trains(node), driver)
+            search.until(lambda node=node: bool(trains(node)), driver)
             empty.kill(node)
             search.until(lambda lost=lost: search.said().count("trial 0 was lost") == lost, driver)
             assert search.reports() == []
@@ -80,3 +87,38 @@ def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path
     (trial,) = search.trials()
     assert trial.state == TrialState.COMPLETE
     assert sorted(trial.intermediate_values) == [1, 2]
+
+
+def lost_trials(search: SleepingSearch) -> int:
+    """Return how often a search has said that a trial was lost."""
+    return len(re.findall(r"trial \d was lost", search.said()))
+
+
+def preempt(nodes: Nodes, node: Any) -> None:
+    """Announce to Ray that a node will be taken in an hour."""
+    words = ["drain-node", "--address", nodes.gcs_address, "--node-id", node.node_id, "--reason-message", "spot"]
+    words += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--deadline-remaining-seconds", "3600"]
+    subprocess.run([sys.executable, "-m", "ray.scripts.scripts", *words], check=True)
+
+
+def test_a_preemption_does_not_count_against_a_trial(empty: Nodes, tmp_path: Path) -> None:
+    """A machine that is taken ends its processes in any order, the one that would tell Ray last."""
+    node = node_with(empty, 2, **{SECONDS: "3600"})
+    search = SleepingSearch(tmp_path, trials=2, epochs=2)
+    driver = search.start()
+    try:
+        for lost in range(1, PREEMPTIONS + 1):
+            search.until(lambda node=node: len(trains(node)) == 2, driver)
+            preempt(empty, node)
+            os.kill(trains(node)[0], signal.SIGKILL)
+            search.until(lambda lost=lost: lost_trials(search) == 2 * lost - 1, driver)
+            empty.kill(node)
+            search.until(lambda lost=lost: lost_trials(search) == 2 * lost, driver)
+            node = node_with(empty, 2, **{SECONDS: "3600" if lost < PREEMPTIONS else "0.1"})
+        search.finish(driver)
+    finally:
+        driver.kill()
+        driver.wait()
+        empty.kill(node)
+    assert [trial.state for trial in search.trials()] == [TrialState.COMPLETE] * 2
+    assert [sorted(trial.intermediate_values) for trial in search.trials()] == [[1, 2]] * 2

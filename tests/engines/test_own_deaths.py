@@ -23,6 +23,7 @@ NOT_MADE = RayActorError("0" * 32, "raised in its creation task", True, False)
         (DIED, "lives", True),
         (DIED, "gone", False),
         (DIED, "unknown", False),
+        (DIED, "draining", False),  # a preempted machine ends its processes before it goes
         (DIED, None, False),  # it never came to run
         (UNAVAILABLE, "lives", False),  # its machine died a moment ago, and nobody has noticed
         (UNAVAILABLE, "gone", False),
@@ -34,8 +35,9 @@ NOT_MADE = RayActorError("0" * 32, "raised in its creation task", True, False)
 def test_a_death_counts_on_a_living_machine_only(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None, node: str | None, own: bool
 ) -> None:
-    nodes = [{"NodeID": "lives", "Alive": True}, {"NodeID": "gone", "Alive": False}]
+    nodes = [{"NodeID": name, "Alive": name != "gone"} for name in ("lives", "gone", "draining")]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(tuner.ray_private, "is_draining", lambda node: node == "draining")
     assert tuner._is_own(error, node) is own
 
 
