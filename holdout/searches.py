@@ -231,8 +231,8 @@ def run(
 
     started = time.time()
     content: dict[str, Any] = dict(file) if isinstance(file, Mapping) else read_search(Path(file))
-    for key, value in (settings or {}).items():
-        content = with_value(content, key.split("."), value)
+    for key, value in dict(settings or {}).items():
+        content = with_value(content, str(key).split("."), value)
     if in_notebook(sys.stdout):  # no terminal, though it says so; and its standard error is red
         console = Terminal(quiet=quiet, force_jupyter=False, force_terminal=False)
     else:

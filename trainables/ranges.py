@@ -7,6 +7,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral, Real
@@ -29,10 +30,11 @@ def as_python(value: Any) -> Any:
     """Return a number or text of NumPy or PyTorch as Python's, and other values, also dates, as they are."""
     if getattr(value, "shape", None) != () or getattr(value.dtype, "kind", "f") not in "biufU":
         return value
-    if hasattr(value, "cpu"):
-        value = value.detach().cpu().float() if str(value.dtype) == "torch.bfloat16" else value.detach().cpu()
-        value = value.numpy()
-    return float(str(value)) if value.dtype.kind == "f" else value.item()  # 0.1, and not 0.10000000149
+    with suppress(ValueError, TypeError, NotImplementedError):  # a masked entry, a tensor of the meta device
+        if hasattr(value, "cpu"):
+            value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).detach().cpu().numpy()
+        return float(str(value)) if value.dtype.kind == "f" else value.item()  # 0.1, and not 0.10000000149
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

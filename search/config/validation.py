@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from trainables.data.dataset import is_utf8
 from trainables.errors import InvalidInput, raise_if_any, shortened, suggestion
 from trainables.ranges import as_python
 from trainables.secrets import without_password
@@ -216,12 +217,18 @@ class _Reader(Generic[Built]):
         return f"{_dotted(path)}: no such {kind}{hint}; {'correct it, or ' if hint else ''}remove it."
 
 
+DEEPEST = 100
+"""The most levels of lists and mappings in one another."""
+
+
 def plain(value: Any, path: KeyPath = ()) -> Any:
     """Return a ``value`` that Python code gave as the values of YAML and JSON, with the same meaning.
 
     Raises:
         InvalidInput: it has none there; the sentence begins with its ``path``.
     """
+    if len(path) > DEEPEST:
+        raise InvalidInput(f"{path[0]}: nested more than {DEEPEST} levels deep, or contains itself; correct it.")
     if isinstance(value, type | FunctionType):  # a part of the user's own
         value = f"{value.__module__}:{value.__qualname__}"
     if isinstance(value, str) and value.startswith("__main__:"):
@@ -229,6 +236,8 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
             f"{_dotted(path)}: {value!r} is in the script or notebook itself, which other processes cannot import; "
             "move it to a module (in a notebook, a cell beginning with %%writefile mylab.py), and import it from there."
         )
+    if isinstance(value, str) and not is_utf8(value):
+        raise InvalidInput(f"{_dotted(path)}: {value!r} is no text in UTF-8; rename what has this name.")
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Mapping):
@@ -236,7 +245,7 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     if isinstance(value, Enum):
         return plain(value.value, path)
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return plain(os.fspath(value), path)
     if (number := as_python(value)) is not value:
         return number
     if isinstance(value, list | tuple | range) or (hasattr(value, "tolist") and getattr(value, "shape", None) != ()):

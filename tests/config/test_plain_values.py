@@ -4,10 +4,12 @@ import array
 import datetime
 import decimal
 import enum
+import fractions
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -59,7 +61,8 @@ def test_a_value_keeps_its_meaning(value: Any, expected: Any) -> None:
 REFUSED = [
     datetime.datetime(2026, 1, 1), datetime.timedelta(1), np.datetime64("2026-01-01"), np.datetime64(1, "ns"),
     np.timedelta64(1, "ns"), np.array(None), np.void(b"a"), np.clongdouble(1), np.bytes_(b"a"), decimal.Decimal(1),
-    {1, 2}, 1j, object(), print, np.complex64(1), b"a", holdout.Float(0, 1),
+    {1, 2}, 1j, object(), print, np.complex64(1), b"a", holdout.Float(0, 1), np.ma.masked, pandas.NA, pandas.NaT,
+    fractions.Fraction(1, 3), torch.tensor(1.0, device="meta"), torch.tensor(1.0).to(torch.float8_e5m2), torch.int8,
 ]  # fmt: skip
 
 
@@ -67,6 +70,28 @@ REFUSED = [
 def test_what_has_no_such_meaning_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^split\.seed: must be text, a number, true, false, .*; convert it\.$"):
         parse_config({"name": "x", "dataset": {"name": "glyphs"}, "losses": ["pnp"], "split": {"seed": value}})
+
+
+@given(
+    st.recursive(
+        st.just("a\udcff"),
+        lambda inner: (
+            st.lists(inner, min_size=1) | st.dictionaries(st.sampled_from(["a", "b\ud800"]), inner, min_size=1)
+        ),
+    )
+)
+def test_text_that_is_no_utf8_is_refused_anywhere(value: Any) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"^losses\S*: '\S*\\ud\S+' is no text in UTF-8; rename what has this name\.$"
+    ):
+        plain({"losses": value})
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    content: dict[str, Any] = {"losses": []}
+    content["losses"].append(content)
+    with pytest.raises(InvalidInput, match=r"^losses: nested more than 100 levels deep, or contains itself"):
+        plain(content)
 
 
 def test_a_part_of_a_notebook_cannot_be_imported_elsewhere() -> None:
