@@ -4,6 +4,7 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -223,7 +224,7 @@ def run(
         InvalidInput: the file is invalid (all mistakes are listed); nothing is created.
         Failure: the search could not be completed, or a loss failed in every trial.
     """
-    from search.cli.output import Tables, Terminal
+    from search.cli.output import Tables, Terminal, ignore_warnings_of_libraries
     from search.config.recipes import read_search
     from search.driver.progress_view import in_notebook
     from search.driver.start import run_search
@@ -237,10 +238,12 @@ def run(
         console = Terminal(quiet=quiet, force_jupyter=False, force_terminal=False)
     else:
         console = Terminal(stderr=True, quiet=quiet)
-    outcome = run_search(
-        content, runs_folder(runs), console, started=started, allow_failed=allow_failed, on_epoch=on_epoch,
-        opens=lambda doubt: yes,
-    )  # fmt: skip
+    with warnings.catch_warnings():
+        ignore_warnings_of_libraries()
+        outcome = run_search(
+            content, runs_folder(runs), console, started=started, allow_failed=allow_failed, on_epoch=on_epoch,
+            opens=lambda doubt: yes,
+        )  # fmt: skip
     console.print(Tables(headline_tables(outcome.comparison)))
     if (folder := outcome.search.plan.folder).report.exists():
         console.print(f"Report: open {folder.report}", highlight=False, markup=False, soft_wrap=True)

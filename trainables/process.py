@@ -24,6 +24,12 @@ _LAUNCHED = re.compile(
 )
 """The variables from which libraries take a process for one of several that train together: of torchrun, Slurm, MPI."""
 
+TIMERS = {
+    signal.SIGALRM: signal.ITIMER_REAL,
+    signal.SIGVTALRM: signal.ITIMER_VIRTUAL,
+    signal.SIGPROF: signal.ITIMER_PROF,
+}
+
 Setting = Callable[[], object]
 """A function that puts a setting of the process back."""
 
@@ -112,6 +118,8 @@ def _handle(handlers: dict[int, Any]) -> None:
     if threading.current_thread() is threading.main_thread():  # no other can set them
         for number, handler in handlers.items():
             if handler is not None and signal.getsignal(number) is not handler:
+                if number in TIMERS:
+                    signal.setitimer(TIMERS[number], 0)  # the system's own answer to its signal ends the process
                 signal.signal(number, handler)
 
 

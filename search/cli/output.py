@@ -59,10 +59,14 @@ def set_up_logging() -> None:
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
     for package in PACKAGES:
         logging.getLogger(package).setLevel(logging.WARNING)
-    # Unreadable images are reported as mistakes. PYTHONWARNINGS=error is for a user's code alone.
-    warnings.filterwarnings("ignore", module=r"(PIL|mlflow|sqlalchemy|alembic|optuna)\b")
+    ignore_warnings_of_libraries()
     warnings.formatwarning = lambda *given, **more: without_password(_FORMAT(*given, **more))
     sys.excepthook = lambda kind, error, where: print(traced(error), file=sys.stderr)
+
+
+def ignore_warnings_of_libraries() -> None:
+    """Ignore warnings of libraries: unreadable images are mistakes, and PYTHONWARNINGS=error is for a user's code."""
+    warnings.filterwarnings("ignore", module=r"(PIL|mlflow|sqlalchemy|alembic|optuna)\b")
 
 
 def _any_text(stream: TextIO | None) -> TextIO:

@@ -23,7 +23,7 @@ from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config
 from search.stages import Stage
 from search.trust import CHECKPOINTS, addresses_in, check_code, own_code, remember
 from spaces.search_space import SearchSpace
-from trainables.data.dataset import similar_names
+from trainables.data.dataset import is_utf8, similar_names
 from trainables.data.split import ClassSplit
 from trainables.errors import InvalidInput
 
@@ -101,6 +101,8 @@ def make_plan(
         InvalidInput: all mistakes.
     """
     found = Findings() if findings is None else findings
+    if not is_utf8(place := str(runs.resolve())):
+        found.add([f"The runs folder is {place!r}, which is no text in UTF-8; rename it, or give another with --runs."])
     data = split_of(found, config)
     if data is not None:
         check_split(found, config, data)

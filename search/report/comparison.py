@@ -73,6 +73,8 @@ def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None)
     Raises:
         InvalidInput: as :func:`compare` and :func:`results_so_far`; ``within`` is not above 0.
     """
+    if not folders:
+        raise InvalidInput("No search is named; name one at least.")
     if within is not None and not 0 < within < math.inf:
         raise InvalidInput(f"within is {within:g}; the margin of equivalence is above 0, such as 1 for one point.")
     return compare(folders, [results_so_far(folder) for folder in folders], within=within)

@@ -1,6 +1,9 @@
 """Searches run, opened and compared from Python by ``import holdout``."""
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +85,35 @@ def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tm
     assert not (tmp_path / "runs").exists()
     with pytest.raises(holdout.InvalidInput, match="no search 'birds'"):
         holdout.open("birds", runs=tmp_path)
+
+
+def test_a_runs_folder_that_is_no_utf8_and_no_search_are_mistakes(search_file: Files, tmp_path: Path) -> None:
+    with pytest.raises(
+        holdout.InvalidInput, match=r"The runs folder is '.*\\udcff', which is no text in UTF-8; rename"
+    ):
+        holdout.run(search_file(), runs=tmp_path / "a\udcff", quiet=True)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(holdout.InvalidInput, match="No search is named; name one at least"):
+        holdout.compare(runs=tmp_path)
+
+
+STRICT = """
+import holdout, sys
+
+content = {
+    "name": "strict", "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4}, "losses": ["pnp"],
+    "training": {"epochs": 1, "batch_size": 8, "images_per_class": 2, "image_size": 16}, "stages": ["search"],
+    "search": {"trials": 1, "pruner": "none"}, "resources": {"engine": "local"},
+}
+holdout.run(content, runs=sys.argv[1], quiet=True).report()
+"""
+
+
+def test_warnings_made_errors_concern_a_users_code_alone(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    for words in (["-c", STRICT, str(tmp_path)], ["-m", "holdout", "status", "--runs", str(tmp_path)]):
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_history_says_what_a_loss_used(opened: Callable[..., OpenedSearch]) -> None:

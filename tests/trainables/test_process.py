@@ -20,7 +20,7 @@ from support.own_trainings import own_spec
 from support.small_training import worker_of
 
 from trainables.parts import load_part
-from trainables.process import Exited, Setting, contained
+from trainables.process import TIMERS, Exited, Setting, contained
 
 
 def enter_removed_folder() -> None:
@@ -72,6 +72,14 @@ def test_changes_in_any_order_are_put_back(names: list[str]) -> None:
         for name in names:
             CHANGES[name]()
     assert state() == before
+
+
+@pytest.mark.parametrize("number", TIMERS)
+def test_a_timer_ends_with_its_handler(number: signal.Signals) -> None:
+    with contained():
+        signal.signal(number, lambda *_: None)
+        signal.setitimer(TIMERS[number], 3600)
+    assert signal.getitimer(TIMERS[number]) == (0, 0)
 
 
 EXITS: dict[str, Callable[[], Any]] = {

@@ -197,7 +197,7 @@ def _numbers(method: str, found: object) -> dict[str, float]:
     for name, value in found.items():
         try:
             numbers[str(name)] = math.nan if value is None else float(value)
-        except (TypeError, ValueError):
+        except Exception:  # of any library
             shown = without_password(repr(value))
             raise InvalidInput(f"{method} must return numbers; {name} is {shown:.60}.") from None
     return numbers

@@ -4,10 +4,14 @@ import gc
 import json
 import threading
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from support.own_trainings import EACH, PlaceInTheList, Records, own_spec, trained, vectors
@@ -16,11 +20,12 @@ from support.small_training import worker_of
 
 from trainables.data.dataset import Dataset
 from trainables.data.store.view import Store, StoreView
+from trainables.errors import InvalidInput
 from trainables.metrics import evaluate
 from trainables.spec import EpochRecord
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.cross_validation import begin
-from trainables.training.own import OwnTraining
+from trainables.training.own import OwnTraining, _numbers
 from trainables.training.trainable import trainable_class
 
 CPU = torch.device("cpu")
@@ -33,6 +38,29 @@ def own(training: Any) -> Any:
 
 def numbers(records: list[EpochRecord]) -> list[Any]:
     return [{name: record.get(name) for name in ("epoch", "loss", "metrics", "reported")} for record in records]
+
+
+HALVES = (
+    0.5, np.float32(0.5), np.array(0.5), torch.tensor(0.5, requires_grad=True), torch.tensor([0.5]).bfloat16(),
+    Decimal("0.5"), Fraction(1, 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("half", HALVES, ids=lambda half: type(half).__name__)
+def test_a_number_of_any_library_is_its_value(half: Any) -> None:
+    assert _numbers("train_epoch", {"loss": half}) == {"loss": 0.5}
+
+
+NO_NUMBERS = (
+    torch.ones(2), torch.tensor(0.5, device="meta"), np.ones(2), 10**400, 1j, [0.5], "low", pandas.NA, object(),
+    datetime(2026, 1, 1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: type(value).__name__)
+def test_what_is_no_number_is_refused_with_its_name(value: Any) -> None:
+    with pytest.raises(InvalidInput, match="^train_epoch must return numbers; loss is "):
+        _numbers("train_epoch", {"loss": value})
 
 
 def test_an_epoch_is_recorded_with_its_numbers_and_metrics(tmp_path: Path) -> None:
