@@ -196,7 +196,9 @@ def _numbers(method: str, found: object) -> dict[str, float]:
     numbers = {}
     for name, value in found.items():
         try:
-            numbers[str(name)] = math.nan if value is None else float(value)
+            numbers[str(name)] = (
+                math.nan if value is None else float(value.detach() if torch.is_tensor(value) else value)
+            )
         except Exception:  # of any library
             shown = without_password(repr(value))
             raise InvalidInput(f"{method} must return numbers; {name} is {shown:.60}.") from None

@@ -59,7 +59,7 @@ NO_NUMBERS = (
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: type(value).__name__)
 def test_what_is_no_number_is_refused_with_its_name(value: Any) -> None:
-    with pytest.raises(InvalidInput, match="^train_epoch must return numbers; loss is "):
+    with pytest.raises(InvalidInput, match=r"^train_epoch must return numbers; loss is "):
         _numbers("train_epoch", {"loss": value})
 
 
