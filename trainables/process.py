@@ -98,7 +98,7 @@ def _settings() -> list[Setting]:
     ]
 
 
-def _handlers() -> dict[int, Any]:
+def _handlers() -> dict[signal.Signals, Any]:
     return {number: signal.getsignal(number) for number in signal.Signals}
 
 
@@ -114,7 +114,7 @@ def _enter(folder: str | None) -> None:
             os.chdir(folder)
 
 
-def _handle(handlers: dict[int, Any]) -> None:
+def _handle(handlers: dict[signal.Signals, Any]) -> None:
     if threading.current_thread() is threading.main_thread():  # no other can set them
         for number, handler in handlers.items():
             if handler is not None and signal.getsignal(number) is not handler:
