@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import ValidationError, field_validator
+from pydantic import PrivateAttr, ValidationError, field_validator
 
 from search.difference import FEW_CLASSES, Recommendation, RowKey
 from search.plan.runs import RunFolder, refuse_renamed
@@ -13,6 +13,7 @@ from search.report.loss_results import Incumbent as Incumbent, LossSummary as Lo
 from search.report.rows import Named, Result, Row, SeedStatistics, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from trainables.errors import InvalidInput
+from trainables.files import json_digest
 from trainables.metrics.table import metric_name
 
 if TYPE_CHECKING:
@@ -127,6 +128,17 @@ class Summary(Shown):
     whitened: Baseline | None = None
     losses: Mapping[str, LossSummary]
     time: TimeSummary
+    _changed: bool = PrivateAttr(default=False)
+
+    @property
+    def is_changed(self) -> bool:
+        """True if it was loaded from a file that was changed after it was written."""
+        return self._changed
+
+    def with_digest(self) -> dict[str, Any]:
+        """Return the content of ``summary.json``: the results and the SHA-256 of them."""
+        content = self.model_dump(mode="json")
+        return {**content, "digest": json_digest(content)}
 
     @field_validator("losses")
     @classmethod
@@ -187,16 +199,20 @@ class Summary(Shown):
             raise InvalidInput(
                 f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}."
             )
+        digest = content.pop("digest", None)  # files of versions before 0.3 have none
+        is_changed = digest is not None and digest != json_digest(content)
         try:
             rows_from_stored(content)
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {again}.") from error
         try:
-            return cls.model_validate_json(json.dumps(content))
+            summary = cls.model_validate_json(json.dumps(content))
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
             raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
+        summary._changed = is_changed
+        return summary
 
 
 def stored_summary(folder: RunFolder) -> Summary:
