@@ -121,7 +121,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Clear the trial's slot; without a terminal, print its outcome, that of pruned trials but the last as a number."""
+        """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
         self.on_lost(running, trial)
         line = "" if self._live else printable(self._line(running, trial))
         if self._moving:

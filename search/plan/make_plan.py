@@ -180,7 +180,8 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
         )
     cost = (
         f"The trials and confirmations of {folder.name} are taken over; confirming other finalists and the trainings "
-        f"for the test, also of the losses that were there, take up to {_later_trainings(plan, stored, grown)} trainings."
+        "for the test, also of the losses that were there, take up to "
+        f"{_later_trainings(plan, stored, grown)} trainings."
     )
     return replace(plan, notices=(notice, cost, *plan.notices))
 
