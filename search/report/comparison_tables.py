@@ -217,12 +217,10 @@ def columns_sentence(comparison: Comparison) -> str:
     )
 
 
-HALVES = "each half of the training classes is validated by a model of the other half"
-
-
 def confirmed_on(split: SplitSummary) -> str:
     """Return the classes on which configurations are confirmed, in words."""
-    return f"on halves: {HALVES}" if split.halves else "on the validation classes"
+    halves = "on halves: each half of the training classes is validated by a model of the other half"
+    return halves if split.halves else "on the validation classes"
 
 
 def baselines_told(comparison: Comparison) -> Iterator[str]:
@@ -368,8 +366,6 @@ def headline_sentences(comparison: Comparison) -> Iterator[str]:
     split, pairs = comparison.split, comparison.pairs
     spread = f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}"
     yield f"{spread}; differences with 95 % intervals {_corrected(pairs)}" if pairs else spread
-    if split.halves:
-        yield f"halves: {HALVES}"
     yield from comparison.left_out
     yield from data_sentences(comparison)
     for summary in comparison.searches:

@@ -4,6 +4,7 @@ Shapes: B batch, D embedding.
 """
 
 import inspect
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
@@ -29,6 +30,10 @@ GENTLE = {"temperature": 0.2}
 GIVEN = ("num_classes", "embedding_dim")
 
 MAKES = {"one class": [7] * 6, "singletons": [0, 3, 5, 11], "one image": [4], "a pair and a singleton": [2, 2, 9]}
+
+
+LARGEST = 1e6
+"""A larger value of a few embeddings is a mask's filler that was summed."""
 
 
 class LossContract:
@@ -140,7 +145,12 @@ class LossContract:
         return finite_problem(loss, embeddings_BD, torch.arange(CLASSES))
 
     def _make_problem(self, labels: list[int]) -> str:
-        return finite_problem(self._built(), torch.randn(len(labels), DIMENSIONS), torch.tensor(labels))
+        loss, embeddings_BD, labels_B = self._built(), torch.randn(len(labels), DIMENSIONS), torch.tensor(labels)
+        if LARGEST < abs(value := _value(loss, embeddings_BD, labels_B).item()) < math.inf:
+            return (
+                f"The loss is {value:.6g} for {_labels(labels_B)}: leave out anchors without a positive or a negative."
+            )
+        return finite_problem(loss, embeddings_BD, labels_B)
 
     def _order_problem(self) -> str:
         params = self._without_chance()
