@@ -323,7 +323,7 @@ def _recommended(summary: Summary, model: Recommendation) -> str:
 
 def _against_default(model: Recommendation, pairs: Sequence[Pair], where: str) -> str:
     if not model.number:
-        return "it is the default" if model.number == 0 else "a network without training has none"
+        return "it is the default" if model.number == 0 else "it has none"
     return _compared(model, pairs, Role.DEFAULT, where)
 
 

@@ -147,9 +147,7 @@ class LossContract:
     def _make_problem(self, labels: list[int]) -> str:
         loss, embeddings_BD, labels_B = self._built(), torch.randn(len(labels), DIMENSIONS), torch.tensor(labels)
         if LARGEST < abs(value := _value(loss, embeddings_BD, labels_B).item()) < math.inf:
-            return (
-                f"The loss is {value:.6g} for {_labels(labels_B)}: leave out anchors without a positive or a negative."
-            )
+            return f"The loss is {value:.6g} for {_labels(labels_B)}: leave out anchors without a positive or negative."
         return finite_problem(loss, embeddings_BD, labels_B)
 
     def _order_problem(self) -> str:

@@ -5,11 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from support.commands import holdout_here, plain
 from support.made_search import made_search
 from support.summaries import made_loss, made_summary
 
 import holdout
+from search.cli.output import Tables
 from search.driver.synchronise import search_run
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
@@ -94,7 +96,7 @@ def test_a_network_without_training_may_be_recommended(tmp_path: Path) -> None:
     recommended = {"loss": "whitened", "number": None, "basis": "no training is better"}
     answer = changed(tmp_path, "one", recommended=recommended, untrained=entry, whitened=entry)
     assert answer.recommended == "Recommended: the whitened network (no training is better)."
-    assert answer.better_than_default.endswith("a network without training has none.")
+    assert answer.better_than_default.endswith("it has none.")
     assert answer.better_than_untrained.endswith("not tested yet.")
 
 
@@ -154,6 +156,9 @@ def test_the_answer_of_three_losses_is_short(tmp_path: Path) -> None:
     html = re.sub(r"<script.*?</script>", "", str(macro(section(comparison, [folder]))), flags=re.DOTALL)
     on_screen = re.sub(r"<details>.*?</details>", "", html, flags=re.DOTALL)
     assert len(re.sub(r"<[^>]+>", " ", on_screen).split()) <= 250
+    with (console := Console(width=120)).capture() as captured:
+        console.print(Tables(headline_tables(comparison)))
+    assert len(captured.get().split()) <= 170, "30 remain for two networks without training and the paths"
 
 
 # The pictures of the answer.
