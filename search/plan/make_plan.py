@@ -171,16 +171,15 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
         plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
         plan = replace(plan, predecessor=folder.name)
         _remember(plan)
-    if is_tested(folder):
+    notice = (
+        f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
+    )
+    if tested := is_tested(folder):
         notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
         notice += "another opening, which the ledger counts."
-    else:
-        notice = (
-            f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
-        )
     cost = (
-        f"The trials and confirmations of {folder.name} are taken over; confirming other finalists and the trainings "
-        "for the test, also of the losses that were there, take up to "
+        f"The trials{' and confirmations' * tested} of {folder.name} are taken over; confirming other finalists and the "
+        "trainings for the test, also of the losses that were there, take up to "
         f"{_later_trainings(plan, stored, grown)} trainings."
     )
     return replace(plan, notices=(notice, cost, *plan.notices))

@@ -1,7 +1,8 @@
 """An opened search: its plan and its studies."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from optuna.trial import FrozenTrial
 from search.config.search_config import SearchConfig, parse_config, settled_digest
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
-from search.plan.growth import growth
+from search.plan.growth import growth, is_tested
 from search.plan.places import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_config, stored_split
@@ -199,7 +200,7 @@ COPIED_FROM = "copied_from"
 
 
 def copy_trials(search: OpenedSearch) -> None:
-    """Copy the predecessor's finished trials and confirmations into the studies of a successor that have none.
+    """Copy the predecessor's finished trials and, if it is tested, confirmations into a successor's empty studies.
 
     A copy counts as the successor's own; it keeps its state, values, params and attributes, and has its source in
     ``copied_from``. Those of a study are copied in one transaction, so that a process that resumes after a kill copies
@@ -209,40 +210,28 @@ def copy_trials(search: OpenedSearch) -> None:
     if predecessor is None:
         return
     source = StoredSearch(RunFolder(search.plan.folder.runs, predecessor))
-    for loss in search.config.loss_names:
-        places: dict[int, int] = {}  # the places of the copies by the numbers of their trials
-        for stage in (Stage.SEARCH, Stage.SELECT):
-            trials = [
-                trial
-                for trial in source.trials(loss, stage)
-                if trial.state.is_finished() and (stage is Stage.SEARCH or trial.user_attrs["source_trial"] in places)
-            ]
-            if trials and not search.trials(loss, stage):
-                search.study(loss, stage).add(_copies(trials, source.name, places, search.plan.spaces[loss]))
-            places = {
-                trial.user_attrs[COPIED_FROM]["number"]: trial.number
-                for trial in search.trials(loss, stage)
-                if COPIED_FROM in trial.user_attrs
-            }
+    # All trials of a search that is tested have ended, so the numbers that its confirmations name stay.
+    stages = (Stage.SEARCH, Stage.SELECT) if is_tested(source.folder) else (Stage.SEARCH,)
+    for loss, stage in itertools.product(search.config.loss_names, stages):
+        trials = [trial for trial in source.trials(loss, stage) if trial.state.is_finished()]
+        numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
+        if trials and not search.trials(loss, stage):
+            search.study(loss, stage).add(_copy(trial, source.name, numbers, space) for trial in trials)
 
 
-def _copies(
-    trials: Sequence[FrozenTrial], origin: str, sources: Mapping[int, int], space: SearchSpace
-) -> Iterator[FrozenTrial]:
-    """Yield the copies of ``trials`` for the new study; numbers shift if unfinished trials before them are skipped.
+def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int], space: SearchSpace) -> FrozenTrial:
+    """Return the copy of ``trial`` for the new study; numbers shift if unfinished trials before it are skipped.
 
-    They get the ranges of the new ``space``, which may be wider, since Optuna allows no other choices within a study.
+    It gets the ranges of the new ``space``, which may be wider, since Optuna allows no other choices within a study.
     """
-    numbers = {trial.number: place for place, trial in enumerate(trials)}
-    for trial in trials:
-        attributes: dict[str, Any] = {**trial.user_attrs, COPIED_FROM: {"search": origin, "number": trial.number}}
-        for key, places in (("replicate_of", numbers), ("source_trial", sources)):
-            if (place := places.get(attributes.pop(key, None))) is not None:
-                attributes[key] = place
-        result = copy.deepcopy(trial)
-        result.user_attrs = attributes
-        result.distributions = {name: space.parameters[name].distribution for name in trial.distributions}
-        yield result
+    attributes: dict[str, Any] = {**trial.user_attrs, COPIED_FROM: {"search": origin, "number": trial.number}}
+    first = attributes.pop("replicate_of", None)
+    if first in numbers:
+        attributes["replicate_of"] = numbers.index(first)
+    result = copy.deepcopy(trial)
+    result.user_attrs = attributes
+    result.distributions = {name: space.parameters[name].distribution for name in trial.distributions}
+    return result
 
 
 def search_so_far(stored: StoredSearch) -> OpenedSearch:

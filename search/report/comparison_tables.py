@@ -197,9 +197,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 
 def data_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield the openings and the warnings, without a full stop."""
-    yield comparison.openings
-    yield from filter(None, [comparison.split.luck])
-    yield from comparison.warnings
+    yield from filter(None, (comparison.openings, comparison.split.luck, *comparison.warnings))
 
 
 def columns_sentence(comparison: Comparison) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import PrivateAttr, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from search.difference import FEW_CLASSES, Recommendation, RowKey
 from search.plan.runs import RunFolder, refuse_renamed
@@ -115,6 +115,7 @@ class Summary(Shown):
         whitened: result of these features after whitening; None if nothing was pretrained.
         losses: results by loss.
         time: durations.
+        is_changed: True if its file was changed after it was written; not in the file.
     """
 
     format: Literal[8] = FORMAT
@@ -128,12 +129,7 @@ class Summary(Shown):
     whitened: Baseline | None = None
     losses: Mapping[str, LossSummary]
     time: TimeSummary
-    _changed: bool = PrivateAttr(default=False)
-
-    @property
-    def is_changed(self) -> bool:
-        """True if it was loaded from a file that was changed after it was written."""
-        return self._changed
+    is_changed: bool = Field(default=False, exclude=True)
 
     def with_digest(self) -> dict[str, Any]:
         """Return the content of ``summary.json``: the results and the SHA-256 of them."""
@@ -211,8 +207,7 @@ class Summary(Shown):
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
             raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
-        summary._changed = is_changed
-        return summary
+        return summary.model_copy(update={"is_changed": is_changed})
 
 
 def stored_summary(folder: RunFolder) -> Summary:

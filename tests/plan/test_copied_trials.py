@@ -98,22 +98,6 @@ def test_a_replicate_names_its_copy(begun: OpenedSearch, successor: Callable[...
     assert search.trials("pnp", Stage.SEARCH)[2].user_attrs["replicate_of"] == 1
 
 
-def test_a_confirmation_names_the_copy_of_its_trial(
-    begun: OpenedSearch, successor: Callable[..., OpenedSearch]
-) -> None:
-    study, params = begun.study("pnp", Stage.SELECT), begun.trials("pnp", Stage.SEARCH)[2].params
-    study.enqueue((params, {"source_trial": 2, "seed": 3, "half": half}) for half in (1, 2))
-    for _ in range(2):
-        number = study.ask(lambda number: 0).number
-        study.report(number, RECORD)  # type: ignore[arg-type]
-        study.finish(number, TrialState.COMPLETE, "confirmed")
-    search = successor(begun.plan.folder.runs)
-    copy_trials(search)
-    copies = search.trials("pnp", Stage.SELECT)
-    assert [(copy.user_attrs["source_trial"], copy.user_attrs["half"]) for copy in copies] == [(1, 1), (1, 2)]
-    assert [copy.user_attrs.get("replicate_of") for copy in copies] == [None, 0]
-
-
 @pytest.mark.parametrize("copied", range(5))
 def test_a_kill_in_the_middle_loses_and_doubles_nothing(
     begun: OpenedSearch, successor: Callable[..., OpenedSearch], copied: int, monkeypatch: pytest.MonkeyPatch
