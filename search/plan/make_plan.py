@@ -178,8 +178,8 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
         notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
         notice += "another opening, which the ledger counts."
     cost = (
-        f"The trials{' and confirmations' * tested} of {folder.name} are taken over; confirming other finalists and the "
-        "trainings for the test, also of the losses that were there, take up to "
+        f"The trials{' and confirmations' * tested} of {folder.name} are taken over; confirming other finalists and "
+        "the trainings for the test, also of the losses that were there, take up to "
         f"{_later_trainings(plan, stored, grown)} trainings."
     )
     return replace(plan, notices=(notice, cost, *plan.notices))
