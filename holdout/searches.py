@@ -246,7 +246,7 @@ def run(
         )  # fmt: skip
     console.print(Tables(headline_tables(outcome.comparison)))
     if (folder := outcome.search.plan.folder).report.exists():
-        console.print(f"Report: open {folder.report}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"Report: {folder.report}", highlight=False, markup=False, soft_wrap=True)
     return Search(StoredSearch(folder))
 
 

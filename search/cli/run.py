@@ -330,7 +330,7 @@ def _what_is_there(outcome: "Outcome") -> Iterator[str]:
 
     search, folder = outcome.search, outcome.search.plan.folder
     if folder.report.exists():
-        yield f"Report: open {folder.report}"
+        yield f"Report: {folder.report}"
     recommended = outcome.summary.recommended
     names = dict.fromkeys((*([recommended.loss] if recommended else []), *search.config.loss_names))
     models = [name for name in names if (folder.model(name) / DESCRIPTION).exists()]

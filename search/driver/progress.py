@@ -49,6 +49,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._concurrent = concurrent
         self._started = started
         self._stage: Stage | None = None
+        self._classes = 0  # the most that validate a training of the stage
         self._tests = Stage.TEST in stages
         # The drawing thread reads these dictionaries, so they are replaced and never changed in place.
         works = (work for search in searches for work in planned_work(search.plan, stages, search.trials))
@@ -80,11 +81,12 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         work = self._works.get(running.study.name)
         if work is None or work.tally is not running.study.tally or work.budget is not running.queued.budget:
             self._take(running)
+        self._classes = max(self._classes, *map(len, (running.spec.validation_classes, *running.spec.folds)))
         self._slots = {**self._slots, _key(running): (running, tuple(map(_value_of(running), epochs_of(trial))))}
 
     def _begin(self, stage: Stage) -> None:
         """Begin a stage. Every stage except the search has all of its trials enqueued now, so their number is known."""
-        self._stage = stage
+        self._stage, self._classes = stage, 0
         if self._moving:
             self._moving.end()
         if not self._live:
@@ -119,12 +121,14 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Clear the trial's slot; without a terminal, print its outcome, that of pruned trials as a number."""
+        """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
         self.on_lost(running, trial)
         line = "" if self._live else printable(self._line(running, trial))
         if self._moving:
             self._moving.show(line)
-        elif not self._live and trial.state is not TrialState.PRUNED:
+        elif not self._live and (
+            trial.state is not TrialState.PRUNED or running.queued.budget.done(running.study.trials())
+        ):
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def seconds_left(self) -> float | None:
@@ -161,10 +165,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         works = [work for work in self._works.values() if work.stage is self._stage and work.budget.most]
         slots = sorted(self._slots.items(), key=lambda entry: entry[0])
         title = TITLES[self._stage] if self._stage else "Starting workers"
-        if halves := [
-            len(running.spec.validation_classes) for _, (running, _) in slots if "half" in running.spec.origin
-        ]:
-            title += f" on {max(halves)} classes, where lower values than in the search are normal"
+        if self._classes:
+            title += f" on {counted(self._classes, 'class', 'classes')}"
+        if self._stage is Stage.SELECT and any(search.plan.on_halves for search in self._searches.values()):
+            title += " (values are lower)"
         return view(
             title,
             time.time() - self._started,

@@ -58,8 +58,7 @@ class Phases(TrialListener):
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
         if self._waits:
             self._waits = False
-            now = time.time()
-            self._say(f"First epoch after {now - self._begun:.1f} s, {now - self._started:.1f} s from the start.")
+            self._say(f"First epoch {time.time() - self._started:.1f} s after the start.")
 
     def _say(self, text: str) -> None:
         self._console.print(text, style="dim", highlight=False)

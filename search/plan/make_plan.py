@@ -173,25 +173,27 @@ def _successor(config: SearchConfig, stored: SearchConfig, folder: RunFolder, fo
         plan = _with_split_of(folder, make_plan(renamed, folder.runs, findings=found))
         plan = replace(plan, predecessor=folder.name)
         _remember(plan)
-    if is_tested(folder):
+    notice = (
+        f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
+    )
+    if tested := is_tested(folder):
         notice = f"{folder.name} was tested, so {following.name} continues from its trials with {grown}; its test is "
         notice += "another opening, which the ledger counts."
-    else:
-        notice = (
-            f"A study's choices are fixed, so {following.name} continues from the trials of {folder.name} with {grown}."
-        )
     cost = (
-        "Only the search's trials are taken over: confirming the finalists and the trainings for the test, also of the "
-        f"losses that were there, take up to {_later_trainings(plan)} trainings."
+        f"The trials{' and confirmations' * tested} of {folder.name} are taken over; confirming other finalists and "
+        "the trainings for the test, also of the losses that were there, take up to "
+        f"{_later_trainings(plan, stored, grown)} trainings."
     )
     return replace(plan, notices=(notice, cost, *plan.notices))
 
 
-def _later_trainings(plan: Plan) -> int:
+def _later_trainings(plan: Plan, stored: SearchConfig, grown: Growth) -> int:
+    """Return the maximum number of trainings after the search; losses that do not grow have their confirmations."""
     from search.plan.work import planned_budgets  # imports Optuna
 
-    budgets = (planned_budgets(plan, loss) for loss in plan.config.loss_names)
-    return sum(budget.most for of_loss in budgets for stage, budget in of_loss.items() if stage is not Stage.SEARCH)
+    confirmed = () if grown.trials or grown.wider else stored.loss_names
+    budgets = ((loss, planned_budgets(plan, loss)) for loss in plan.config.loss_names)
+    return sum(of[Stage.TEST].most + (loss not in confirmed) * of[Stage.SELECT].most for loss, of in budgets)
 
 
 def _resumed(config: SearchConfig, stored: SearchConfig, folder: RunFolder, found: Findings, grown: Growth) -> Plan:

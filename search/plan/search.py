@@ -1,6 +1,7 @@
 """An opened search: its plan and its studies."""
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from optuna.trial import FrozenTrial
 from search.config.search_config import SearchConfig, parse_config, settled_digest
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
-from search.plan.growth import growth
+from search.plan.growth import growth, is_tested
 from search.plan.places import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_config, stored_split
@@ -199,21 +200,23 @@ COPIED_FROM = "copied_from"
 
 
 def copy_trials(search: OpenedSearch) -> None:
-    """Copy the finished trials of the predecessor into the studies of a successor that have none.
+    """Copy the predecessor's finished trials and, if it is tested, confirmations into a successor's empty studies.
 
     A copy counts as the successor's own; it keeps its state, values, params and attributes, and has its source in
-    ``copied_from``. Those of a loss are copied in one transaction, so that a process that resumes after a kill copies
+    ``copied_from``. Those of a study are copied in one transaction, so that a process that resumes after a kill copies
     none twice. No other trials may be added before.
     """
     predecessor = search.plan.predecessor
     if predecessor is None:
         return
-    empty = [loss for loss in search.config.loss_names if not search.trials(loss, Stage.SEARCH)]
     source = StoredSearch(RunFolder(search.plan.folder.runs, predecessor))
-    for loss in empty:
-        trials = [trial for trial in source.trials(loss) if trial.state.is_finished()]
+    # All trials of a search that is tested have ended, so the numbers that its confirmations name stay.
+    stages = (Stage.SEARCH, Stage.SELECT) if is_tested(source.folder) else (Stage.SEARCH,)
+    for loss, stage in itertools.product(search.config.loss_names, stages):
+        trials = [trial for trial in source.trials(loss, stage) if trial.state.is_finished()]
         numbers, space = [trial.number for trial in trials], search.plan.spaces[loss]
-        search.study(loss, Stage.SEARCH).add(_copy(trial, source.name, numbers, space) for trial in trials)
+        if trials and not search.trials(loss, stage):
+            search.study(loss, stage).add(_copy(trial, source.name, numbers, space) for trial in trials)
 
 
 def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int], space: SearchSpace) -> FrozenTrial:

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import statistics
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -127,23 +126,17 @@ def _refuse_different(values: Mapping[str, str], why: str, what: str) -> None:
 
 
 def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield a sentence for each split or test value of a summary that is not that of its search's records."""
+    """Yield a sentence for each search whose summary or scores were changed, or are of another split."""
     for folder, summary in zip(folders, summaries, strict=True):
-        found = [("split.json", "split", summary.split.digest[:12], stored_split(folder).digest[:12])]
-        models = [model for opening in scored_openings(folder.test)[:1] for model in opening.scores]
-        for row in summary.rows:
-            of_row = [model.metrics for model in models if (model.loss, model.source_trial) == (row.loss, row.number)]
-            for metric, shown in (row.test or {}).items():
-                values = [value for metrics in of_row if (value := metrics.get(metric)) is not None]
-                if values and shown:
-                    what = f"{metric} of {row.loss}, {row.name},"
-                    found.append(("test.json", what, f"{shown.mean:.4f}", f"{statistics.fmean(values):.4f}"))
-        for file, what, here, there in found:
-            if here != there:
-                yield (
-                    f"{summary.name}: the {what} is {here} in summary.json and {there} in {file}; one was changed "
-                    f"(`holdout verify {summary.name}`)"
-                )
+        changed = {
+            "summary.json was changed after it was written": summary.is_changed,
+            "test.json was changed after it was written": any(
+                opening.digest != opening.digest_of_content() for opening in scored_openings(folder.test)
+            ),
+            "summary.json is of another split": summary.split.digest != stored_split(folder).digest,
+        }
+        for what in (what for what, is_so in changed.items() if is_so):
+            yield f"{summary.name}: {what}: the digests differ (`holdout verify {summary.name}`)"
 
 
 # The network and its images.
@@ -332,7 +325,7 @@ def _recommended(summary: Summary, model: Recommendation) -> str:
 
 def _against_default(model: Recommendation, pairs: Sequence[Pair], where: str) -> str:
     if not model.number:
-        return "it is the default" if model.number == 0 else "a network without training has none"
+        return "it is the default" if model.number == 0 else "it has none"
     return _compared(model, pairs, Role.DEFAULT, where)
 
 

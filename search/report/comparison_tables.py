@@ -190,15 +190,14 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
     yield from baselines_told(comparison)
+    yield split_sentence(comparison)
     yield from data_sentences(comparison)
     yield columns_sentence(comparison)
 
 
 def data_sentences(comparison: Comparison) -> Iterator[str]:
-    """Yield the split, the openings and the warnings, without a full stop."""
-    yield split_sentence(comparison)
-    yield from filter(None, [comparison.split.luck])
-    yield from comparison.warnings
+    """Yield the openings and the warnings, without a full stop."""
+    yield from filter(None, (comparison.openings, comparison.split.luck, *comparison.warnings))
 
 
 def columns_sentence(comparison: Comparison) -> str:
@@ -217,12 +216,10 @@ def columns_sentence(comparison: Comparison) -> str:
     )
 
 
-HALVES = "each half of the training classes is validated by a model of the other half"
-
-
 def confirmed_on(split: SplitSummary) -> str:
     """Return the classes on which configurations are confirmed, in words."""
-    return f"on halves: {HALVES}" if split.halves else "on the validation classes"
+    halves = "on halves: each half of the training classes is validated by a model of the other half"
+    return halves if split.halves else "on the validation classes"
 
 
 def baselines_told(comparison: Comparison) -> Iterator[str]:
@@ -236,14 +233,14 @@ def baselines_told(comparison: Comparison) -> Iterator[str]:
 
 
 def split_sentence(comparison: Comparison) -> str:
-    """Return the numbers of training, validation and test classes, and the openings of the test classes."""
+    """Return the numbers of training, validation and test classes."""
     split = comparison.split
     merged = f" (every {split.merge} as one)" if split.merge > 1 else ""
     noise = f" with {split.label_noise:.0%} wrong labels" if split.label_noise else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
     among = " among half of the training images too" if split.training_half else ""
     classes = f"{split.train_classes} classes train{merged}{noise}{validate}{among}, {split.test_classes} test"
-    return "; ".join((f"split {split.digest[:12]}: {classes}", *protocol_sentences(split), comparison.openings))
+    return "; ".join((f"split {split.digest[:12]}: {classes}", *protocol_sentences(split)))
 
 
 _MARKS = {
@@ -366,10 +363,8 @@ def gains_of(comparison: Comparison, role: Role) -> dict[RowKey, str]:
 def headline_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield the most important notes, without a full stop."""
     split, pairs = comparison.split, comparison.pairs
-    spread = f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}"
-    yield f"{spread}; differences with 95 % intervals {_corrected(pairs)}" if pairs else spread
-    if split.halves:
-        yield f"halves: {HALVES}"
+    spread = f"± sample deviation over seeds{' and folds' if split.folds else ''}"
+    yield f"{spread}; 95 % intervals, {_corrected(pairs)}" if pairs else spread
     yield from comparison.left_out
     yield from data_sentences(comparison)
     for summary in comparison.searches:
@@ -385,7 +380,7 @@ def _further(comparison: Comparison) -> str:
         bool(entry.choice) + len(entry.remarks) for summary in comparison.searches for entry in summary.losses.values()
     )
     more = [
-        "the hyperparameters",
+        "hyperparameters",
         *([f"{counted(len(pairs), 'pair')} ({sum(pair.differ for pair in pairs)} differ)"] if pairs else []),
         *([counted(remarks, "note")] if remarks else []),
     ]

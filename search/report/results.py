@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from search.difference import FEW_CLASSES, Recommendation, RowKey
 from search.plan.runs import RunFolder, refuse_renamed
@@ -13,6 +13,7 @@ from search.report.loss_results import Incumbent as Incumbent, LossSummary as Lo
 from search.report.rows import Named, Result, Row, SeedStatistics, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from trainables.errors import InvalidInput
+from trainables.files import json_digest
 from trainables.metrics.table import metric_name
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class Summary(Shown):
         whitened: result of these features after whitening; None if nothing was pretrained.
         losses: results by loss.
         time: durations.
+        is_changed: True if its file was changed after it was written; not in the file.
     """
 
     format: Literal[8] = FORMAT
@@ -127,6 +129,12 @@ class Summary(Shown):
     whitened: Baseline | None = None
     losses: Mapping[str, LossSummary]
     time: TimeSummary
+    is_changed: bool = Field(default=False, exclude=True)
+
+    def with_digest(self) -> dict[str, Any]:
+        """Return the content of ``summary.json``: the results and the SHA-256 of them."""
+        content = self.model_dump(mode="json")
+        return {**content, "digest": json_digest(content)}
 
     @field_validator("losses")
     @classmethod
@@ -187,16 +195,19 @@ class Summary(Shown):
             raise InvalidInput(
                 f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}."
             )
+        digest = content.pop("digest", None)  # files of versions before 0.3 have none
+        is_changed = digest is not None and digest != json_digest(content)
         try:
             rows_from_stored(content)
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {again}.") from error
         try:
-            return cls.model_validate_json(json.dumps(content))
+            summary = cls.model_validate_json(json.dumps(content))
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
             raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
+        return summary.model_copy(update={"is_changed": is_changed})
 
 
 def stored_summary(folder: RunFolder) -> Summary:

@@ -46,7 +46,7 @@ def write_summary(search: OpenedSearch) -> Summary:
     """Derive the summary from the search's records and write ``summary.json`` if it changed."""
     path = search.plan.folder.summary
     summary = summarise(search, _stored(path))
-    text = json.dumps(summary.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
+    text = json.dumps(summary.with_digest(), indent=2, allow_nan=False) + "\n"
     if not path.exists() or path.read_bytes() != text.encode():
         write_text(path, text)
     return summary

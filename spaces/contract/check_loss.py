@@ -4,6 +4,7 @@ Shapes: B batch, D embedding.
 """
 
 import inspect
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
@@ -140,7 +141,11 @@ class LossContract:
         return finite_problem(loss, embeddings_BD, torch.arange(CLASSES))
 
     def _make_problem(self, labels: list[int]) -> str:
-        return finite_problem(self._built(), torch.randn(len(labels), DIMENSIONS), torch.tensor(labels))
+        loss, embeddings_BD, labels_B = self._built(), torch.randn(len(labels), DIMENSIONS), torch.tensor(labels)
+        value = _value(loss, embeddings_BD, labels_B).item()
+        if 1e6 < abs(value) < math.inf:  # a mask's filler was summed
+            return f"The loss is {value:.6g} for {_labels(labels_B)}: leave out anchors without a pair."
+        return finite_problem(loss, embeddings_BD, labels_B)
 
     def _order_problem(self) -> str:
         params = self._without_chance()

@@ -69,7 +69,8 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
         for epoch, value in enumerate(values, 1):
             assert report(queue, job, epoch, value)
     lines = shown(progress)
-    assert re.fullmatch(r"Searching, 00:00:\d\d so far", lines[0])
+    classes = len(search.plan.split.validation)
+    assert re.fullmatch(rf"Searching on {classes} classes, 00:00:\d\d so far", lines[0])
     assert lines[1] == KNOWN_LATER
     assert lines[3].split() == ["pnp", "0/3", "3", "0", "0"]
     # Rungs after 2 and 4 epochs. Of three trials at the first rung one passes, so it takes the better of 0.2 and 0.25.
@@ -296,5 +297,7 @@ def test_pruned_trials_are_a_number_in_the_next_line(opened: Opened) -> None:
     states = [trial.state.name for trial in search.trials("pnp", Stage.SEARCH)]
     assert states.count("PRUNED") > 0
     lines = out.getvalue().splitlines()[1:]
-    assert len(lines) == states.count("COMPLETE")
-    assert not any("pruned after" in line for line in lines)
+    assert states[-1] == "PRUNED"
+    assert len(lines) == states.count("COMPLETE") + 1, "the last trial ends the count, pruned or not"
+    assert not any("pruned after" in line for line in lines[:-1])
+    assert f"[8/8, {states.count('PRUNED')} pruned; best " in lines[-1]

@@ -1,5 +1,6 @@
 """The ten trainings of libraries: their plain scripts run, few lines differ, and a kill in an epoch changes nothing."""
 
+import re
 import runpy
 from contextlib import nullcontext
 from dataclasses import replace
@@ -7,6 +8,7 @@ from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.own_trainings import own_spec, trained
@@ -15,7 +17,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from examples.texts import Languages
 from examples.trainers.tiny import Pictures, Signs
 from spaces.contract.check_trainable import DrawnFeatures
+from trainables.data.sets.features import FeatureFile
 from trainables.data.store.spec import StoreSpec
+from trainables.metrics.evaluation import evaluate
 from trainables.spec import TrialSpec
 from trainables.training.cross_validation import begin
 from trainables.training.trainable import trainable_class
@@ -94,6 +98,27 @@ def spec_of(name: str, folder: Path) -> TrialSpec:
         train_classes=names[:8],
         validation_classes=names[8:],
     )
+
+
+def test_the_short_training_on_the_page_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    code, data = re.findall(r"```python\n(# (?:mylab|draw)\.py\n.*?)```", PAGE, re.DOTALL)
+    Path("short_training.py").write_text(code)
+    Path("draw.py").write_text(data)
+    runpy.run_path("draw.py")
+    dataset = FeatureFile(file="vectors.npz")
+    names = tuple(dataset.classes())
+    spec = replace(
+        own_spec(tmp_path, "short_training:mine", epochs=20),
+        hyperparameters={"lr": 1e-2},
+        images=StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(tmp_path / "cache")),
+        train_classes=names[:20],
+        validation_classes=names[20:],
+    )
+    vectors = np.stack([dataset.read(key) for name in names[20:] for key in dataset.classes()[name]])
+    untrained = evaluate(torch.from_numpy(vectors), torch.arange(300) // 15, ["map_at_r"])["map_at_r"]
+    assert trained(spec)[-1]["metrics"]["map_at_r"] > untrained + 0.2
 
 
 class Killed(BaseException):

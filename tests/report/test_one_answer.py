@@ -5,11 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from support.commands import holdout_here, plain
 from support.made_search import made_search
 from support.summaries import made_loss, made_summary
 
 import holdout
+from search.cli.output import Tables
 from search.driver.synchronise import search_run
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
@@ -94,7 +96,7 @@ def test_a_network_without_training_may_be_recommended(tmp_path: Path) -> None:
     recommended = {"loss": "whitened", "number": None, "basis": "no training is better"}
     answer = changed(tmp_path, "one", recommended=recommended, untrained=entry, whitened=entry)
     assert answer.recommended == "Recommended: the whitened network (no training is better)."
-    assert answer.better_than_default.endswith("a network without training has none.")
+    assert answer.better_than_default.endswith("it has none.")
     assert answer.better_than_untrained.endswith("not tested yet.")
 
 
@@ -121,20 +123,30 @@ def test_rows_that_two_searches_share_are_shown_once(tmp_path: Path) -> None:
     ] * 2
 
 
-def test_a_changed_summary_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["test", "params", "confirmed"])
+def test_a_changed_summary_is_told(tmp_path: Path, part: str) -> None:
+    made_search(tmp_path, "one", YES)
+    assert not compared(tmp_path, "one").warnings
+    losses = json.loads((tmp_path / "one" / "summary.json").read_text())["losses"]
+    of_mpa = losses["mpa"]
+    changes = {
+        "test": of_mpa["test"]["map_at_r"],
+        "params": of_mpa["confirmed"]["params"],
+        "confirmed": of_mpa["confirmed"],
+    }
+    changes[part].update(x=3) if part == "params" else changes[part].update(mean=0.9)
+    changed(tmp_path, "one", losses=losses)
+    terminal = " ".join(plain(holdout_here("compare", "one", "--runs", tmp_path).stdout).split())
+    said = "one: summary.json was changed after it was written: the digests differ (`holdout verify one`)"
+    assert compared(tmp_path, "one").warnings == (said,)
+    assert said in terminal
+
+
+def test_changed_scores_are_told(tmp_path: Path) -> None:
     made_search(tmp_path, "one", YES)
     path = tmp_path / "one" / "test.json"
-    content = json.loads(path.read_text())
-    losses = json.loads((tmp_path / "one" / "summary.json").read_text())["losses"]
-    for model in content["openings"][0]["scores"]:
-        test = (losses[model["loss"]] if model["source_trial"] else losses[model["loss"]]["default"])["test"]
-        model["metrics"] = {"map_at_r": test["map_at_r"]["mean"]}
-    path.write_text(json.dumps(content))
-    assert not compared(tmp_path, "one").warnings
-    losses["mpa"]["test"]["map_at_r"]["mean"] = 0.9
-    changed(tmp_path, "one", losses=losses)
-    (warning,) = compared(tmp_path, "one").warnings
-    assert warning.startswith("one: the map_at_r of mpa, 7, tuned, is 0.9000 in summary.json and 0.")
+    path.write_text(path.read_text().replace('"overlap": 0', '"overlap": 1'))
+    assert "one: test.json was changed" in compared(tmp_path, "one").warnings[0]
 
 
 def test_the_answer_of_three_losses_is_short(tmp_path: Path) -> None:
@@ -144,6 +156,9 @@ def test_the_answer_of_three_losses_is_short(tmp_path: Path) -> None:
     html = re.sub(r"<script.*?</script>", "", str(macro(section(comparison, [folder]))), flags=re.DOTALL)
     on_screen = re.sub(r"<details>.*?</details>", "", html, flags=re.DOTALL)
     assert len(re.sub(r"<[^>]+>", " ", on_screen).split()) <= 250
+    with (console := Console(width=120)).capture() as captured:
+        console.print(Tables(headline_tables(comparison)))
+    assert len(captured.get().split()) <= 180, "with a warning of 21 words on few classes"
 
 
 # The pictures of the answer.

@@ -1,6 +1,7 @@
 """The records of a finished search, written by hand, as far as a comparison reads them."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from search.report.loss_results import BestTrial, Finding, TrialCounts
 from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.selection.ledger_file import LedgerFile
+from search.selection.openings_file import ScoredOpening
 from search.selection.selection import Selection
 from search.stages import Role
 from trainables.data.split import ClassSplit
@@ -92,7 +94,7 @@ def made_search(
     )
     write_json(folder.config, {"name": name, "model": {}, "training": {}})
     write_json(folder.split, SPLIT.to_json())
-    write_json(folder.summary, summary.model_dump(mode="json"))
+    write_json(folder.summary, summary.with_digest())
     if tested:
         opening = {
             "id": opening_of(name),
@@ -109,7 +111,8 @@ def made_search(
             ledger.append([opening], lambda name: None)
         frozen_selection(name, list(means)).save(folder.selection)
         record = {**opening, "finished": 0.0, "overlap": 0, "copies": 0, "scores": scores, "files": {}}
-        write_json(folder.test, {"openings": [record]})
+        digest = ScoredOpening.model_validate_json(json.dumps({**record, "digest": ""})).digest_of_content()
+        write_json(folder.test, {"openings": [{**record, "digest": digest}]})
 
 
 def opening_of(name: str) -> str:

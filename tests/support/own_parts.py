@@ -52,6 +52,14 @@ class Plain(nn.Module):
         return embeddings.square().mean()
 
 
+class Filled(Pull):
+    """A loss that sums the filler of a mask for anchors without a positive."""
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        same_BB = (labels_B[:, None] == labels_B).fill_diagonal_(False)
+        return torch.where(same_BB, torch.cdist(embeddings_BD, embeddings_BD), 1e9).amin(dim=1).mean()
+
+
 class Ordered(Pull):
     """A loss that counts the first sample twice, is nothing for one class, and has no gradient of its lengths."""
 

@@ -225,7 +225,7 @@ def _summary_check(search: OpenedSearch) -> Check:
     trials = (trial for stage, loss in studies_in(search) for trial in search.trials(loss, stage))
     if not (all(map(search.is_done, search.config.stages)) and all(trial.state.is_finished() for trial in trials)):
         return Check("summary.json (updated at the end of the current stage)", is_there=False)
-    anew = summarise(search).model_dump(mode="json")
+    anew = summarise(search).with_digest()
     return check("summary.json: counts, values, intervals and times", file_problems(search.plan.folder.summary, anew))
 
 

@@ -117,9 +117,9 @@
     [key, lines.reduce((sum, line) => sum + line.studies.reduce((of, study) => of + study[key], 0), 0)]));
   const busy = (lines) => `${lines.filter((line) => line.driver !== null).length} of ${lines.length} running`;
   const searches = (lines, chosen) => table("Searches", ["search", "state", "progress", "running", "recommended", "test"], lines.map((line) => {
-    const found = chosen[line.name] || { model: "–", test: null };
+    const found = chosen[line.name] || { model: "–", metric: "", test: null };
     return [element("a", { href: address("searches", line.name) }, line.name), line.problem || line.state, bar(total([line])),
-      String(total([line]).running), found.model, number(found.test)];
+      String(total([line]).running), found.model, found.test === null ? "–" : `${number(found.test)} ${found.metric}`];
   }));
   const campaigns = (found, lines) => table("Campaigns", ["campaign", "searches finished", "progress", "running"], found.map((campaign) => {
     const own = lines.filter((line) => campaign.searches.includes(line.name));

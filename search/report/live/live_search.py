@@ -48,9 +48,10 @@ class LiveTrial(Result):
 
 
 class Recommended(Result):
-    """The recommended model of a search in few words, and its mean objective on the test; None while sealed."""
+    """The recommended model of a search in few words, and its mean ``metric`` on the test; None while sealed."""
 
     model: str
+    metric: str
     test: float | None
 
 
@@ -157,9 +158,10 @@ def recommended(path: Path, at: float | None) -> Recommended | None:
         return None
     role = Role.BASELINE if found.number is None else Role.TUNED
     row = next(row for row in summary.rows if (row.loss, row.role) == (found.loss, role))
-    tested = (row.test or {}).get(metric_name(summary.objective))
+    metric = metric_name(summary.objective)
+    tested = (row.test or {}).get(metric)
     name = f", trial {found.number}" if found.number else ", default" if found.number == 0 else ""
-    return Recommended(model=f"{found.loss}{name}", test=tested.mean if tested else None)
+    return Recommended(model=f"{found.loss}{name}", metric=metric, test=tested.mean if tested else None)
 
 
 def _left(search: OpenedSearch) -> float | None:

@@ -221,6 +221,7 @@ def test_the_recommendation_and_the_four_lines_are_there(server: tuple[str, int,
     name = f"trial {recommended['number']}" if recommended["number"] else "default"
     assert found["done"] == {
         "model": f"{recommended['loss']}, {name}",
+        "metric": "map_at_r",
         "test": summary["losses"]["pnp"]["test"]["map_at_r"]["mean"],
     }
     html = unescape(told(server, "/api/searches/done/report")[0]["html"])
