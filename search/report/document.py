@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch, stored_search
 from search.report.comparison import compare
-from search.report.drawing import Photograph, Plot, Section
+from search.report.drawing import Plot, Section
 from search.report.results import Comparison, Summary
 from search.report.sections.answer import again, answer, anytime_curves, effort, outcome
 from search.report.sections.loss import loss_section
@@ -90,8 +90,8 @@ def _with_code(sentence: str) -> str:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
-def _data_url(photograph: Photograph) -> str:
-    return f"data:{photograph.media_type};base64,{base64.b64encode(photograph.content).decode()}"
+def _data_url(webp: bytes) -> str:
+    return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
 
 
 def plotly_script() -> str:

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from support.small_search import draw_glyphs, small_search
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
-from search.report.drawing import Figure, Photograph, Plot, Section
+from search.report.drawing import Figure, Gallery, Plot, Section
 from search.report.results import Comparison, stored_summary
 from search.report.sections.models import models_section
 from search.stages import Role
@@ -84,7 +85,7 @@ def per_image(runs: Path, loss: str, number: int | None) -> list[dict[str, np.nd
 def test_every_figure_can_be_shown(section: Section) -> None:
     names = [entry.name for entry in section.figures]
     assert len(set(names)) == len(names)
-    assert {"gallery-best", "gallery-worst", "gallery-median", "hardest"} < {*names}
+    assert {"gallery-best", "gallery-worst", "gallery-median"} < {*names}
     assert sum(name.startswith("map-") for name in names) == 2, "two losses"
     for entry in section.figures:
         assert re.fullmatch(r"[a-z0-9-]+", entry.name)
@@ -95,11 +96,12 @@ def test_every_figure_can_be_shown(section: Section) -> None:
         match entry.picture:
             case Plot(content):
                 assert not re.findall(r"<(?!br>|/?extra>)", json.dumps(content, allow_nan=False)), "names are text"
-            case Photograph(content, media_type, width, height):
-                with Image.open(io.BytesIO(content)) as image:
-                    assert (image.size, image.format) == ((width, height), "WEBP")
-                    assert media_type == "image/webp"
-                    assert image.convert("RGB").getcolors(50) is None, "frames without thumbnails"
+            case Gallery(queries):
+                for query in queries:
+                    for photograph in (query.photograph, *chain.from_iterable(query.neighbours.values())):
+                        with Image.open(io.BytesIO(photograph.content or b"")) as image:
+                            assert image.format == "WEBP"
+                            assert min(image.size) <= 64
 
 
 def test_the_same_records_make_the_same_figures(runs: Path, section: Section) -> None:
@@ -145,7 +147,7 @@ def test_class_values_are_the_means_of_their_images(runs: Path, section: Section
             of_class = [float(model["map_at_r"][model["labels"] == label].mean()) for model in models]
             if of_class:
                 expected.setdefault(name, {})[row.loss] = sum(of_class) / len(of_class)
-    table = figure(section, "hardest").table
+    (table,) = section.tables
     assert table.header[2:4] == ("proxy_anchor", "pnp")
     for name, mean, *values, _ in table.rows:
         assert values == [f"{expected[name][loss]:.4f}" for loss in table.header[2:4]]
@@ -169,7 +171,7 @@ def test_confusions_are_the_wrong_nearest_neighbours(runs: Path, section: Sectio
                 asked[names[labels[query]]] += 1
                 if labels[query] != labels[found]:
                     taken[names[labels[query]], names[labels[found]]] += 1
-    for name, *_, said in figure(section, "hardest").table.rows:
+    for name, *_, said in section.tables[0].rows:
         counts = sorted((count for (own, _), count in taken.items() if own == name), reverse=True)[:3]
         assert [int(part) for part in re.findall(r" (\d+)%", said)] == [round(100 * n / asked[name]) for n in counts]
 
@@ -193,7 +195,7 @@ def test_a_sealed_test_is_reported(copied: Path) -> None:
     [
         ("retrieval/proxy_anchor@final-0.npz", set()),
         ("proxy_anchor@final-1.npz", {"gallery-best", "map-tsne-0"}),
-        ("thumbnails.npz", {"hardest"}),
+        ("thumbnails.npz", {"map-tsne-0", "The hardest of 8 test classes"}),
     ],
 )
 def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> None:
@@ -201,7 +203,7 @@ def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> 
     (folder / gone).unlink()
     section = section_of(copied)
     assert [sentence for sentence in section.missing if gone in sentence and "removed" in sentence], section.missing
-    names = {entry.name for entry in section.figures}
+    names = {*(entry.name for entry in section.figures), *(table.title for table in section.tables)}
     assert left <= names
     assert left or not names
 
