@@ -27,7 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "disk": {"needs", "usage"},
     "engines": {"base", "capacity", "ray_session"},
     "report": {
-        "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs", "results",
+        "comparison", "comparison_tables", "document", "drawing", "formats", "live", "models", "pairs", "results",
         "rows", "summary", "trial_page",
     },
     "driver": {

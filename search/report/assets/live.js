@@ -90,16 +90,13 @@
       element("p", {}, `${trial.values.length} of ${trial.epochs} epochs · ${last}${rung}${memory}`));
   };
 
-  const showSearch = (found, services) => {
+  const showSearch = (found) => {
     const line = found.status, parts = [];
     const time = [
       found.elapsed_s === null ? "" : `${clock(found.elapsed_s)} so far`,
       line.driver === null ? "not running" : found.left_s === null ? "remaining time known after the first trial" : `about ${clock(found.left_s)} left`,
     ].filter(Boolean).join(", ");
     byId("status").textContent = `${line.state}: ${time}; ${found.running.length} of ${found.slots} slots busy`;
-    for (const service of services.filter((entry) => entry.problem !== null)) {
-      parts.push(element("p", { class: "problem" }, `${service.service} at ${service.address} does not answer: ${service.problem}`));
-    }
     if (found.running.length) {
       const cards = element("div", { class: "trials" });
       cards.append(...found.running.slice(0, 64).map(card));
@@ -166,7 +163,7 @@
     }
   };
   const report = async () => {
-    const sections = await ask(`/api${address(path[1], name)}/report`);
+    const sections = await ask(`/api${address("searches", name)}/report`);
     for (const section of sections) {
       if (shown.get(section.name) === section.digest) continue;
       if (!shown.has(section.name)) {
@@ -181,9 +178,7 @@
     if (!name || isCampaign) {
       return (name ? showCampaign : showAll)(...(await Promise.all(["searches", "campaigns", "recommendations"].map((of) => ask(`/api/${of}`)))));
     }
-    const of = `/api${address("searches", name)}`;
-    const [found, services] = await Promise.all([ask(of), ask(`${of}/health`)]);
-    showSearch(found, services);
+    showSearch(await ask(`/api${address("searches", name)}`));
   };
   const again = async (what, pause) => {
     const began = performance.now();
@@ -200,5 +195,5 @@
 
   if (name) byId("title").textContent = document.title = name;
   again(now, EVERY);
-  if (name) again(report, REPORT_EVERY);
+  if (name && !isCampaign) again(report, REPORT_EVERY);
 })();
