@@ -30,15 +30,11 @@ class BestTrial(Result):
 
 
 class Incumbent(Result):
-    """An improvement of a search: after ``epochs`` epochs of all trials, trial ``trial`` reached ``value`` first.
-
-    ``confirmed`` is the confirmed mean of the trial's configuration; None if it was not confirmed.
-    """
+    """An improvement of a search: after ``epochs`` epochs of all trials, trial ``trial`` reached ``value`` first."""
 
     epochs: int
     value: float
     trial: int
-    confirmed: float | None
 
 
 class FrontTrial(Result):

@@ -96,7 +96,7 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 8
+FORMAT: Final = 9
 """Changes whenever the keys of the file or their meaning change."""
 
 
@@ -116,7 +116,7 @@ class Summary(Shown):
         time: durations.
     """
 
-    format: Literal[8] = FORMAT
+    format: Literal[9] = FORMAT
     name: str
     split: SplitSummary
     objective: str
