@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import ValidationError, field_validator
+from pydantic import field_validator
 
 from search.difference import FEW_CLASSES, Recommendation, RowKey
 from search.plan.runs import RunFolder, refuse_renamed
@@ -13,6 +13,7 @@ from search.report.loss_results import Incumbent as Incumbent, LossSummary as Lo
 from search.report.rows import Named, Result, Row, SeedStatistics, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from trainables.errors import InvalidInput
+from trainables.files import reading
 from trainables.metrics.table import metric_name
 
 if TYPE_CHECKING:
@@ -172,31 +173,12 @@ class Summary(Shown):
         Raises:
             InvalidInput: another version wrote it, or it is damaged.
         """
-        again = "`holdout run` with the search's file writes it again from the search's records"
-        try:
+        with reading(path, "`holdout run` with the search's file writes it again from the search's records"):
             content: Any = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"{path} is damaged ({error}); {again}.") from error
-        found = content.get("format") if isinstance(content, dict) else None
-        if found != FORMAT:
-            raise InvalidInput(
-                f"{path} was written by another version: its format is {json.dumps(found)} and this version reads "
-                f"{FORMAT}; {again}."
-            )
-        if not isinstance(content.get("losses"), dict):
-            raise InvalidInput(
-                f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}."
-            )
-        try:
+            if content["format"] != FORMAT:
+                raise ValueError(f"its format is {content['format']!r} and this version reads {FORMAT}")
             rows_from_stored(content)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {again}.") from error
-        try:
             return cls.model_validate_json(json.dumps(content))
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
 
 
 def stored_summary(folder: RunFolder) -> Summary:
