@@ -31,7 +31,7 @@ from search.tracking.summary_runs import (
     TRIAL,
     bring_up_to_date,
     finish,
-    keep_views,
+    keep_view,
     log_data,
     log_values,
     metrics_of,
@@ -157,7 +157,7 @@ class Projection:
                 f"--experiment-id {found.experiment_id}`) and then run `holdout sync`."
             )
         self._experiment_id = found.experiment_id
-        keep_views(client, found, self._search)
+        keep_view(client, found, self._search)
         self._client = client
         return client
 
