@@ -47,6 +47,21 @@ def best_of(column: int, metric: str, means: Sequence[float | None]) -> Iterator
             yield row, column
 
 
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return the last ``width`` of ``values`` as a line of blocks, scaled from their minimum to their maximum.
+
+    >>> sparkline([0.1, 0.2, 0.3, 0.1], 3)
+    '▄█▁'
+    """
+    shown = values[-width:]
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    span = (high - low) or 1.0
+    return "".join(SPARKS[int((value - low) / span * (len(SPARKS) - 1))] for value in shown)
+
+
 # Markdown.
 
 
