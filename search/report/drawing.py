@@ -54,7 +54,7 @@ class Gallery:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A picture, a one-sentence ``finding``, and a ``table`` of its numbers.
+    """A picture, a one-sentence ``finding``, and a ``table`` of its numbers, unless these are beside it.
 
     ``name`` is unique in a report: letters, digits and hyphens. A ``wide`` figure takes the full width of the page.
     """
@@ -63,7 +63,7 @@ class Figure:
     title: str
     finding: str
     picture: Plot | Gallery
-    table: TextTable
+    table: TextTable | None = None
     wide: bool = False
 
 

@@ -96,14 +96,6 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
         finding=f"{best} has the highest value so far, {last.value:.4f} on {classes}, after {last.epochs:,} of its "
         f"{counted(entry.epochs, 'epoch')}; it is optimistic, more so with more trials.",
         picture=plotted(traces, layout),
-        table=TextTable(
-            header=("loss", "epochs", "trial", "best so far"),
-            rows=tuple(
-                (label, str(step.epochs), str(step.trial), f"{step.value:.4f}")
-                for label, entry in curves.items()
-                for step in entry.anytime
-            ),
-        ),
         wide=True,
     )
 

@@ -298,13 +298,9 @@ def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfigu
     return Figure(
         name=f"map-tsne-{test.configurations.index(entry)}",
         title=f"t-SNE map of {label}",
-        finding=f"{len(sample_S)} images of {counted(len(traces), 'class', 'classes')} by its first model; {how}.",
+        finding=f"{len(sample_S)} images of {counted(len(traces), 'class', 'classes')} by its first model, "
+        f"sampled by the SHA-256 of their names; {how}.",
         picture=plotted(traces, {"xaxis": hidden, "yaxis": hidden, "showlegend": False}, height=460),
-        table=TextTable(
-            header=("class", "images"),
-            rows=tuple((str(trace["name"]), str(len(trace["x"]))) for trace in traces),
-            notes=("Classes and images are sampled by the SHA-256 of their names.",),
-        ),
     )
 
 
