@@ -17,7 +17,7 @@ from search.plan.stored import StoredSearch, stored_search
 from search.report.comparison import compare
 from search.report.drawing import Plot, Section
 from search.report.results import Comparison, Summary
-from search.report.sections.answer import again, answer, anytime_curves, effort, outcome
+from search.report.sections.answer import again, answer, anytime_curves, outcome
 from search.report.sections.loss import loss_section
 from search.report.sections.models import models_section
 from search.report.summary import summary_so_far
@@ -126,7 +126,6 @@ def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
             answer(comparison, folders),
             outcome(comparison, folders),
             *_of_each(searches, summaries, comparison),
-            effort(summaries),
             again(searches),
         ),
     )
@@ -147,7 +146,7 @@ def campaign_page(
     summaries = [summary_so_far(search) for search in searches]
     curves = anytime_curves(summaries)
     study = replace(study, figures=(*study.figures, *([curves] if curves else [])))
-    return ReportPage(title=title, subtitle=subtitle, sections=(study, effort(summaries), again(searches, file)))
+    return ReportPage(title=title, subtitle=subtitle, sections=(study, again(searches, file)))
 
 
 def _of_each(

@@ -38,9 +38,9 @@ class Photograph:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownQuery:
-    """A query, and by configuration its nearest images."""
+    """A query, and by configuration its nearest images, the nearest one first."""
 
-    name: str
+    key: str
     photograph: Photograph
     neighbours: Mapping[str, tuple[Photograph, ...]]
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 from optuna.trial import FrozenTrial
@@ -13,7 +12,6 @@ from search.plan.stored import StoredSearch
 from search.report.comparison import compare
 from search.report.comparison_tables import baselines_told, headline_losses, headline_sentences
 from search.report.formats import parameters, sentence
-from search.report.loss_results import LossSummary
 from search.report.results import Comparison, stored_summary
 from search.selection import Selection, exported_trial, frozen_baselines
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
@@ -63,7 +61,7 @@ def model_card(
     text = (Path(__file__).parent / "assets" / "card.md").read_text("utf-8")
     # not HTML, and names that users give were validated before
     return Template(text, undefined=StrictUndefined, keep_trailing_newline=True).render(
-        head=_head(comparison, loss, entry, dataset, of_images=of_images),
+        head=_head(loss, of_images=of_images),
         features=features,
         items="images" if of_images else "items",
         own=isinstance(spec, TrainableSpec),
@@ -88,23 +86,13 @@ def _scores(comparison: Comparison) -> str:
     return "\n\n".join((rows_as_markdown(headline_losses(comparison)), *told))
 
 
-def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str, *, of_images: bool) -> str:
-    """Return the metadata for the hub; the metrics are means over seeds, on the test classes."""
-    results = [
-        {"type": name, "name": f"{name}, mean over seeds", "value": statistics.mean}
-        for name, statistics in (entry.test or {}).items()
-        if statistics and name in comparison.test_metrics
-    ]
-    head: dict[str, Any] = {
+def _head(loss: str, *, of_images: bool) -> str:
+    """Return the metadata for the hub."""
+    head = {
         "library_name": "holdout",
         "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
         "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
     }
-    if results:
-        task = {"type": "image-retrieval" if of_images else "retrieval", "name": "Retrieval among unseen classes"}
-        data = {"name": dataset, "type": dataset, "split": f"test classes, split {comparison.split.digest[:12]}"}
-        name = f"{comparison.searches[0].name}-{loss}"
-        head["model-index"] = [{"name": name, "results": [{"task": task, "dataset": data, "metrics": results}]}]
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
     return text
 

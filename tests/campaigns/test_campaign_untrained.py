@@ -87,7 +87,7 @@ def test_the_live_page_lists_the_campaigns_searches(finished: Finished) -> None:
 def test_a_campaigns_report_begins_with_every_mean(finished: Finished) -> None:
     runs, _, result, _ = finished
     report = campaign_report(CampaignFolder(runs, "sizes"))
-    assert [section.name for section in report.sections] == ["study", "effort", "again"]
+    assert [section.name for section in report.sections] == ["study", "again"]
     cells = " ".join(cell for table in report.sections[0].results for row in table.rows for cell in row)
     for cell in result.cells:
         assert cell.mean is not None

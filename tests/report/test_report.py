@@ -118,7 +118,7 @@ def written(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_finished_search_has_every_section(finished: Path, written: str) -> None:
     page = checked(written)
     sections = [entry["id"] for entry in page.of("section")]
-    assert sections == ["answer", "comparison", "loss-proxy-anchor", "loss-pnp", "models", "effort", "again"]
+    assert sections == ["answer", "comparison", "loss-proxy-anchor", "loss-pnp", "models", "again"]
     links = [entry["href"] for entry in page.of("a")]
     assert [f"#{name}" for name in sections] == links[1:]
     summary = json.loads((finished / "small/summary.json").read_text())
@@ -133,7 +133,7 @@ def test_each_section_begins_with_its_table_and_few_sentences(written: str) -> N
     page, leads = re.subn(r"<p>(Recommended|Better than|Next)\b.*?</p>", "", written)
     assert leads == 4
     sections = re.findall(r"<section .*?</section>", page, flags=re.DOTALL)
-    assert len(sections) == 7
+    assert len(sections) == 6
     for section in sections:
         before, picture, _ = section.partition('<div class="figures">')
         if picture:

@@ -272,30 +272,6 @@ def _mark(pair: Pair, difference: float) -> str:
     return "=" if pair.same else "?"
 
 
-# Times.
-
-
-def effort(summaries: Sequence[Summary]) -> Section:
-    """Return the times of each search."""
-    table = TextTable(
-        title="Time in seconds",
-        header=("search", "total", "start-up", "search stage", "slots", "training per slot"),
-        rows=tuple(
-            (
-                summary.name,
-                f"{time.wall_s:,.0f}",
-                f"{time.startup_s:,.0f}",
-                f"{time.search_wall_s:,.0f}",
-                str(time.slots),
-                f"{time.trial_work_s / time.slots:,.0f}" if time.slots else NOTHING,
-            )
-            for summary in summaries
-            for time in (summary.time,)
-        ),
-    )
-    return Section(name="effort", title="Time", results=(table,))
-
-
 # Reproduction: the commands, the search file, the digests, the seeds, and the version.
 
 

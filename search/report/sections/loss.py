@@ -273,7 +273,8 @@ def slices(searched: SearchedLoss) -> Figure | None:
     return Figure(
         name=f"{searched.name}-slices",
         title="Value by hyperparameter",
-        finding=_positions(searched),
+        finding=f"{searched.objective} of {counted(len(trials), 'trial')} against {', '.join(searched.varying)}, "
+        f"with the default and the {searched.chosen_word} configuration.",
         picture=as_plot(figure.update_layout(margin={"t": 30}), height=80 + 200 * rows),
     )
 
@@ -287,21 +288,6 @@ def _axis(entry: Range) -> dict[str, Any]:
 def _place(value: Value, entry: Range) -> Value:
     """Return a value as an axis takes it: a number of a range, and a choice as text."""
     return rounded(float(value)) if isinstance(entry, Float) else value_text(value)  # type: ignore[arg-type]
-
-
-def _positions(searched: SearchedLoss) -> str:
-    """Return the positions of the chosen values in their ranges."""
-    found = []
-    for name, entry in searched.varying.items():
-        if (value := searched.chosen_params.get(name)) is None:
-            continue
-        at = f", at {entry.position(value):.0%} of its range" if isinstance(entry, Float) else " of"
-        found.append(f"{name} {value_text(value)}{at} {range_text(entry)}")
-    if not found:
-        return (
-            f"{searched.objective} of {counted(len(searched.valued), 'trial')} against {', '.join(searched.varying)}."
-        )
-    return f"{'Chosen configuration' if searched.summary.chosen else 'Best configuration so far'}: {'; '.join(found)}."
 
 
 def front(searched: SearchedLoss) -> Figure | None:

@@ -216,7 +216,7 @@ def _gallery(
 
     found = [
         ShownQuery(
-            name=f"{test.class_of(query)}  ({test.keys[query]})",
+            key=test.keys[query],
             photograph=shown(query),
             neighbours={
                 row_label(comparison, entry.row): tuple(
@@ -233,26 +233,11 @@ def _gallery(
         name=f"gallery-{kind}",
         title=TITLES[kind],
         finding=(
-            f"Nearest images of the query's class, mean over {counted(len(queries), 'query', 'queries')} with the "
+            f"Nearest images of the query's class by each configuration's first model, mean over "
+            f"{counted(len(queries), 'query', 'queries')} with the "
             f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}."
         ),
         picture=Gallery(tuple(found)),
-        table=TextTable(
-            header=("query", "class", "configuration", "correct", f"classes of the {ranks} nearest"),
-            rows=tuple(
-                (
-                    test.keys[query],
-                    test.class_of(query),
-                    label,
-                    str(sum(image.right is True for image in images)),
-                    ", ".join(image.name for image in images),
-                )
-                for query, entry in zip(queries, found, strict=True)
-                for label, images in entry.neighbours.items()
-            ),
-            labels=3,
-            notes=("First model of each configuration; nearest image first.",),
-        ),
         wide=True,
     )
 

@@ -18,11 +18,10 @@ from support.small_search import draw_glyphs, small_search
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
-from search.report.drawing import Gallery, Plot, Section
+from search.report.drawing import Gallery, Plot, Section, ShownQuery
 from search.report.results import Comparison, stored_summary
 from search.report.sections.models import models_section
 from search.stages import Role
-from search.text_table import TextTable
 
 MARKUP = "<b>&amp; $x_1$ <script>"
 ALONE = "alone"
@@ -67,10 +66,10 @@ def section(runs: Path) -> Section:
     return section_of(runs)
 
 
-def table_of(section: Section, name: str) -> TextTable:
-    (found,) = [entry.table for entry in section.figures if entry.name == name]
-    assert found is not None
-    return found
+def queries_of(section: Section, name: str) -> tuple[ShownQuery, ...]:
+    (picture,) = [entry.picture for entry in section.figures if entry.name == name]
+    assert isinstance(picture, Gallery)
+    return picture.queries
 
 
 def scored(runs: Path, name: str = "small") -> tuple[Path, list[dict[str, Any]]]:
@@ -118,10 +117,10 @@ def test_best_and_worst_queries_are_those_of_the_tuned_models(runs: Path, sectio
     label = dict(zip(some["keys"].tolist(), some["labels"].tolist()))
     several = {key for key in score if sizes[label[key]] > 1}
     for kind, best in (("best", max), ("worst", min)):
-        shown = dict.fromkeys(row[0] for row in table_of(section, f"gallery-{kind}").rows)
+        shown = [query.key for query in queries_of(section, f"gallery-{kind}")]
         assert len(shown) == 3 == len({label[key] for key in shown})
         assert {*shown} <= several, "a single image of a class cannot be found"
-        assert score[next(iter(shown))] == best(score[key] for key in several)
+        assert score[shown[0]] == best(score[key] for key in several)
 
 
 def test_a_gallery_counts_the_correct_images(runs: Path, section: Section) -> None:
@@ -130,11 +129,12 @@ def test_a_gallery_counts_the_correct_images(runs: Path, section: Section) -> No
     rows = {f"{row.loss}, {row.role}": per_image(runs, row.loss, row.number)[0] for row in comparison.rows}
     for entry in section.figures:
         if entry.name.startswith("gallery-"):
-            for key, _, label, right, classes in table_of(section, entry.name).rows:
-                found = rows[label]
-                at = found["keys"].tolist().index(key)
-                assert int(right) == round(8 * found["precision_at_8"][at])
-                assert classes.count("class-") == 8
+            for query in queries_of(section, entry.name):
+                for label, images in query.neighbours.items():
+                    at = rows[label]["keys"].tolist().index(query.key)
+                    assert sum(image.right is True for image in images) == round(8 * rows[label]["precision_at_8"][at])
+                    assert all((image.name == query.photograph.name) == image.right for image in images)
+                    assert len(images) == 8
 
 
 def test_class_values_are_the_means_of_their_images(runs: Path, section: Section) -> None:
@@ -218,7 +218,7 @@ def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
     _, models = scored(tmp_path / "runs")
     assert {model["fold"] for model in models} == {1, 2}
     assert "4 models of 1 configuration" in section.sentences[0]
-    assert table_of(section, "gallery-worst").rows
+    assert queries_of(section, "gallery-worst")
 
 
 def test_without_a_metric_per_image_there_are_only_maps(tmp_path: Path, image_folder: Path) -> None:
