@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,11 @@ from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
 from search.report.document import ReportPage, environment, plotly_script, search_report, shared_file
-from search.report.results import Summary
 from search.report.rows import Result
-from search.stages import Role, Stage, short_study_name
+from search.stages import Stage, short_study_name
 from search.trials import epochs_of, value_in
 from trainables.errors import Failure, InvalidInput, printable
 from trainables.files import reading
-from trainables.metrics.table import metric_name
 
 # Responses of the API.
 
@@ -48,13 +46,6 @@ class LiveTrial(Result):
     rung: int | None
     bar: float | None
     memory_gb: float | None
-
-
-class Recommended(Result):
-    """The recommended model of a search in few words, and its mean objective on the test; None while sealed."""
-
-    model: str
-    test: float | None
 
 
 class FailedTrial(Result):
@@ -137,24 +128,6 @@ def live_search(stored: StoredSearch) -> LiveSearch:
             )
         ),
     )
-
-
-@lru_cache(maxsize=1000)
-def recommended(path: Path, at: float | None) -> Recommended | None:
-    """Return what the summary at ``path``, written ``at`` this time, recommends; None before the choice."""
-    if at is None:
-        return None
-    try:
-        summary = Summary.load(path)
-    except InvalidInput:  # of another version, or damaged: the page of the search says so
-        return None
-    if (found := summary.recommended) is None:
-        return None
-    role = Role.BASELINE if found.number is None else Role.TUNED
-    row = next(row for row in summary.rows if (row.loss, row.role) == (found.loss, role))
-    tested = (row.test or {}).get(metric_name(summary.objective))
-    name = f", trial {found.number}" if found.number else ", default" if found.number == 0 else ""
-    return Recommended(model=f"{found.loss}{name}", test=tested.mean if tested else None)
 
 
 def _left(search: OpenedSearch) -> float | None:
@@ -296,11 +269,6 @@ def live_app(runs: Path) -> FastAPI:
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:
         return [status_of(StoredSearch(folder)) for folder in find_runs(runs)]
-
-    @app.get("/api/recommendations", summary="The recommended model of each search that has chosen")
-    def recommendations() -> dict[str, Recommended]:
-        found = {folder.name: recommended(folder.summary, written(folder.summary)) for folder in find_runs(runs)}
-        return {name: entry for name, entry in found.items() if entry}
 
     @app.get("/api/searches/{name}", summary="Current state of a search")
     def search(name: str) -> LiveSearch:

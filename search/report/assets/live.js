@@ -113,26 +113,24 @@
   const total = (lines) => Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) =>
     [key, lines.reduce((sum, line) => sum + line.studies.reduce((of, study) => of + study[key], 0), 0)]));
   const busy = (lines) => `${lines.filter((line) => line.driver !== null).length} of ${lines.length} running`;
-  const searches = (lines, chosen) => table("Searches", ["search", "state", "progress", "running", "recommended", "test"], lines.map((line) => {
-    const found = chosen[line.name] || { model: "–", test: null };
-    return [element("a", { href: address("searches", line.name) }, line.name), line.problem || line.state, bar(total([line])),
-      String(total([line]).running), found.model, number(found.test)];
-  }));
+  const searches = (lines) => table("Searches", ["search", "state", "progress", "running"], lines.map((line) =>
+    [element("a", { href: address("searches", line.name) }, line.name), line.problem || line.state, bar(total([line])),
+      String(total([line]).running)]));
   const campaigns = (found, lines) => table("Campaigns", ["campaign", "searches finished", "progress", "running"], found.map((campaign) => {
     const own = lines.filter((line) => campaign.searches.includes(line.name));
     const state = campaign.problem || `${own.filter((line) => line.finished).length} of ${campaign.searches.length}`;
     return [element("a", { href: address("campaigns", campaign.name) }, campaign.name), state, bar(total(own)), String(total(own).running)];
   }));
-  const showAll = (lines, found, chosen) => {
+  const showAll = (lines, found) => {
     byId("status").textContent = busy(lines);
-    byId("now").replaceChildren(...(found.length ? [campaigns(found, lines)] : []), searches(lines, chosen), legend());
+    byId("now").replaceChildren(...(found.length ? [campaigns(found, lines)] : []), searches(lines), legend());
   };
-  const showCampaign = (lines, found, chosen) => {
+  const showCampaign = (lines, found) => {
     const campaign = found.find((entry) => entry.name === name);
     if (!campaign) throw new Error(`there is no campaign ${name}`);
     const own = lines.filter((line) => campaign.searches.includes(line.name));
     byId("status").textContent = campaign.problem || `${own.length} of ${campaign.searches.length} searches have started, ${busy(own)}`;
-    byId("now").replaceChildren(campaigns([campaign], lines), searches(own, chosen), legend());
+    byId("now").replaceChildren(campaigns([campaign], lines), searches(own), legend());
   };
 
   // Replace changed sections, and keep what the reader has opened and zoomed.
@@ -176,7 +174,7 @@
   };
   const now = async () => {
     if (!name || isCampaign) {
-      return (name ? showCampaign : showAll)(...(await Promise.all(["searches", "campaigns", "recommendations"].map((of) => ask(`/api/${of}`)))));
+      return (name ? showCampaign : showAll)(...(await Promise.all(["searches", "campaigns"].map((of) => ask(`/api/${of}`)))));
     }
     showSearch(await ask(`/api${address("searches", name)}`));
   };
