@@ -20,9 +20,9 @@ from search.report.formats import (
 )
 from search.report.pairs import METHOD
 from search.report.results import Comparison, Pair, SplitSummary
-from search.report.rows import COLUMNS, Column, Entry, Row, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Column, Entry, Row, SeedStatistics
 from search.stages import UNTRAINED, WHITENED, Role
-from search.text_table import NOTHING, TextTable, best_of
+from search.text_table import NOTHING, TextTable
 from trainables.errors import counted
 from trainables.metrics.table import is_bounded
 
@@ -138,16 +138,13 @@ def losses_table(comparison: Comparison) -> TextTable:
     rows = shown_rows(comparison)
     filled = filled_columns(comparison, rows)
     columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
-    of_test = [(place, entry) for place, entry in enumerate(columns, 2) if entry.column.metrics == "test"]
     table = _losses_table(comparison, rows, columns, long=True)
-    sealed = {place for place, _ in of_test if not comparison.test_metrics}
+    tested = comparison.test_metrics
+    sealed = {place for place, entry in enumerate(columns, 2) if entry.column.metrics == "test" and not tested}
     return replace(
         table,
         rows=tuple(
             tuple("sealed" if place in sealed else cell for place, cell in enumerate(cells)) for cells in table.rows
-        ),
-        best=frozenset(
-            cell for place, entry in of_test for cell in best_of(place, entry.metric, list(map(mean_of, entry.entries)))
         ),
     )
 
