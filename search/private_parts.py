@@ -4,15 +4,11 @@ The upper bounds of these libraries in ``pyproject.toml`` are those of ``TESTED`
 every part in the installed versions.
 """
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import Any
 
 from packaging.specifiers import SpecifierSet
-
-from trainables.errors import Failure
 
 TESTED: Mapping[str, str] = MappingProxyType({"ray": ">=2.60,<2.61", "optuna": ">=5.0,<6", "mlflow": ">=3.17,<4"})
 
@@ -48,25 +44,6 @@ PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """By library and by our module: ``module:name``; ``Class().name`` is an attribute that the constructor sets."""
 
 
-def check_private_parts(library: str) -> None:
-    """Check that the installed ``library`` has every private part that is used.
-
-    Raises:
-        Failure: a part is missing; the sentence names it, the installed version and the versions to install.
-    """
-    for part in missing_parts(library):
-        raise Failure(
-            f"Holdout uses {part}, which {library} {version(library)} does not have: install "
-            f"{library}{TESTED[library]}, for example the version in constraints.txt."
-        )
-
-
-def missing_parts(library: str) -> Iterator[str]:
-    """Yield the private parts that the installed ``library`` does not have; imports what they are in."""
-    for parts in PARTS[library].values():
-        yield from (part for part in parts if not _is_there(part))
-
-
 def untested(library: str) -> str | None:
     """Return a sentence if the installed version of ``library`` is not one of those tested; nothing is imported."""
     found = version(library)
@@ -76,17 +53,3 @@ def untested(library: str) -> str | None:
         f"{library} {found} is installed, and Holdout's use of its private parts was tested with "
         f"{library}{TESTED[library]}."
     )
-
-
-def _is_there(part: str) -> bool:
-    module, _, path = part.partition(":")
-    try:
-        owner: Any = import_module(module)
-    except ImportError:
-        return False
-    *owners, name = path.split(".")
-    for entry in owners:
-        owner = getattr(owner, entry.removesuffix("()"), None)
-        if entry.endswith("()"):
-            return owner is not None and name in owner.__init__.__code__.co_names
-    return hasattr(owner, name)

@@ -1,13 +1,12 @@
 """Tables of text, and their output as CSV, Markdown and LaTeX."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.errors import InvalidInput, raise_if_any
 from trainables.files import write_text
-from trainables.metrics.table import is_bounded
 
 NOTHING = "–"
 
@@ -24,7 +23,6 @@ class TextTable:
         notes: sentences below the table.
         prose: positions of columns that hold sentences; only the lines of their cells are wrapped.
         spare: positions of columns that another table has too; they are dropped if the terminal is too narrow.
-        best: cells, by row and column, with the highest mean on the test classes in their column.
     """
 
     title: str = ""
@@ -34,17 +32,21 @@ class TextTable:
     notes: tuple[str, ...] = ()
     prose: tuple[int, ...] = ()
     spare: tuple[int, ...] = ()
-    best: frozenset[tuple[int, int]] = frozenset()
 
 
-def best_of(column: int, metric: str, means: Sequence[float | None]) -> Iterator[tuple[int, int]]:
-    """Yield the cells of a column with the highest mean; none if higher values of the metric are not better."""
-    known = [mean for mean in means if mean is not None]
-    if not is_bounded(metric) or len(known) < 2:
-        return
-    for row, mean in enumerate(means):
-        if mean == max(known):
-            yield row, column
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return the last ``width`` of ``values`` as a line of blocks, scaled from their minimum to their maximum.
+
+    >>> sparkline([0.1, 0.2, 0.3, 0.1], 3)
+    '▄█▁'
+    """
+    shown = values[-width:]
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    span = (high - low) or 1.0
+    return "".join(SPARKS[int((value - low) / span * (len(SPARKS) - 1))] for value in shown)
 
 
 # Markdown.
@@ -83,11 +85,9 @@ def _escaped(text: str) -> str:
 
 # LaTeX.
 
-BOLD = "Bold: the highest mean of the column, which need not be a significant difference."
-
 
 def as_latex(tables: Sequence[TextTable]) -> str:
-    """Return LaTeX tables with their notes, for the package booktabs; the best cell of a test column is bold.
+    """Return LaTeX tables with their notes, for the package booktabs.
 
     pandas' ``Styler.to_latex`` needs Jinja, does not support cells with several lines, and does not escape ±, −, < and
     a row's first bracket.
@@ -100,19 +100,11 @@ def _latex(table: TextTable) -> str:
     if table.rows:
         columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
         header = " & ".join(map(_latex_escaped, table.header))
-        cells = [[_cell(table, row, column) for column in range(len(columns))] for row in range(len(table.rows))]
-        caption = f"{table.title}. {BOLD}" if table.best else table.title
-        lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex_escaped(caption)}}}"]
+        lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex_escaped(table.title)}}}"]
         lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{header} \\", r"\midrule"]
-        lines += [rf"{' & '.join(row)} \\" for row in cells]
+        lines += [rf"{' & '.join(map(_latex_escaped, row))} \\" for row in table.rows]
         lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join([*lines, *(f"{_latex_escaped(note.removesuffix('.'))}.\n" for note in table.notes), ""])
-
-
-def _cell(table: TextTable, row: int, column: int) -> str:
-    """Return a cell's lines joined; the first one holds the mean and is bold in the best cell."""
-    first, *others = map(_latex_escaped, table.rows[row][column].split("\n"))
-    return " ".join([rf"\textbf{{{first}}}" if (row, column) in table.best else first, *others])
 
 
 _LATEX = {

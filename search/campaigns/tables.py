@@ -13,7 +13,6 @@ from search.campaigns.cells import (
     interval_in_unit,
     joined,
     row_axes,
-    sweeps,
     unit,
 )
 from search.config.campaign import LOSS, VALIDATION, CampaignConfig
@@ -21,7 +20,7 @@ from search.difference import RowKey
 from search.report.formats import p_value, parameters, verdict
 from search.report.pairs import METHOD
 from search.stages import Role
-from search.text_table import TextTable, best_of
+from search.text_table import TextTable
 
 
 def campaign_csv(result: CampaignResult) -> str:
@@ -80,8 +79,7 @@ def campaign_table(
     columns = columns_of(config, [place for place, _ in places], rows) or [METRIC]
     others = {key: {place[key] for place, _ in places} for key in places[0][0] if key not in (*rows, *columns)}
     same = ", ".join(f"{key} {labels.pop()}" for key, labels in others.items() if len(labels) == 1)
-    ranked = not set(rows) & set(data) and not list(sweeps(config, data))
-    return cell_table(places, rows, columns, title, [*([same] if same else []), *notes], ranked=ranked)
+    return cell_table(places, rows, columns, title, [*([same] if same else []), *notes])
 
 
 def cell_table(
@@ -90,10 +88,8 @@ def cell_table(
     columns: Sequence[str],
     title: str = "",
     notes: Sequence[str] = (),
-    *,
-    ranked: bool = False,
 ) -> TextTable:
-    """Return cells at their ``places`` in a table; ``ranked`` marks the best of each column of a test metric."""
+    """Return cells at their ``places`` in a table."""
     import pandas
 
     frame = pandas.DataFrame([place for place, _ in places], columns=[*rows, *columns])
@@ -109,16 +105,7 @@ def cell_table(
         rows=tuple((*names, *map(cell_text, of_row)) for names, of_row in zip(down, cells, strict=True)),
         labels=len(rows),
         notes=tuple(notes),
-        best=frozenset(_best(cells, len(rows)) if ranked else ()),
     )
-
-
-def _best(shown: Sequence[Sequence[Cell | None]], labels: int) -> Iterator[tuple[int, int]]:
-    """Yield the cells with the highest mean of each column of a test metric."""
-    for position, column in enumerate(zip(*shown, strict=True), labels):
-        metrics = {cell.coordinates[METRIC] for cell in column if cell}
-        if len(metrics) == 1 and VALIDATION not in metrics:
-            yield from best_of(position, metrics.pop(), [cell.mean if cell else None for cell in column])
 
 
 def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:

@@ -23,9 +23,8 @@ from trainables.errors import Failure, InvalidInput, counted
 if TYPE_CHECKING:
     from search.driver.doctor import CheckResult
     from search.driver.verify import Check
-    from search.plan.runs import CampaignFolder, RunFolder
+    from search.plan.runs import RunFolder
     from search.plan.stored import StoredSearch
-    from search.report.document import ReportPage
 
 
 # holdout status
@@ -243,24 +242,14 @@ def _refuse_running(run: "RunFolder") -> None:
 
 def serve(
     runs: Runs = RUNS,
-    trust: Trust = None,
     trust_code: TrustSearch = False,
-    host: Annotated[
-        str, typer.Option("--host", help="The address to listen on; any but a local one needs a token.")
-    ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8650,
 ) -> None:
-    """Serve a live page of all searches and campaigns in the runs folder. It is read-only."""
+    """Serve a live page of all searches and campaigns in the runs folder to this machine. It is read-only."""
     check_extra("The live page", ["fastapi", "uvicorn"])
-    from search.report.live.app import serve as serve_page
+    from search.report.live import serve as serve_page
 
-    serve_page(runs, host, port, show_line, report_of_campaign=_campaign_report)
-
-
-def _campaign_report(folder: "CampaignFolder") -> "ReportPage":
-    from search.campaigns import campaign_report  # only if somebody opens a campaign
-
-    return campaign_report(folder)
+    serve_page(runs, port, show_line)
 
 
 # holdout doctor

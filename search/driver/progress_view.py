@@ -12,6 +12,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from search.text_table import NOTHING, sparkline
+
 
 def phase(console: Console, text: str, silent_s: float = 5) -> AbstractContextManager[object]:
     """Show ``text`` with a spinner until the end of the block.
@@ -76,24 +78,8 @@ class MovingLine:
             self._width = 0
 
 
-SPARKS = "▁▂▃▄▅▆▇█"
-
-
-def sparkline(values: Sequence[float], width: int) -> str:
-    """Return the last ``width`` of ``values`` as a line of blocks, scaled from their minimum to their maximum.
-
-    >>> sparkline([0.1, 0.2, 0.3, 0.1], 3)
-    '▄█▁'
-    """
-    shown = values[-width:]
-    low, high = min(shown, default=0.0), max(shown, default=0.0)
-    span = (high - low) or 1.0
-    return "".join(SPARKS[int((value - low) / span * (len(SPARKS) - 1))] for value in shown)
-
-
 # The live display
 
-NOTHING = "–"
 GAP, CURVE = 2, 16
 """Spaces between columns; number of epochs in a slot's curve."""
 BEST = "best"

@@ -110,12 +110,12 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
                         projection.project(study.name, trial)
         if of_loss:
             with _noted(refused, f"the run of {loss}"):
-                projection.sum_up_loss(loss, loss_run(comparison, loss), *_span(of_loss))
+                projection.sum_up_row(loss, loss_run(comparison, loss), *_span(of_loss))
         everything += of_loss
     for name in outcome.summary.baselines if everything else ():
         with _noted(refused, f"the run of {name}"):
             start, end = _span(everything)
-            projection.sum_up_baseline(name, baseline_run(comparison, name), start, end and start)
+            projection.sum_up_row(name, baseline_run(comparison, name), start, end and start)
     if everything:
         with _noted(refused, "the run of the search"):
             run = search_run(comparison, search.plan.folder, _description(search.plan))

@@ -24,7 +24,6 @@ from search.engines.base import Queue, Resources, Running
 from search.engines.capacity import Node, at_once, growth
 from search.engines.ray_session import NAMESPACE
 from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
-from search.private_parts import check_private_parts
 from trainables.errors import Failure, InvalidInput
 from trainables.limits import Limits
 from trainables.trial import TrainingTrial
@@ -50,7 +49,6 @@ def slots(resources: Resources, max_concurrent: int | None) -> int:
 
 def run_queue(queue: Queue, worker: type[Any], limits: Limits, *, resources: Resources, concurrent: int) -> None:
     """Train everything in the queue with workers of the class ``worker``, at most ``concurrent`` trials at once."""
-    check_private_parts("ray")
     assignments = _Assignments(
         queue,
         Share(concurrent, partial(ray_private.live_jobs, NAMESPACE)),

@@ -371,18 +371,6 @@ def find_campaigns(runs: Path) -> list[CampaignFolder]:
     return [CampaignFolder(runs, path.parent.name) for path in sorted(runs.glob("*/campaign.yaml"))]
 
 
-def existing_campaign(runs: Path, name: str) -> CampaignFolder:
-    """Return the stored campaign ``name``.
-
-    Raises:
-        InvalidInput: it does not exist.
-    """
-    if not RunFolder(runs, name).is_campaign:
-        there = [campaign.name for campaign in find_campaigns(runs)]
-        raise missing("campaign", name, runs, there, " `holdout run` starts one.")
-    return CampaignFolder(runs, name)
-
-
 def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
     """Return the campaign that the search ``name`` belongs to, if any."""
     for campaign in find_campaigns(runs):

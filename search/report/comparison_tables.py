@@ -20,10 +20,10 @@ from search.report.formats import (
 )
 from search.report.pairs import METHOD
 from search.report.results import Comparison, Pair, SplitSummary
-from search.report.rows import COLUMNS, Column, Entry, Row, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Column, Entry, Row, SeedStatistics
 from search.stages import UNTRAINED, WHITENED, Role
-from search.text_table import NOTHING, TextTable, best_of
-from trainables.errors import counted, listed
+from search.text_table import NOTHING, TextTable
+from trainables.errors import counted
 from trainables.metrics.table import is_bounded
 
 # The columns of the result table that an output shows.
@@ -138,16 +138,13 @@ def losses_table(comparison: Comparison) -> TextTable:
     rows = shown_rows(comparison)
     filled = filled_columns(comparison, rows)
     columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
-    of_test = [(place, entry) for place, entry in enumerate(columns, 2) if entry.column.metrics == "test"]
     table = _losses_table(comparison, rows, columns, long=True)
-    sealed = {place for place, _ in of_test if not comparison.test_metrics}
+    tested = comparison.test_metrics
+    sealed = {place for place, entry in enumerate(columns, 2) if entry.column.metrics == "test" and not tested}
     return replace(
         table,
         rows=tuple(
             tuple("sealed" if place in sealed else cell for place, cell in enumerate(cells)) for cells in table.rows
-        ),
-        best=frozenset(
-            cell for place, entry in of_test for cell in best_of(place, entry.metric, list(map(mean_of, entry.entries)))
         ),
     )
 
@@ -316,7 +313,9 @@ def _number(measured: Mapping[str, float] | None, metric: str) -> str:
 
 def headline_tables(comparison: Comparison) -> list[TextTable]:
     """Return the answers, the losses with test values and gains, and the most important notes."""
-    notes = [*headline_sentences(comparison), _further(comparison)]
+    names = " ".join(summary.name for summary in comparison.searches)
+    more = f"`holdout compare {names}` shows the values of each stage, the hyperparameters, all pairs and notes"
+    notes = [*headline_sentences(comparison), more]
     tables = [_answers(comparison), headline_losses(comparison), _front(comparison), _text(notes)]
     return [table for table in tables if table.rows or table.notes]
 
@@ -371,17 +370,3 @@ def headline_sentences(comparison: Comparison) -> Iterator[str]:
         for loss, entry in summary.losses.items():
             for text in entry.incomplete_seeds:
                 yield f"{loss_label(comparison, summary.name, loss)}: {text}"
-
-
-def _further(comparison: Comparison) -> str:
-    """Return what `holdout compare` shows beyond the headline."""
-    pairs = comparison.pairs
-    remarks = sum(
-        bool(entry.choice) + len(entry.remarks) for summary in comparison.searches for entry in summary.losses.values()
-    )
-    more = [
-        "hyperparameters",
-        *([f"{counted(len(pairs), 'pair')} ({sum(pair.differ for pair in pairs)} differ)"] if pairs else []),
-        *([counted(remarks, "note")] if remarks else []),
-    ]
-    return f"`holdout compare {' '.join(summary.name for summary in comparison.searches)}` shows {listed(more)}"

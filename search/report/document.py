@@ -15,9 +15,9 @@ from markupsafe import Markup, escape
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch, stored_search
 from search.report.comparison import compare
-from search.report.drawing import Photograph, Plot, Section
+from search.report.drawing import Plot, Section
 from search.report.results import Comparison, Summary
-from search.report.sections.answer import again, answer, anytime_curves, effort, outcome
+from search.report.sections.answer import again, answer, anytime_curves, outcome
 from search.report.sections.loss import loss_section
 from search.report.sections.models import models_section
 from search.report.summary import summary_so_far
@@ -90,8 +90,8 @@ def _with_code(sentence: str) -> str:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
-def _data_url(photograph: Photograph) -> str:
-    return f"data:{photograph.media_type};base64,{base64.b64encode(photograph.content).decode()}"
+def _data_url(webp: bytes) -> str:
+    return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
 
 
 def plotly_script() -> str:
@@ -126,7 +126,6 @@ def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
             answer(comparison, folders),
             outcome(comparison, folders),
             *_of_each(searches, summaries, comparison),
-            effort(summaries),
             again(searches),
         ),
     )
@@ -147,7 +146,7 @@ def campaign_page(
     summaries = [summary_so_far(search) for search in searches]
     curves = anytime_curves(summaries)
     study = replace(study, figures=(*study.figures, *([curves] if curves else [])))
-    return ReportPage(title=title, subtitle=subtitle, sections=(study, effort(summaries), again(searches, file)))
+    return ReportPage(title=title, subtitle=subtitle, sections=(study, again(searches, file)))
 
 
 def _of_each(

@@ -24,19 +24,37 @@ class Plot:
     height: int = 380
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Photograph:
-    """A WebP or PNG file with its size in pixels."""
+    """An image with the ``name`` of its class: a WebP file, or None without one.
 
-    content: bytes
-    media_type: str
-    width: int
-    height: int
+    ``right`` says if a neighbour is of the query's class; it is None for a query.
+    """
+
+    content: bytes | None
+    name: str
+    right: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownQuery:
+    """A query, and by configuration its nearest images, the nearest one first."""
+
+    key: str
+    photograph: Photograph
+    neighbours: Mapping[str, tuple[Photograph, ...]]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Queries with their nearest images."""
+
+    queries: tuple[ShownQuery, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A picture, a one-sentence ``finding``, and a ``table`` of its numbers.
+    """A picture, a one-sentence ``finding``, and a ``table`` of its numbers, unless these are beside it.
 
     ``name`` is unique in a report: letters, digits and hyphens. A ``wide`` figure takes the full width of the page.
     """
@@ -44,8 +62,8 @@ class Figure:
     name: str
     title: str
     finding: str
-    picture: Plot | Photograph
-    table: TextTable
+    picture: Plot | Gallery
+    table: TextTable | None = None
     wide: bool = False
 
 
@@ -93,14 +111,14 @@ COLOURS: Final = (
     "#5f7d8c",
     "#b8860b",
 )
-_MARKS: Final = (
+MARKS: Final = (
     "circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "pentagon", "hexagon", "star",
 )  # fmt: skip
 
 
 def looks_of(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and Plotly's name of a mark for each label; they repeat after ten."""
-    return dict(zip(dict.fromkeys(labels), itertools.cycle(zip(COLOURS, _MARKS, strict=True))))
+    return dict(zip(dict.fromkeys(labels), itertools.cycle(zip(COLOURS, MARKS, strict=True))))
 
 
 def loss_looks(comparison: Comparison) -> dict[str, tuple[str, str]]:

@@ -30,15 +30,11 @@ class BestTrial(Result):
 
 
 class Incumbent(Result):
-    """An improvement of a search: after ``epochs`` epochs of all trials, trial ``trial`` reached ``value`` first.
-
-    ``confirmed`` is the confirmed mean of the trial's configuration; None if it was not confirmed.
-    """
+    """An improvement of a search: after ``epochs`` epochs of all trials, trial ``trial`` reached ``value`` first."""
 
     epochs: int
     value: float
     trial: int
-    confirmed: float | None
 
 
 class FrontTrial(Result):
@@ -165,11 +161,7 @@ _NAMES = ("search", "loss", "role", *_OF_CHOICE)
 
 
 def rows_from_stored(content: dict[str, Any]) -> None:
-    """Replace the values of each configuration in the ``content`` of ``summary.json`` with its row, in-place.
-
-    Raises:
-        KeyError, TypeError, AttributeError: the content is damaged.
-    """
+    """Replace the values of each configuration in the ``content`` of ``summary.json`` with its row, in-place."""
     for loss, entry in content["losses"].items():
         name = {"search": content["name"], "loss": loss}
         default, best, confirmed = entry["default"], entry["best"], entry.pop("confirmed")

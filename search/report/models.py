@@ -1,10 +1,7 @@
 """The chosen models as folders, with their model cards."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import yaml
 from optuna.trial import FrozenTrial
@@ -13,15 +10,13 @@ from search import __version__
 from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
-from search.report.comparison_tables import baselines_told, confirmed_on
-from search.report.formats import interval, parameters, sentence
-from search.report.loss_results import LossSummary
+from search.report.comparison_tables import baselines_told, headline_losses, headline_sentences
+from search.report.formats import parameters, sentence
 from search.report.results import Comparison, stored_summary
-from search.report.rows import SeedStatistics
-from search.selection import ScoredModel, Selection, exported_trial, frozen_baselines, scored_openings
+from search.selection import Selection, exported_trial, frozen_baselines
 from search.stages import BASELINES, UNTRAINED, Stage, short_study_name
-from search.text_table import NOTHING, TextTable, rows_as_markdown
-from trainables.errors import InvalidInput, counted
+from search.text_table import rows_as_markdown
+from trainables.errors import InvalidInput
 from trainables.files import as_path
 from trainables.inference.model_files import (
     DESCRIPTION,
@@ -35,10 +30,6 @@ from trainables.inference.model_files import (
 )
 from trainables.models.backbones import backbone, on_features
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-
 # The card of a model, in Markdown: its training, test and choice. The head is that of the Hugging Face Hub's model
 # cards, so that the card can be published unchanged.
 
@@ -48,7 +39,6 @@ def model_card(
     selection: Selection,
     loss: str,
     spec: EmbedderSpec | TrainableSpec,
-    scored: ScoredModel | None,
     programs: str = "",
 ) -> str:
     """Return the card of the chosen model of ``loss``.
@@ -58,17 +48,20 @@ def model_card(
         selection: the selection of the search.
         loss: name of the loss.
         spec: the model.
-        scored: the model's own scores on the test classes, if it has any.
         programs: a table of its other files, in Markdown.
     """
+    from jinja2 import StrictUndefined, Template
+
     dataset = spec.origin["dataset"]
     features, of_images = None, isinstance(spec, EmbedderSpec)
     if isinstance(spec, EmbedderSpec) and on_features(spec.model.backbone):
         features, of_images = backbone(spec.model.backbone).features, False
     entry = comparison.searches[0].losses[loss]
     chosen = selection.chosen[loss]
-    return _template().render(
-        head=_head(comparison, loss, entry, dataset, of_images=of_images),
+    text = (Path(__file__).parent / "assets" / "card.md").read_text("utf-8")
+    # not HTML, and names that users give were validated before
+    return Template(text, undefined=StrictUndefined, keep_trailing_newline=True).render(
+        head=_head(loss, of_images=of_images),
         features=features,
         items="images" if of_images else "items",
         own=isinstance(spec, TrainableSpec),
@@ -82,41 +75,24 @@ def model_card(
         parameters=parameters(chosen.params) or "without hyperparameters",
         programs=programs,
         weights=_weights(spec) if isinstance(spec, EmbedderSpec) else "",
-        trials=_trials(entry),
-        confirmed=_confirmed(comparison, entry),
-        training=[f"{text}." for text in baselines_told(comparison)],
-        scores=rows_as_markdown(_scores(comparison, entry, scored)) if scored and entry.test else "",
+        trials=entry.trials,
+        scores=_scores(comparison) if entry.test else "",
     )
 
 
-@cache
-def _template() -> "Template":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(  # not HTML, and names that users give were validated before
-        loader=FileSystemLoader(Path(__file__).parent / "assets"), undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    environment.filters["capitalised"] = lambda text: text[:1].upper() + text[1:]
-    return environment.get_template("card.md")
+def _scores(comparison: Comparison) -> str:
+    """Return the table and the sentences that a search prints at its end."""
+    told = map(sentence, (*headline_sentences(comparison), *baselines_told(comparison)))
+    return "\n\n".join((rows_as_markdown(headline_losses(comparison)), *told))
 
 
-def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str, *, of_images: bool) -> str:
-    """Return the metadata for the hub; the metrics are means over seeds, on the test classes."""
-    results = [
-        {"type": name, "name": f"{name}, mean over seeds", "value": statistics.mean}
-        for name, statistics in (entry.test or {}).items()
-        if statistics and name in comparison.test_metrics
-    ]
-    head: dict[str, Any] = {
+def _head(loss: str, *, of_images: bool) -> str:
+    """Return the metadata for the hub."""
+    head = {
         "library_name": "holdout",
         "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
         "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
     }
-    if results:
-        task = {"type": "image-retrieval" if of_images else "retrieval", "name": "Retrieval among unseen classes"}
-        data = {"name": dataset, "type": dataset, "split": f"test classes, split {comparison.split.digest[:12]}"}
-        name = f"{comparison.searches[0].name}-{loss}"
-        head["model-index"] = [{"name": name, "results": [{"task": task, "dataset": data, "metrics": results}]}]
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
     return text
 
@@ -126,62 +102,16 @@ def _weights(spec: EmbedderSpec) -> str:
     return "random weights" if weights is None else f"the weights `{Path(weights).name}`"
 
 
-def _trials(entry: LossSummary) -> str:
-    count = entry.trials.complete + entry.trials.pruned + entry.trials.failed
-    return f"Of {counted(count, 'configuration')} tried, {entry.trials.complete} trained to the end."
-
-
-def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
-    confirmed = entry.tuned.confirmed
-    if confirmed is None:
-        return ""
-    return (
-        f"Its mean {comparison.objective} with {counted(confirmed.seeds, 'fresh seed')} is {confirmed.mean:.4f} "
-        f"{confirmed_on(comparison.split)}."
-    )
-
-
-def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> TextTable:
-    others = {"papers' default, mean": entry.default.test or {}}
-    for name, baseline in comparison.searches[0].baselines.items():
-        others[name] = baseline.test or {}
-    return TextTable(
-        header=("metric", "mean over seeds", "95 % interval", "this model", *others),
-        rows=tuple(
-            (
-                name,
-                *_cells(entry.test or {}, name),
-                NOTHING if (own := scored.metrics[name]) is None else f"{own:.4f}",
-                *(_cells(test, name)[0] for test in others.values()),
-            )
-            for name in comparison.test_metrics
-        ),
-    )
-
-
-def _cells(test: Mapping[str, SeedStatistics | None], name: str) -> tuple[str, str]:
-    found = test.get(name)
-    if found is None:
-        return NOTHING, NOTHING
-    return f"{found.mean:.4f}", interval(found.ci95) if found.ci95 else NOTHING
-
-
 def _baseline_card(comparison: Comparison, selection: Selection, name: str, programs: str) -> str:
     (summary,) = comparison.searches
-    tested = ", ".join(
-        f"{metric} {statistics.mean:.4f}"
-        for metric, statistics in (summary.baselines[name].test or {}).items()
-        if statistics and metric in comparison.test_metrics
-    )
     parts = (
         f"---\n{yaml.safe_dump({'library_name': 'holdout', 'tags': ['metric-learning', name]}, sort_keys=False)}---",
         f"# {summary.name}: {name}",
         *comparison.answers[0].lines[:3],
-        *map(sentence, baselines_told(comparison)),
         '```python\nimport holdout\n\nmodel = holdout.load("FOLDER")\n```',
         programs,
         f"The choice is frozen as `{selection.digest}`.",
-        f"On the test classes: {tested}." if tested else "",
+        _scores(comparison) if summary.baselines[name].test else "",
         "Licence: not stated; it depends on those of the data and of the weights.",
     )
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -192,19 +122,18 @@ def _baseline_card(comparison: Comparison, selection: Selection, name: str, prog
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenModel:
-    """The chosen model of ``loss``: the content of its weights file, and its own scores on the test classes."""
+    """The chosen model of ``loss``, with the content of its weights file."""
 
     loss: str
     selection: Selection
     weights: bytes
     spec: EmbedderSpec | TrainableSpec
-    scored: ScoredModel | None
 
     def card(self, comparison: Comparison, programs: str = "") -> str:
         """Return its card, from the comparison of its search alone and a Markdown table of other files."""
         if self.loss in BASELINES:
             return _baseline_card(comparison, self.selection, self.loss, programs)
-        return model_card(comparison, self.selection, self.loss, self.spec, self.scored, programs)
+        return model_card(comparison, self.selection, self.loss, self.spec, programs)
 
     def write(self, folder: Path, comparison: Comparison) -> None:
         """Write it into ``folder``, which may exist."""
@@ -233,7 +162,6 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
         selection=selection,
         weights=weights,
         spec=replace(found, origin={**found.origin, "dataset": _images(stored), "selection": selection.digest}),
-        scored=_scored(stored, f"{study}-{trial.number}.npz"),
     )
 
 
@@ -259,7 +187,6 @@ def _baseline_model(stored: StoredSearch, selection: Selection, name: str) -> Ch
         selection=selection,
         weights=_with_backbone(weights, spec),
         spec=replace(spec, origin=origin),
-        scored=None,
     )
 
 
@@ -330,9 +257,3 @@ def _images(stored: StoredSearch) -> str:
     dataset = stored.config["dataset"]
     name: str = dataset["name"]
     return f"the image folder {Path(dataset['root']).name}" if name == "folder" else name
-
-
-def _scored(stored: StoredSearch, per_image: str) -> ScoredModel | None:
-    """Return the model's own scores in the newest opening."""
-    openings = scored_openings(stored.folder.test)
-    return next((model for model in openings[-1].scores if model.per_image == per_image), None) if openings else None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from search.difference import FEW_CLASSES, Recommendation, RowKey
 from search.plan.runs import RunFolder, refuse_renamed
@@ -13,7 +13,7 @@ from search.report.loss_results import Incumbent as Incumbent, LossSummary as Lo
 from search.report.rows import Named, Result, Row, SeedStatistics, Shown, frame_of
 from search.stages import UNTRAINED, WHITENED, Role
 from trainables.errors import InvalidInput
-from trainables.files import json_digest
+from trainables.files import json_digest, reading
 from trainables.metrics.table import metric_name
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 8
+FORMAT: Final = 9
 """Changes whenever the keys of the file or their meaning change."""
 
 
@@ -118,7 +118,7 @@ class Summary(Shown):
         is_changed: True if its file was changed after it was written; not in the file.
     """
 
-    format: Literal[8] = FORMAT
+    format: Literal[9] = FORMAT
     name: str
     split: SplitSummary
     objective: str
@@ -180,33 +180,14 @@ class Summary(Shown):
         Raises:
             InvalidInput: another version wrote it, or it is damaged.
         """
-        again = "`holdout run` with the search's file writes it again from the search's records"
-        try:
+        with reading(path, "`holdout run` with the search's file writes it again from the search's records"):
             content: Any = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"{path} is damaged ({error}); {again}.") from error
-        found = content.get("format") if isinstance(content, dict) else None
-        if found != FORMAT:
-            raise InvalidInput(
-                f"{path} was written by another version: its format is {json.dumps(found)} and this version reads "
-                f"{FORMAT}; {again}."
-            )
-        if not isinstance(content.get("losses"), dict):
-            raise InvalidInput(
-                f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}."
-            )
-        digest = content.pop("digest", None)  # files of versions before 0.3 have none
-        is_changed = digest is not None and digest != json_digest(content)
-        try:
+            if content["format"] != FORMAT:
+                raise ValueError(f"its format is {content['format']!r} and this version reads {FORMAT}")
+            digest = content.pop("digest")
+            is_changed = digest != json_digest(content)
             rows_from_stored(content)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"{path} is damaged ({type(error).__name__}: {error}); {again}.") from error
-        try:
             summary = cls.model_validate_json(json.dumps(content))
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            raise InvalidInput(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
         return summary.model_copy(update={"is_changed": is_changed})
 
 

@@ -191,27 +191,8 @@ def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:
 
 # Mean, deviation and interval of a few seeds.
 #
-# The interval of a metric between 0 and 1 is Student's t on the logit scale. For 60,000 samples each, drawn from three
-# distributions on [0, 1] with deviation .15 √(μ(1 − μ)), the table has the share of intervals that cover the true mean
-# μ, and their mean width (``python -m benchmarks statistics``, ``intervals``; .9 is as .1):
-#
-# ====  =====  ==================  ==================  ==================
-# μ     seeds  t, cut off          arcsine             logit
-# ====  =====  ==================  ==================  ==================
-# .5    2      .950, .715          .951, .683          .951, .643
-# .5    3      .950, .329          .951, .318          .951, .309
-# .5    5      .949, .174          .950, .172          .950, .171
-# .1    2      .946, .408          .949, .513          .951, .615
-# .1    3      .941, .179          .946, .191          .950, .220
-# .1    5      .937, .105          .942, .104          .946, .108
-# .02   2      .913, .176          .934, .332          .948, .652
-# .02   3      .883, .073          .912, .095          .937, .164
-# .02   5      .882, .049          .905, .053          .927, .065
-# .99   2      .865, .134          .911, .271          .944, .674
-# .99   3      .826, .058          .872, .080          .922, .160
-# .99   5      .830, .039          .864, .045          .902, .062
-# ====  =====  ==================  ==================  ==================
-#
+# The interval of a metric between 0 and 1 is Student's t on the logit scale; docs/statistics.md has the share of
+# intervals that cover the true mean, and their mean width (``python -m benchmarks statistics``, ``intervals``).
 # Bootstrap-t covers .80 with three seeds and does not exist with two. All cover less near 0 and 1, because few seeds
 # miss the long tail.
 

@@ -189,7 +189,7 @@ def _loss_summary(
         ),
         best=best,
         choice=selection.reasons.get(loss) if selection else None,
-        anytime=incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
+        anytime=incumbents(searched, partial(_value, plan)),
         front=tuple(_front(searched, confirmed, chosen, plan.config.goal)),
         diagnostics=(),
     )
@@ -320,7 +320,6 @@ def _front(
 def incumbents(
     trials: Sequence[FrozenTrial],
     value_of: Callable[[Sequence[EpochRecord]], float | None],
-    confirmed: Mapping[int, float],
 ) -> tuple[Incumbent, ...]:
     """Return each improvement of a search, in order.
 
@@ -330,7 +329,6 @@ def incumbents(
     Args:
         trials: the trials of a search study, pruned and failed ones included.
         value_of: returns a trial's value from its records so far; None while it has none.
-        confirmed: confirmed means by trial.
     """
     ended = sorted(
         (record["end"], trial.number, count)
@@ -344,7 +342,7 @@ def incumbents(
         value = value_of(records[number][:count]) if number in records else None
         if value is not None and value > best:
             best = value
-            found.append(Incumbent(epochs=epochs, value=value, trial=number, confirmed=confirmed.get(number)))
+            found.append(Incumbent(epochs=epochs, value=value, trial=number))
     return tuple(found)
 
 
@@ -353,21 +351,6 @@ def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:
     if plan.split.folds and len(records) < plan.steps:
         return None
     return running_value(records, plan.config.objective)
-
-
-def _confirmed_means(
-    searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], objective: str
-) -> dict[int, float]:
-    """Return the confirmed mean of each trial whose configuration was confirmed."""
-    numbers = {trial.user_attrs["source_trial"] for trial in confirmed}
-    found = confirmations(searched, confirmed, sorted(numbers), objective)
-    return {
-        trial.number: found[number].mean
-        for group in by_params([trial for trial in searched if trial.state.is_finished()])
-        for number in numbers & {trial.number for trial in group}
-        if found[number].values
-        for trial in group
-    }
 
 
 def _time_summary(

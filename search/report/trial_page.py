@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from search.plan.stored import StoredSearch, TrialRow, trial_row
 from search.report.formats import parameters
 from search.report.rows import html_of, text_of
+from search.text_table import sparkline
 from search.trials import epochs_of, value_in
 from trainables.metrics import metric_name
 from trainables.training.trial_log import read_log
@@ -15,16 +16,15 @@ from trainables.training.trial_log import read_log
 if TYPE_CHECKING:
     import pandas
 
-_BLOCKS = " ▁▂▃▄▅▆▇█"
-_HEIGHT, _WIDTH = 8, 72
-"""Size of the curve in characters."""
+_WIDTH = 72
+"""Most characters of a curve."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrialPage:
     """A trial's row, its objective after each epoch, the path or URL of its best model, and its log.
 
-    ``curve`` draws ``values`` as text, one column per epoch.
+    ``curve`` draws ``values`` as a line of text, one character per epoch.
     """
 
     study: str
@@ -78,17 +78,11 @@ def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
 
 
 def text_curve(values: Sequence[float], name: str) -> str:
-    """Draw ``values`` as columns of block characters, scaled from their minimum to their maximum."""
+    """Draw ``values`` as a line of block characters, scaled from their minimum to their maximum."""
     if not values:
         return ""
     width = min(len(values), _WIDTH)
-    shown = [values[column * len(values) // width] for column in range(width)]
-    low, high = min(values), max(values)
-    span = (high - low) or 1.0
-    eighths = [round((value - low) / span * (_HEIGHT * 8 - 1)) + 1 for value in shown]
-    rows = []
-    for row in reversed(range(_HEIGHT)):
-        label = {_HEIGHT - 1: f"{high:.4f}", 0: f"{low:.4f}"}.get(row, "")
-        blocks = "".join(_BLOCKS[min(8, max(0, eighth - 8 * row))] for eighth in eighths)
-        rows.append(f"{label:>10} {blocks}")
-    return "\n".join([f"{name} by epoch, 1 to {len(values)}", *rows])
+    shown = [values[place * len(values) // width] for place in range(width)]
+    return (
+        f"{name} by epoch, 1 to {len(values)}, from {min(values):.4f} to {max(values):.4f}:\n{sparkline(shown, width)}"
+    )

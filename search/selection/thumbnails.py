@@ -2,7 +2,7 @@
 
 Thumbnails are written when the test is scored, since the test images are not read again.
 
-Shapes: N test images, Q queries, K ranks, S sampled images, T thumbnails, G shown queries.
+Shapes: N test images, Q queries, K ranks, T thumbnails, G shown queries.
 """
 
 import io
@@ -200,7 +200,7 @@ Scored = tuple[Mapping[str, Any], Mapping[str, bytes]]
 def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
     """Make the thumbnails of the opened images of ``dataset`` in ``store``.
 
-    The queries come first, then their neighbours by the first model of each configuration, then the images of the map.
+    The queries come first, then their neighbours by the first model of each configuration.
     """
     scores, files = scored[0]
     per_image = read_arrays(files[scores["per_image"]])
@@ -221,9 +221,7 @@ def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: S
     rows = [query.row for query in queries]
     places = np.searchsorted(ranked[0]["queries_Q"], rows)
     neighbours = [found["neighbours_QK"][places].T.ravel().tolist() for found in ranked]
-    sample = ranked[0]["sample_S"].tolist()
-    on_map = [sample[position] for position in in_digest_order([keys[row] for row in sample])]
-    wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True)), *on_map]))
+    wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True))]))
     return Thumbnails(
         pictures=make_pictures(_images(read_contents(store), dataset, keys, wanted)),
         queries=tuple(queries),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.stages import loss_of, trainings_of
+from search.stages import BASELINES, loss_of, trainings_of
 from search.tracking.client import open_client
 from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
 from search.tracking.models import keep_model, keep_versions
@@ -31,7 +31,7 @@ from search.tracking.summary_runs import (
     TRIAL,
     bring_up_to_date,
     finish,
-    keep_views,
+    keep_view,
     log_data,
     log_values,
     metrics_of,
@@ -157,7 +157,7 @@ class Projection:
                 f"--experiment-id {found.experiment_id}`) and then run `holdout sync`."
             )
         self._experiment_id = found.experiment_id
-        keep_views(client, found, self._search)
+        keep_view(client, found, self._search)
         self._client = client
         return client
 
@@ -193,25 +193,27 @@ class Projection:
             runs[key] = run_id
         return runs[key]
 
-    def _loss_run(self, loss: str, start: int | None) -> str:
-        return self._row_run(loss, self._settings_of_loss(loss), start)
-
-    def _row_run(self, name: str, settings: Mapping[str, Value], start: int | None) -> str:
-        """Return the run of a loss or a baseline."""
+    def _row_run(self, name: str, start: int | None) -> str:
+        """Return the run of a loss or a network without training."""
         runs = self._runs().summaries
         key = ("loss", name)
         if key not in runs:
             above = self._search_run(start)
             tags = {**self._tags("loss"), LOSS: name, NAME: f"{self._search.name}/{name}"}
             run_id = self._create(tags, start, above)
-            self._begin(run_id, settings)
+            self._begin(run_id, self._settings_of_row(name))
             runs[key] = run_id
         return runs[key]
 
-    def _settings_of_loss(self, loss: str) -> dict[str, Value]:
-        """Return the settings that are equal in all trials of a loss."""
-        searched, settings = self._search.searched[loss], self._search.settings_of[loss]
-        return {"loss": loss, **{name: value for name, value in settings.items() if name not in searched}}
+    def _settings_of_row(self, name: str) -> dict[str, Value]:
+        """Return the settings that are equal in all trials of a loss, or those of a network without training."""
+        if name in BASELINES:
+            return {
+                "loss": name,
+                **{key: of for key, of in self._search.settings.items() if key.startswith(OF_BASELINES)},
+            }
+        searched, settings = self._search.searched[name], self._search.settings_of[name]
+        return {"loss": name, **{key: of for key, of in settings.items() if key not in searched}}
 
     def _tags(self, kind: str) -> dict[str, str]:
         search = self._search
@@ -238,23 +240,19 @@ class Projection:
         bring_up_to_date(client, run_id, SummaryRun(params=settings), _now())
         log_data(client, run_id, self._search.data)
 
-    def sum_up_loss(self, loss: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
-        """Update the run of a loss; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
-        run_id = self._loss_run(loss, start)
-        self._begin(run_id, self._settings_of_loss(loss))  # a process may have died right after creating the run
-        self._sum_up(run_id, wanted, end)
+    def sum_up_row(self, name: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
+        """Update the run of a loss or of a network without training.
 
-    def sum_up_baseline(self, name: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
-        """Update the run of a network without training, which stands beside those of the losses."""
-        settings = {key: value for key, value in self._search.settings.items() if key.startswith(OF_BASELINES)}
-        run_id = self._row_run(name, {"loss": name, **settings}, start)
-        self._begin(run_id, {"loss": name, **settings})
+        ``start`` and ``end`` (None while it runs) are in milliseconds since 1970.
+        """
+        run_id = self._row_run(name, start)
+        self._begin(run_id, self._settings_of_row(name))  # a process may have died right after creating the run
         self._sum_up(run_id, wanted, end)
 
     def log_model(self, loss: str, wanted: DescribedModel) -> str:
         """Log the model of a loss or a network without training, whose run exists, and return its id."""
         name = self._short(f"{self._search.name}/{loss}")
-        return keep_model(self._connect(), self._row_run(loss, {}, None), name, wanted, _now())
+        return keep_model(self._connect(), self._row_run(loss, None), name, wanted, _now())
 
     def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
         """Register the model of each loss, given with its id.
@@ -336,7 +334,7 @@ class Projection:
             NAME: self._short(identity),
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
-        run_id = self._create(tags, start, self._loss_run(loss, start))
+        run_id = self._create(tags, start, self._row_run(loss, start))
         return Projected(run_id=run_id, epochs=0, closed=False)
 
     def _found(self, run: "_StoredRun", trial: FrozenTrial) -> Projected:

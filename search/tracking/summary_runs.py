@@ -1,4 +1,4 @@
-"""Summary runs, the views of an experiment, and the tags that identify runs."""
+"""Summary runs, the view of an experiment, and the tags that identify runs."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -182,20 +182,20 @@ def _digest_of_files(run: SummaryRun) -> str | None:
     return found.hexdigest()
 
 
-# The views of an experiment: the columns, filters and sorting of the table of its runs.
+# The view of an experiment: the columns, filter and sorting of the table of its runs.
 #
-# MLflow's table shows no metrics unless a view selects them. Like those saved by the button *Views*, these are tags of
+# MLflow's table shows no metrics unless a view selects them. Like those saved by the button *Views*, it is a tag of
 # the experiment, in the format of MLflow 3.17; other versions may ignore them.
 
 RESULTS = "holdout-results"
 PREFIX = "mlflow.sharedViewState."
 FIRST_COLUMNS = ("0", "attributes.`Run Name`")
-"""The columns of every view before those of its values: the check box and the name."""
+"""The columns before those of its values: the check box and the name."""
 LAST_COLUMNS = ("runDateAndNestInfo", "duration")
 SHOWN_TAGS = {"recommended": 110, "confirmed": 95, "test": 165, "minus default": 135, "minus untrained": 145}
 """Tags of the runs of losses that the results view shows, with the widths of their columns in pixels."""
-WIDTHS, WIDTH = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}, 180
-"""In pixels; ``WIDTH`` is that of a metric, whose name is not cut."""
+WIDTHS = {"attributes.`Run Name`": 150, "runDateAndNestInfo": 105}
+"""In pixels."""
 LOCAL_SERVER = "http://127.0.0.1:5000"
 """The address of ``mlflow/serve.sh``."""
 KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
@@ -216,58 +216,33 @@ def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
     return f"{server}/#/{page}workflowType=machine_learning&viewStateShareKey={RESULTS}"
 
 
-def keep_views(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
-    """Create or update the views of the ``experiment``; the columns of other searches are kept."""
-    tags = dict([KIND_OF_EXPERIMENT])
-    for key, (name, view) in _views(search).items():
-        before = experiment.tags.get(f"{PREFIX}{key}")
-        tags[f"{PREFIX}{key}"] = _merged(name, view, before)
-    for key, value in tags.items():
-        if experiment.tags.get(key) != value:
-            client.set_experiment_tag(experiment.experiment_id, key, value)
+def keep_view(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
+    """Create or update the view of the results of the ``experiment``; the columns of other searches are kept."""
+    key = f"{PREFIX}{RESULTS}"
+    tags = dict([KIND_OF_EXPERIMENT, (key, _merged(_view(search), experiment.tags.get(key)))])
+    for name, value in tags.items():
+        if experiment.tags.get(name) != value:
+            client.set_experiment_tag(experiment.experiment_id, name, value)
 
 
-def _views(search: DescribedSearch) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return the name and state of each view by its key."""
-    objective = search.objective
-    # The value of the search is the best of many trials, so nothing is sorted by it.
-    hyperparameters = list(dict.fromkeys(name for names in search.searched.values() for name in names))
-    value = ["objective/value"]
-    of_search = f"{_is('trial')} AND tags.`{STAGE}` = 'search'"
-    grouped = {
-        "groupBy": {
-            "aggregateFunction": "average",
-            "groupByKeys": [{"mode": "param", "groupByData": name} for name in ("loss", "stage")],
-        }
-    }
-    by_trial = ["loss", "stage", *hyperparameters]
-    return {
-        RESULTS: ("Results", _state(_is("loss"), [f"confirmed/{objective}"], hyperparameters, SHOWN_TAGS)),
-        "holdout-trials": ("Trials of the search", _state(of_search, value, by_trial)),
-        "holdout-stages": ("All trials by loss and stage", {**_state(_is("trial"), value, by_trial), **grouped}),
-    }
-
-
-def _is(kind: str) -> str:
-    return f"tags.`{KIND}` = '{kind}'"
-
-
-def _state(filtered: str, metrics: Sequence[str], params: Sequence[str], tags: Iterable[str] = ()) -> dict[str, Any]:
-    """Return a view of the runs that match ``filtered``, sorted by the first of ``metrics``, highest first.
+def _view(search: DescribedSearch) -> dict[str, Any]:
+    """Return the runs of the losses, the highest confirmed value first: that of the search is the best of many trials.
 
     Tags stand for the metrics, which MLflow shows with all their digits.
     """
-    shown = {"tags": tags, "metrics": [] if tags else metrics, "params": params}
-    columns = [_column(kind, name) for kind, names in shown.items() for name in names]
+    params = dict.fromkeys(name for names in search.searched.values() for name in names)
     return {
-        "searchFilter": filtered,
-        "orderByKey": _column("metrics", metrics[0]),
+        "searchFilter": f"tags.`{KIND}` = 'loss'",
+        "orderByKey": _column("metrics", f"confirmed/{search.objective}"),
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": columns,
+        "selectedColumns": [
+            *(_column("tags", name) for name in SHOWN_TAGS),
+            *(_column("params", name) for name in params),
+        ],
     }
 
 
@@ -275,30 +250,26 @@ def _column(kind: str, name: str) -> str:
     return f"{kind}.`{key_of(name)}`"
 
 
-STAGES = (*(_column("tags", name) for name in SHOWN_TAGS), "metrics.`confirmed/", "metrics.`")
-"""How the names of tags and metrics begin, in the order of their columns; those of older versions are last."""
+FIRST_TAGS = tuple(_column("tags", name) for name in SHOWN_TAGS)
 
 
-def _rank(column: str) -> int:
-    return next((rank for rank, start in enumerate(STAGES) if column.startswith(start)), len(STAGES))
-
-
-def _merged(name: str, view: Mapping[str, Any], before: str | None) -> str:
+def _merged(view: Mapping[str, Any], before: str | None) -> str:
     """Return the view in MLflow's format, with the columns and the creation time of the view ``before``."""
     there, created = [], int(time.time() * 1000)
     with suppress(*DAMAGED):  # anybody may change a tag; a damaged view is made anew
         stored = json.loads(before) if before else {}
         there = [str(column) for column in json.loads(stored["state"])["selectedColumns"]]
         created = int(stored["createdAt"])
-    columns = list(dict.fromkeys((*there, *view["selectedColumns"])))
-    columns.sort(key=_rank)
-    values = [name for name in columns if _rank(name) < len(STAGES)]
+    columns = list(dict.fromkeys((*FIRST_TAGS, *there, *view["selectedColumns"])))
     state = {
         **view,
         "selectedColumns": columns,
-        "columnOrder": [*FIRST_COLUMNS, *values, *LAST_COLUMNS, *(name for name in columns if name not in values)],
-        "columnWidths": WIDTHS
-        | dict.fromkeys(values, WIDTH)
-        | {_column("tags", name): width for name, width in SHOWN_TAGS.items()},
+        "columnOrder": [
+            *FIRST_COLUMNS,
+            *FIRST_TAGS,
+            *LAST_COLUMNS,
+            *(name for name in columns if name not in FIRST_TAGS),
+        ],
+        "columnWidths": WIDTHS | dict(zip(FIRST_TAGS, SHOWN_TAGS.values(), strict=True)),
     }
-    return json.dumps({"name": name, "createdAt": created, "updatedAt": created, "state": json.dumps(state)})
+    return json.dumps({"name": "Results", "createdAt": created, "updatedAt": created, "state": json.dumps(state)})

@@ -15,10 +15,10 @@ from search.campaigns.cells import CampaignResult
 from search.campaigns.result import campaign_result
 from search.campaigns.tables import campaign_csv, campaign_tables, row_name
 from search.config.campaign import Campaign, parse_campaign
-from search.plan.runs import RunFolder
+from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import search_so_far
 from search.plan.stored import stored_search
-from search.report.live.app import live_app
+from search.report.live import live_app
 from search.report.results import Summary, stored_summary
 from search.stages import Role
 from trainables.errors import InvalidInput
@@ -76,29 +76,22 @@ def test_each_tuned_loss_is_paired_with_the_untrained_network_of_its_search(fini
     assert not [warning for warning in result.warnings if "chosen after" in warning]
 
 
-def test_the_live_page_shows_the_campaign(finished: Finished) -> None:
-    """Its searches, and the sections of its report: the result table first, with every mean over seeds."""
-    runs, campaign, result, _ = finished
-    app = live_app(runs, None, report_of_campaign=campaign_report)
-
-    def told(path: str) -> tuple[int, str]:
-        status, _, body = asked(app, path, "", (b"host", b"localhost"))
-        return status, body
-
-    (found,) = json.loads(told("/api/campaigns")[1])
-    assert found == {"name": "sizes", "searches": [member.config.name for member in campaign.members], "problem": None}
-    status, body = told("/api/campaigns/sizes/report")
+def test_the_live_page_lists_the_campaigns_searches(finished: Finished) -> None:
+    runs, campaign, _, _ = finished
+    status, _, body = asked(live_app(runs), "/api/campaigns", "", (b"host", b"localhost"))
     assert status == 200, body
-    sections = json.loads(body)
-    assert [section["name"] for section in sections] == ["study", "effort", "again"]
-    first, _, _ = sections[0]["html"].partition("<figure")
-    assert "<table>" in first
+    names = [member.config.name for member in campaign.members]
+    assert json.loads(body) == [{"name": "sizes", "searches": names, "problem": None}]
+
+
+def test_a_campaigns_report_begins_with_every_mean(finished: Finished) -> None:
+    runs, _, result, _ = finished
+    report = campaign_report(CampaignFolder(runs, "sizes"))
+    assert [section.name for section in report.sections] == ["study", "again"]
+    cells = " ".join(cell for table in report.sections[0].results for row in table.rows for cell in row)
     for cell in result.cells:
         assert cell.mean is not None
-        assert f"{100 * cell.mean:.2f}" in first
-    assert told("/campaigns/sizes")[0] == 200
-    status, body = told("/api/campaigns/size/report")
-    assert (status, body.startswith("There is no campaign 'size' in ")) == (404, True)
+        assert f"{100 * cell.mean:.2f}" in cells
 
 
 def test_a_campaign_from_weights_is_verified_and_drawn(finished: Finished) -> None:

@@ -270,29 +270,6 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
     assert found.notes == ("configuration tuned", "a note")
 
 
-def test_the_best_of_a_test_metric_is_bold_but_not_in_a_sweep() -> None:
-    """More of a distance is not better, nor of a validation; a sweep's best would be chosen by the test."""
-    metrics = [VALIDATION, "recall_at_1", "dists_intra"]
-    vary = {"size": {"16": {"dataset.size": 16}, "32": {"dataset.size": 32}}}
-    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["loss"], "metrics": metrics, "roles": ["tuned"]}))
-
-    def entry(mean: float) -> LossSummary:
-        number = over_seeds([mean, mean])
-        return made_loss(tuned=made_row(confirmed=plain_statistics(number), test=dict.fromkeys(metrics[1:], number)))
-
-    losses = {"mpa": entry(0.5), "pnp": entry(0.6)}, {"mpa": entry(0.7), "pnp": entry(0.6)}
-    found = table_of(campaign, summaries_of(campaign, *losses))
-    assert {(found.rows[row][0], found.header[column]) for row, column in found.best} == {
-        ("pnp", "16\nrecall_at_1"),
-        ("mpa", "32\nrecall_at_1"),
-    }
-    down = {"rows": ["size"], "metrics": metrics, "roles": ["tuned"]}
-    other_images = parse_campaign(tiny(vary=vary, table=down))
-    assert not table_of(other_images, summaries_of(other_images, *losses)).best
-    swept = parse_campaign(tiny(table={"rows": ["loss"], "metrics": metrics, "roles": ["tuned"]}))
-    assert not table_of(swept, summaries_of(swept, *losses)).best
-
-
 def test_what_follows_from_the_row_makes_no_column() -> None:
     vary = {"method": {"a": {"losses": ["mpa"]}, "b": {"losses": ["pnp"]}}, "size": {"8": {}, "16": {}}}
     campaign = parse_campaign(tiny(vary=vary, table={"rows": ["method"]}))

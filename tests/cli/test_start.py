@@ -42,10 +42,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Op
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., OpenedSearch]) -> tuple[Path, Path]:
-    """A runs folder with a finished search, and its file; its best trial is at edges of the space."""
+    """A runs folder with a finished search, and its file; its best trial is at an edge of the space."""
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}
-    space = {"pnp": {"alpha": {"low": 1.0, "high": 8.0}}}
+    space = {"pnp": {"alpha": [1.0, 2.0, 4.0, 8.0]}}
     search = {"trials": 40, "sampler": "random", "pruner": "none"}
     opened = search_made(folder / "runs", model=model, losses=["pnp"], search=search, space=space, stages=["search"])
     drive(opened, lambda running, epoch: running.spec.hyperparameters.get("alpha", 0) / 10)

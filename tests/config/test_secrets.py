@@ -309,16 +309,12 @@ def test_no_secret_is_told(tmp_path: Path, port: int, monkeypatch: pytest.Monkey
 
     track(f"http://u:${{WORD}}@127.0.0.1:{port}")
     assert "MLflow lacks" in say("sync small", code=1)  # it is none after all
-    pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
+    pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report")
     with served(runs) as server:
         address = server[2].rstrip("/")
-        found = json.loads(ask(address, pages[-1]))
-        assert [entry["problem"] for entry in found] == [None], found
         told.append(subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout)
         for page in pages:
             ask(address, page)
-        track("http://u:${WORD}@127.0.0.1:9")
-        assert "http://u:${WORD}@127.0.0.1:9" in ask(address, pages[-1])
     assert not [place for place, text in enumerate(told) if TOLD.search(text.encode())]
     folders = (runs, Path(os.environ["XDG_STATE_HOME"]))
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]

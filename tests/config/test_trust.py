@@ -18,10 +18,7 @@ from support.mlflow_database import write_migrated
 from support.small_search import small_search
 
 from search.plan.make_plan import read_plan
-from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch, open_search
-from search.plan.stored import StoredSearch
-from search.report.live.app import health
 from search.report.summary import write_summary
 from search.trust import allow, check_address, forget, place_of, started
 from trainables.errors import InvalidInput
@@ -97,18 +94,6 @@ def test_no_command_contacts_what_a_stranger_names(
         if command in refused:
             assert f"{key.replace('__', '.')} of small is {address.partition(':PORT')[0]}" in said
             assert "--trust 127.0.0.1" in said
-
-
-def test_the_live_page_contacts_only_what_is_allowed(stranger: Path) -> None:
-    with listening() as (port, heard):
-        rewrite(stranger, tracking__uri=f"http://127.0.0.1:{port}/${{MY_SECRET}}")
-        (refused,) = health(StoredSearch(RunFolder(stranger, "small")))
-        assert refused.problem is not None
-        assert "--trust 127.0.0.1" in refused.problem
-        assert not heard
-        allow(["127.0.0.1"])
-        health(StoredSearch(RunFolder(stranger, "small")))
-        assert heard
 
 
 def test_an_allowed_file_elsewhere_is_written(stranger: Path, tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from rich.console import Console
 from support.driving import begun, record, train
 
 from search.driver.progress import Progress
-from search.driver.progress_view import NOTHING, SlotLine, StudyLine, sparkline, time_left, view
+from search.driver.progress_view import SlotLine, StudyLine, time_left, view
 from search.driver.stages import confirm_stage, final_stage, freeze, frozen_selection, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.stages import Stage
 from search.study.pruners import Hyperband, Median, Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.text_table import NOTHING, sparkline
 
 Opened = Callable[..., OpenedSearch]
 KNOWN_LATER = "time left known after the first trial"

@@ -92,7 +92,7 @@ READ_SEARCH = (
     "compare small --json", "compare small --output table.csv", "report small", "verify small", "disk",
     "export small --to exported", "sync small", "sync small --register", "remove small --yes", "test small",
 )  # fmt: skip
-PAGES = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
+PAGES = ("/api/searches", "/api/searches/small", "/api/searches/small/report")
 
 
 @dataclass(frozen=True)

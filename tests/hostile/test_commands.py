@@ -161,8 +161,3 @@ def test_runs_from_the_environment_may_be_no_file(odd_files: Path, monkeypatch: 
 
 def test_a_port_that_is_taken_is_a_sentence(odd_files: Path, taken_port: int) -> None:
     refused(odd_files, ["serve", "--runs", "folder", "--port", str(taken_port)], f"127.0.0.1:{taken_port} (Address already in use); choose")
-
-
-@pytest.mark.parametrize("host", ["999.999.1.1", "no host", "nohost.invalid"])
-def test_a_host_that_is_none_is_a_sentence(odd_files: Path, host: str) -> None:
-    refused(odd_files, ["serve", "--runs", "folder", "--port", "0", "--host", host], host)

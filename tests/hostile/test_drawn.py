@@ -17,7 +17,7 @@ from support.serving import asked
 
 from hostile.inputs import attack, with_runs
 from hostile.world import LOSSES, World
-from search.report.live.app import live_app
+from search.report.live import live_app
 
 SEED, ATTACKS = os.environ.get("SEED", "0"), int(os.environ.get("ATTACKS", "12"))
 
@@ -25,7 +25,7 @@ SEED, ATTACKS = os.environ.get("SEED", "0"), int(os.environ.get("ATTACKS", "12")
 def said_by(words: str) -> str:
     """Return the output of a command, or a page; one that ends with another exit code fails."""
     if words.startswith("/"):
-        status, _, body = asked(live_app(Path("runs"), None), words, "", (b"host", b"localhost"))
+        status, _, body = asked(live_app(Path("runs")), words, "", (b"host", b"localhost"))
         return f"{status} {body}" if status < 500 else f"Traceback (most recent call last): {status}"
     done = holdout_here(*with_runs(words), code=(0, 1, 2))
     return done.stdout + done.stderr

@@ -21,7 +21,7 @@ from support.serving import asked
 from support.tampered import Copied
 
 from hostile.world import World
-from search.report.live.app import live_app
+from search.report.live import live_app
 
 Change = Callable[[Path], object]
 STATUS, TRIALS, SHOW = ["status", "small"], ["trials", "small"], ["trials", "small", "proxy_anchor", "0"]
@@ -74,8 +74,8 @@ ROWS = [
     ("split.json", in_json(seed=7), EXPORT, "The split was edited: its digest is "),
     ("selection.json", in_json(future=1), COMPARE, "selection.json is damaged, or another version wrote it (TypeError: "),
     ("selection.json", in_json(rule="mine"), COMPARE, "selection.json was changed after it was frozen (its digest does not match); restore it"),
-    ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 8"),
-    ("summary.json", in_json(losses=3), COMPARE, "summary.json is damaged (losses: "),
+    ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 9"),
+    ("summary.json", in_json(losses=3), COMPARE, "summary.json is damaged, or another version wrote it ("),
     ("test.json", written(b'{"openings": 3}'), COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
     ("../test_openings.jsonl", written(b'{"read": "x"}\n'), COMPARE, "is damaged ('previous'); restore it."),
     ("search.yaml", written(b"losses: []\nsearch: {}\n"), SHOW, "search.yaml is damaged, or another version wrote it (IndexError: "),
@@ -145,7 +145,7 @@ def test_a_damaged_journal_is_one_sentence_everywhere(
         said = plain(done.stderr if code else done.stdout)
         assert said.count(sentence) == 1, (command, said)
         assert len(done.stderr.splitlines()) < 4, (command, said)
-    status, _, body = asked(live_app(copied.runs, None), "/api/searches/small/report", "", (b"host", b"localhost"))
+    status, _, body = asked(live_app(copied.runs), "/api/searches/small/report", "", (b"host", b"localhost"))
     assert status == 404, body
     assert sentence in body
     assert contents(here) == before, "nothing is written"
@@ -185,9 +185,9 @@ def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> Non
             "search.seed: the search small began with 0 and the file now says 5; put it back, or give the search a new name.")
 
 
-@pytest.mark.parametrize("path", ["", "/report", "/health"])
+@pytest.mark.parametrize("path", ["", "/report"])
 def test_a_lock_that_is_a_folder_is_a_sentence_on_the_live_page(path: str, copied: Copied) -> None:
     (copied.path / ".driver.lock").unlink(missing_ok=True)
     (copied.path / ".driver.lock").mkdir()
-    status, _, body = asked(live_app(copied.runs, None), f"/api/searches/small{path}", "", (b"host", b"localhost"))
+    status, _, body = asked(live_app(copied.runs), f"/api/searches/small{path}", "", (b"host", b"localhost"))
     assert status == 200 or (status == 503 and body.startswith("A record cannot be read (")), body

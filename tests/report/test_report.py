@@ -118,7 +118,7 @@ def written(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_finished_search_has_every_section(finished: Path, written: str) -> None:
     page = checked(written)
     sections = [entry["id"] for entry in page.of("section")]
-    assert sections == ["answer", "comparison", "loss-proxy-anchor", "loss-pnp", "models", "effort", "again"]
+    assert sections == ["answer", "comparison", "loss-proxy-anchor", "loss-pnp", "models", "again"]
     links = [entry["href"] for entry in page.of("a")]
     assert [f"#{name}" for name in sections] == links[1:]
     summary = json.loads((finished / "small/summary.json").read_text())
@@ -133,7 +133,7 @@ def test_each_section_begins_with_its_table_and_few_sentences(written: str) -> N
     page, leads = re.subn(r"<p>(Recommended|Better than|Next)\b.*?</p>", "", written)
     assert leads == 4
     sections = re.findall(r"<section .*?</section>", page, flags=re.DOTALL)
-    assert len(sections) == 7
+    assert len(sections) == 6
     for section in sections:
         before, picture, _ = section.partition('<div class="figures">')
         if picture:
@@ -143,7 +143,7 @@ def test_each_section_begins_with_its_table_and_few_sentences(written: str) -> N
     assert "<table>" in first[0]
     assert first[1]
     pictures = re.findall(r"<h3>(.*?)</h3>", page)
-    titles = [title for title in pictures if title.startswith(("The search, ", "map_at_r on", "recall_at_1 on"))]
+    titles = [title for title in pictures if title.startswith(("The search: ", "map_at_r on", "recall_at_1 on"))]
     assert len(titles) == len(set(titles)) == 3
 
 
@@ -190,7 +190,7 @@ def test_an_older_summary_is_made_anew(runs: Path) -> None:
     text = Page(reported(runs, "small")).text
     whole = re.sub(r" Of 2 tested choices in this runs folder.*?2506\.19540\)\.", "", text)
     path = RunFolder(runs, "small").summary
-    path.write_text(path.read_text().replace('"format": 8', '"format": 1'))
+    path.write_text(path.read_text().replace('"format": 9', '"format": 1'))
     assert Page(reported(runs, "small")).text == whole, "choices are counted from stored summaries alone"
 
 

@@ -83,9 +83,6 @@ def plain_statistics(statistics: SeedStatistics) -> SeedStatistics:
     return SeedStatistics(mean=statistics.mean, std=statistics.std, seeds=statistics.seeds, values=statistics.values)
 
 
-def improvements(*steps: tuple[int, float] | tuple[int, float, float | None]) -> Sequence[Incumbent]:
-    """Return incumbents, given as (epochs, value) or (epochs, value, confirmed)."""
-    return tuple(
-        Incumbent(epochs=step[0], value=step[1], trial=0, confirmed=step[2] if len(step) == 3 else None)
-        for step in steps
-    )
+def improvements(*steps: tuple[int, float]) -> Sequence[Incumbent]:
+    """Return incumbents, given as (epochs, value)."""
+    return tuple(Incumbent(epochs=epochs, value=value, trial=0) for epochs, value in steps)

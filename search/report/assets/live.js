@@ -90,16 +90,13 @@
       element("p", {}, `${trial.values.length} of ${trial.epochs} epochs · ${last}${rung}${memory}`));
   };
 
-  const showSearch = (found, services) => {
+  const showSearch = (found) => {
     const line = found.status, parts = [];
     const time = [
       found.elapsed_s === null ? "" : `${clock(found.elapsed_s)} so far`,
       line.driver === null ? "not running" : found.left_s === null ? "remaining time known after the first trial" : `about ${clock(found.left_s)} left`,
     ].filter(Boolean).join(", ");
     byId("status").textContent = `${line.state}: ${time}; ${found.running.length} of ${found.slots} slots busy`;
-    for (const service of services.filter((entry) => entry.problem !== null)) {
-      parts.push(element("p", { class: "problem" }, `${service.service} at ${service.address} does not answer: ${service.problem}`));
-    }
     if (found.running.length) {
       const cards = element("div", { class: "trials" });
       cards.append(...found.running.slice(0, 64).map(card));
@@ -116,26 +113,24 @@
   const total = (lines) => Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) =>
     [key, lines.reduce((sum, line) => sum + line.studies.reduce((of, study) => of + study[key], 0), 0)]));
   const busy = (lines) => `${lines.filter((line) => line.driver !== null).length} of ${lines.length} running`;
-  const searches = (lines, chosen) => table("Searches", ["search", "state", "progress", "running", "recommended", "test"], lines.map((line) => {
-    const found = chosen[line.name] || { model: "–", metric: "", test: null };
-    return [element("a", { href: address("searches", line.name) }, line.name), line.problem || line.state, bar(total([line])),
-      String(total([line]).running), found.model, found.test === null ? "–" : `${number(found.test)} ${found.metric}`];
-  }));
+  const searches = (lines) => table("Searches", ["search", "state", "progress", "running"], lines.map((line) =>
+    [element("a", { href: address("searches", line.name) }, line.name), line.problem || line.state, bar(total([line])),
+      String(total([line]).running)]));
   const campaigns = (found, lines) => table("Campaigns", ["campaign", "searches finished", "progress", "running"], found.map((campaign) => {
     const own = lines.filter((line) => campaign.searches.includes(line.name));
     const state = campaign.problem || `${own.filter((line) => line.finished).length} of ${campaign.searches.length}`;
     return [element("a", { href: address("campaigns", campaign.name) }, campaign.name), state, bar(total(own)), String(total(own).running)];
   }));
-  const showAll = (lines, found, chosen) => {
+  const showAll = (lines, found) => {
     byId("status").textContent = busy(lines);
-    byId("now").replaceChildren(...(found.length ? [campaigns(found, lines)] : []), searches(lines, chosen), legend());
+    byId("now").replaceChildren(...(found.length ? [campaigns(found, lines)] : []), searches(lines), legend());
   };
-  const showCampaign = (lines, found, chosen) => {
+  const showCampaign = (lines, found) => {
     const campaign = found.find((entry) => entry.name === name);
     if (!campaign) throw new Error(`there is no campaign ${name}`);
     const own = lines.filter((line) => campaign.searches.includes(line.name));
     byId("status").textContent = campaign.problem || `${own.length} of ${campaign.searches.length} searches have started, ${busy(own)}`;
-    byId("now").replaceChildren(campaigns([campaign], lines), searches(own, chosen), legend());
+    byId("now").replaceChildren(campaigns([campaign], lines), searches(own), legend());
   };
 
   // Replace changed sections, and keep what the reader has opened and zoomed.
@@ -166,7 +161,7 @@
     }
   };
   const report = async () => {
-    const sections = await ask(`/api${address(path[1], name)}/report`);
+    const sections = await ask(`/api${address("searches", name)}/report`);
     for (const section of sections) {
       if (shown.get(section.name) === section.digest) continue;
       if (!shown.has(section.name)) {
@@ -179,11 +174,9 @@
   };
   const now = async () => {
     if (!name || isCampaign) {
-      return (name ? showCampaign : showAll)(...(await Promise.all(["searches", "campaigns", "recommendations"].map((of) => ask(`/api/${of}`)))));
+      return (name ? showCampaign : showAll)(...(await Promise.all(["searches", "campaigns"].map((of) => ask(`/api/${of}`)))));
     }
-    const of = `/api${address("searches", name)}`;
-    const [found, services] = await Promise.all([ask(of), ask(`${of}/health`)]);
-    showSearch(found, services);
+    showSearch(await ask(`/api${address("searches", name)}`));
   };
   const again = async (what, pause) => {
     const began = performance.now();
@@ -200,5 +193,5 @@
 
   if (name) byId("title").textContent = document.title = name;
   again(now, EVERY);
-  if (name) again(report, REPORT_EVERY);
+  if (name && !isCampaign) again(report, REPORT_EVERY);
 })();

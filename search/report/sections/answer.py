@@ -60,10 +60,7 @@ def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
 
 
 def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
-    """Plot every loss's best value so far as steps; None before a value.
-
-    Confirmed means have a panel of their own: they are of other classes, so their values are not comparable.
-    """
+    """Plot every loss's best value so far as steps; None before a value."""
     every = {
         loss if len(summaries) == 1 else f"{summary.name}/{loss}": entry
         for summary in summaries
@@ -73,12 +70,6 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
     curves = {label: entry for label, entry in every.items() if entry.anytime}
     if not curves:
         return None
-    confirmed = [
-        (label, row, row.confirmed)
-        for label, entry in curves.items()
-        for row in (entry.default, entry.tuned)
-        if row.confirmed
-    ]
     traces = [
         scatter(
             label,
@@ -92,60 +83,19 @@ def anytime_curves(summaries: Sequence[Summary]) -> Figure | None:
         )
         for label, entry in curves.items()
     ]
-    traces += [
-        scatter(
-            f"{label}, {row.role}",
-            "markers",
-            [label],
-            [rounded(mean.mean)],
-            marker={
-                "symbol": looks[label][1] + "-open" * (row.role is Role.DEFAULT), "size": 10, "color": looks[label][0],
-            },
-            xaxis="x2",
-            yaxis="y2",
-            showlegend=False,
-            **of_loss(label),
-            **hover_text([f"{label}, {row.name}: {mean.mean:.4f}, confirmed"]),
-        )
-        for label, row, mean in confirmed
-    ]  # fmt: skip
-    of_search = counted(split.train_classes if split.folds else split.validation_classes, "class", "classes")
-    classes = split.train_classes + split.validation_classes if split.halves else split.validation_classes
-    of_choice = counted(classes, "class", "classes")
+    classes = counted(split.train_classes if split.folds else split.validation_classes, "class", "classes")
     layout = {
-        "xaxis": {
-            "title": {"text": "epochs of the search"},
-            "rangemode": "tozero",
-            "domain": [0, 0.6 if confirmed else 1],
-        },
-        "yaxis": {"title": {"text": f"{summaries[0].objective}, {of_search}"}},
+        "xaxis": {"title": {"text": "epochs of the search"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": f"{summaries[0].objective}, {classes}"}},
     }
-    if confirmed:
-        layout["xaxis2"] = {"title": {"text": "confirmed with fresh seeds"}, "domain": [0.7, 1], "anchor": "y2"}
-        layout["yaxis2"] = {"title": {"text": f"{summaries[0].objective}, {of_choice}"}, "anchor": "x2"}
     best, entry = max(curves.items(), key=lambda found: found[1].anytime[-1].value)
     last = entry.anytime[-1]
-    right = f" Right: the default (hollow) and the chosen configuration on {of_choice}." if confirmed else ""
     return Figure(
         name="anytime",
-        title="The search, and the confirmation" if confirmed else "The search: best value so far",
-        finding=f"{best} has the highest value so far, {last.value:.4f} on {of_search}, after {last.epochs:,} of its "
-        f"{counted(entry.epochs, 'epoch')}; it is optimistic, more so with more trials.{right}",
-        picture=plotted(traces, layout, height=460),
-        table=TextTable(
-            header=("loss", "epochs", "trial", "best so far", "confirmed"),
-            rows=tuple(
-                (
-                    label,
-                    str(step.epochs),
-                    str(step.trial),
-                    f"{step.value:.4f}",
-                    NOTHING if step.confirmed is None else f"{step.confirmed:.4f}",
-                )
-                for label, entry in curves.items()
-                for step in entry.anytime
-            ),
-        ),
+        title="The search: best value so far",
+        finding=f"{best} has the highest value so far, {last.value:.4f} on {classes}, after {last.epochs:,} of its "
+        f"{counted(entry.epochs, 'epoch')}; it is optimistic, more so with more trials.",
+        picture=plotted(traces, layout),
         wide=True,
     )
 
@@ -320,30 +270,6 @@ def _mark(pair: Pair, difference: float) -> str:
     if pair.within is None:
         return "≈"
     return "=" if pair.same else "?"
-
-
-# Times.
-
-
-def effort(summaries: Sequence[Summary]) -> Section:
-    """Return the times of each search."""
-    table = TextTable(
-        title="Time in seconds",
-        header=("search", "total", "start-up", "search stage", "slots", "training per slot"),
-        rows=tuple(
-            (
-                summary.name,
-                f"{time.wall_s:,.0f}",
-                f"{time.startup_s:,.0f}",
-                f"{time.search_wall_s:,.0f}",
-                str(time.slots),
-                f"{time.trial_work_s / time.slots:,.0f}" if time.slots else NOTHING,
-            )
-            for summary in summaries
-            for time in (summary.time,)
-        ),
-    )
-    return Section(name="effort", title="Time", results=(table,))
 
 
 # Reproduction: the commands, the search file, the digests, the seeds, and the version.

@@ -34,7 +34,7 @@ from search.report.sections.searched import (
     searched_loss,
     value_of,
 )
-from search.text_table import NOTHING, TextTable
+from search.text_table import TextTable
 from search.trials import epochs_of, value_in
 from spaces.space import Float, Range, Value, value_text
 from trainables.errors import counted
@@ -157,22 +157,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
                 "shapes": [{**line, "x0": rung, "x1": rung} for rung in rungs],
             },
         ),
-        table=TextTable(
-            header=("trial", *(f"epoch {step}" for step in steps), "last epoch"),
-            rows=tuple(
-                (
-                    _title(searched, trial),
-                    *(f"{found[step]:.4f}" if step in found else NOTHING for step in steps),
-                    str(last_step(trial)),
-                )
-                for trial in searched.valued[:MOST_ROWS]
-                for found in (trial.intermediate_values,)
-            ),
-            notes=(
-                f"each value is the {'mean of the complete folds' if _in_folds(best) else 'highest so far'}",
-                *_left_out(len(searched.valued) - MOST_ROWS),
-            ),
-        ),
+        table=_trials(searched),
         wide=True,
     )
 
@@ -241,13 +226,8 @@ def importances(searched: SearchedLoss) -> Figure | None:
         name=name,
         title="Importances of the hyperparameters",
         finding=f"{first} matters most with {shares[first]:.0%}, then {second} with {shares[second]:.0%}, by the "
-        f"values of all trials at the same rungs ({compared}).",
+        f"values of all trials at the same rungs ({compared}); rough with few trials.",
         picture=plotted([bars], layout, height=110 + 26 * len(shares)),
-        table=TextTable(
-            header=("hyperparameter", "share"),
-            rows=tuple((name, f"{share:.3f}") for name, share in shares.items()),
-            notes=("rough with few trials: if nothing matters, the first of four reaches 50% by chance",),
-        ),
     )
 
 
@@ -293,9 +273,9 @@ def slices(searched: SearchedLoss) -> Figure | None:
     return Figure(
         name=f"{searched.name}-slices",
         title="Value by hyperparameter",
-        finding=_positions(searched),
+        finding=f"{searched.objective} of {counted(len(trials), 'trial')} against {', '.join(searched.varying)}, "
+        f"with the default and the {searched.chosen_word} configuration.",
         picture=as_plot(figure.update_layout(margin={"t": 30}), height=80 + 200 * rows),
-        table=_trials(searched),
     )
 
 
@@ -308,21 +288,6 @@ def _axis(entry: Range) -> dict[str, Any]:
 def _place(value: Value, entry: Range) -> Value:
     """Return a value as an axis takes it: a number of a range, and a choice as text."""
     return rounded(float(value)) if isinstance(entry, Float) else value_text(value)  # type: ignore[arg-type]
-
-
-def _positions(searched: SearchedLoss) -> str:
-    """Return the positions of the chosen values in their ranges."""
-    found = []
-    for name, entry in searched.varying.items():
-        if (value := searched.chosen_params.get(name)) is None:
-            continue
-        at = f", at {entry.position(value):.0%} of its range" if isinstance(entry, Float) else " of"
-        found.append(f"{name} {value_text(value)}{at} {range_text(entry)}")
-    if not found:
-        return (
-            f"{searched.objective} of {counted(len(searched.valued), 'trial')} against {', '.join(searched.varying)}."
-        )
-    return f"{'Chosen configuration' if searched.summary.chosen else 'Best configuration so far'}: {'; '.join(found)}."
 
 
 def front(searched: SearchedLoss) -> Figure | None:
@@ -375,7 +340,7 @@ def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:
 
 def _trials(searched: SearchedLoss) -> TextTable:
     """Return a table of the best trials with their values, hyperparameters and outcomes."""
-    names = list(searched.varying)
+    names, more = list(searched.varying), len(searched.valued) - MOST_ROWS
     return TextTable(
         header=("trial", searched.objective, "epochs", *names, "outcome"),
         rows=tuple(
@@ -388,10 +353,5 @@ def _trials(searched: SearchedLoss) -> TextTable:
             )
             for trial in searched.valued[:MOST_ROWS]
         ),
-        notes=_left_out(len(searched.valued) - MOST_ROWS),
+        notes=(f"{counted(more, 'more trial')} not shown; `holdout trials` lists all",) if more > 0 else (),
     )
-
-
-def _left_out(count: int) -> tuple[str, ...]:
-    """Return the note below a table that lacks its last ``count`` trials; empty where it has all."""
-    return (f"{counted(count, 'more trial')} not shown; `holdout trials` lists all",) if count > 0 else ()

@@ -1,11 +1,12 @@
-"""The section on the chosen models and the test images.
+"""The section on the chosen models and the test images: neighbours of queries, maps of embeddings, the hardest classes.
 
-Shapes: N test images, Q queries, C test classes with queries.
+Shapes: N test images, Q queries, C test classes with queries, S sampled images, D embedding dimensions; 2 is (x, y).
 """
 
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +15,23 @@ from numpy.typing import NDArray
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.report.drawing import (
-    FAINT,
+    COLOURS,
+    MARKS,
     Figure,
+    Gallery,
+    Photograph,
     Section,
+    ShownQuery,
     hover_text,
-    loss_looks,
-    named_rows,
-    of_loss,
     plotted,
     rounded,
+    row_label,
     scatter,
 )
 from search.report.formats import loss_label
 from search.report.pairs import class_scores, per_image_metrics
 from search.report.results import Comparison
 from search.report.rows import Row
-from search.report.sections.model_pictures import RankedConfiguration, RankedTest, embedding_map, retrieval_gallery
 from search.selection import FOLDER, NAME, ExampleKind, RetrievalFile, ScoredModel, Thumbnails, scored_openings
 from search.stages import Role
 from search.text_table import NOTHING, TextTable
@@ -55,17 +57,27 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
     missing: list[str] = []
     remarks: list[str] = []
     figures: list[Figure] = []
-    for drawn in (_of_pictures(comparison, test, remarks), _of_classes(stored, comparison, test, remarks)):
-        try:
-            figures += drawn
-        except FileNotFoundError as error:
-            missing.append(_removed(error))
+    tables: list[TextTable] = []
+    try:
+        figures += _galleries(comparison, test, remarks)
+    except FileNotFoundError as error:
+        missing.append(_removed(error))
+    figures += filter(None, (embedding_map(comparison, test, entry) for entry in test.tuned))
+    try:
+        tables += _hardest(stored, comparison, test, remarks)
+    except FileNotFoundError as error:
+        missing.append(_removed(error))
     return replace(
-        empty, sentences=(_introduction(test),), figures=tuple(figures), remarks=tuple(remarks), missing=tuple(missing)
+        empty,
+        sentences=(_introduction(test),),
+        figures=tuple(figures),
+        remarks=tuple(remarks),
+        tables=tuple(tables),
+        missing=tuple(missing),
     )
 
 
-def _introduction(test: RankedTest) -> str:
+def _introduction(test: "RankedTest") -> str:
     models, configurations = sum(len(entry.seeds) for entry in test.configurations), len(test.configurations)
     return (
         f"Rankings of the {counted(len(test.keys), 'image')} of the {len(test.class_names)} test classes by "
@@ -82,6 +94,39 @@ def _removed(error: FileNotFoundError) -> str:
 
 
 # The stored rankings.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankedConfiguration:
+    """A row of the comparison with the seeds of its models and the ranking by the ``first`` one (first seed and fold).
+
+    ``confused`` counts wrong nearest neighbours of all models by the numbers of the query's and the neighbour's class.
+    """
+
+    row: Row
+    seeds: tuple[int, ...]
+    first: RetrievalFile
+    confused: Counter[tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankedTest:
+    """The test images by key and class (``labels_N`` are positions in ``class_names``), and the configurations."""
+
+    folder: Path
+    keys: tuple[str, ...]
+    labels_N: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    configurations: tuple[RankedConfiguration, ...]
+
+    def class_of(self, image: int) -> str:
+        """Return the name of an image's class."""
+        return self.class_names[self.labels_N[image]]
+
+    @property
+    def tuned(self) -> tuple[RankedConfiguration, ...]:
+        """The tuned configuration of each loss."""
+        return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
 
 
 def read_rankings(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
@@ -137,26 +182,136 @@ def _confused(file: RetrievalFile, labels_N: NDArray[np.int64]) -> Counter[tuple
     return Counter(zip(own_Q[wrong_Q].tolist(), found_Q[wrong_Q].tolist(), strict=True))
 
 
-def _of_pictures(comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
-    """Yield the figures of test images; append to ``remarks`` what there cannot be."""
+# Queries with their nearest images.
+
+TITLES = {
+    ExampleKind.BEST: "Best queries",
+    ExampleKind.MEDIAN: "Median queries",
+    ExampleKind.WORST: "Worst queries",
+    ExampleKind.CHANGED: "Queries most changed by tuning",
+}
+
+
+def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
+    """Yield the queries of each kind with their nearest images; append to ``remarks`` why there are none."""
     thumbnails = Thumbnails.read(test.folder / NAME)
     if thumbnails.metric is None:
         remarks.append("Queries are not shown: no metric of the test has a score per image (metrics.test).")
     elif not thumbnails.queries:
         remarks.append("Queries are not shown: no test class has two images.")
     for kind in ExampleKind:
-        if gallery := retrieval_gallery(comparison, test, thumbnails, kind):
-            yield gallery
-    for entry in test.tuned:
-        if found := embedding_map(comparison, test, thumbnails, entry):
-            yield found
+        if queries := [query.row for query in thumbnails.queries if query.kind is kind]:
+            yield _gallery(comparison, test, thumbnails, kind, queries)
+
+
+def _gallery(
+    comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: ExampleKind, queries: Sequence[int]
+) -> Figure:
+    """Show ``queries`` with their nearest images by the first model of every configuration."""
+    place_of = {int(row): place for place, row in enumerate(test.configurations[0].first.queries_Q)}
+
+    def shown(image: int, query: int | None = None) -> Photograph:
+        right = None if query is None else bool(test.labels_N[image] == test.labels_N[query])
+        return Photograph(content=thumbnails.pictures.get(image), name=test.class_of(image), right=right)
+
+    found = [
+        ShownQuery(
+            key=test.keys[query],
+            photograph=shown(query),
+            neighbours={
+                row_label(comparison, entry.row): tuple(
+                    shown(image, query) for image in entry.first.neighbours_QK[place_of[query]].tolist()
+                )
+                for entry in test.configurations
+            },
+        )
+        for query in queries
+    ]
+    ranks = test.configurations[0].first.neighbours_QK.shape[1]
+    which = "largest change" if kind is ExampleKind.CHANGED else f"{kind} value"
+    return Figure(
+        name=f"gallery-{kind}",
+        title=TITLES[kind],
+        finding=(
+            f"Nearest images of the query's class by each configuration's first model, mean over "
+            f"{counted(len(queries), 'query', 'queries')} with the "
+            f"{which} of {thumbnails.metric}: {', '.join(_rights(comparison, test, found, ranks))}."
+        ),
+        picture=Gallery(tuple(found)),
+        wide=True,
+    )
+
+
+def _rights(comparison: Comparison, test: RankedTest, found: Sequence[ShownQuery], ranks: int) -> Iterator[str]:
+    """Yield the mean number of images of the query's class for the tuned configurations, then for the defaults."""
+    for role in (Role.TUNED, Role.DEFAULT):
+        labels = [row_label(comparison, entry.row) for entry in test.configurations if entry.row.role is role]
+        counts = [sum(image.right is True for image in query.neighbours[label]) for query in found for label in labels]
+        if counts:
+            yield f"{np.mean(counts):.1f} of {ranks} for {role} models"
+
+
+# Maps of embeddings: images of a few test classes in two dimensions.
+
+FEWEST = 5
+"""Smallest number of images that makes a map."""
+
+
+def embedding_map(comparison: Comparison, test: RankedTest, entry: RankedConfiguration) -> Figure | None:
+    """Plot the sampled images at their places by the first model of ``entry``; None with fewer than five.
+
+    The places are those of t-SNE (van der Maaten and Hinton 2008).
+    """
+    sample_S, embeddings_SD = entry.first.sample_S, entry.first.embeddings_SD.astype(np.float64)
+    if len(sample_S) < FEWEST:
+        return None
+    labels_S = test.labels_N[sample_S]
+    places_S2, how = _tsne(embeddings_SD)
+    traces = []
+    for place, label in enumerate(np.unique(labels_S).tolist()):
+        of_class = np.flatnonzero(labels_S == label)
+        x, y = ([rounded(value) for value in places_S2[of_class, axis].tolist()] for axis in (0, 1))
+        marker = {
+            "color": COLOURS[place % len(COLOURS)],
+            "symbol": MARKS[place // len(COLOURS) % len(MARKS)],
+            "size": 7,
+        }
+        keys = [test.keys[image] for image in sample_S[of_class].tolist()]
+        traces.append(scatter(test.class_names[label], "markers", x, y, marker=marker, **hover_text(keys)))
+    label = row_label(comparison, entry.row)
+    hidden = {"showticklabels": False, "zeroline": False}
+    return Figure(
+        name=f"map-tsne-{test.configurations.index(entry)}",
+        title=f"t-SNE map of {label}",
+        finding=f"{len(sample_S)} images of {counted(len(traces), 'class', 'classes')} by its first model, "
+        f"sampled by the SHA-256 of their names; {how}.",
+        picture=plotted(traces, {"xaxis": hidden, "yaxis": hidden, "showlegend": False}, height=460),
+    )
+
+
+def _tsne(embeddings_SD: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
+    """Return the places [S, 2], and how they were found."""
+    from sklearn.manifold import TSNE  # before the limit, which only holds for loaded libraries
+    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
+
+    perplexity = min(30.0, (len(embeddings_SD) - 1) / 3)
+    spread = embeddings_SD.shape[1] > 1 and bool(np.ptp(embeddings_SD, axis=0).any())
+    made = TSNE(init="pca" if spread else "random", perplexity=perplexity, max_iter=350, random_state=0)
+    # Waiting for threads makes short loops ten times slower on a busy machine; identical embeddings have no scale.
+    with threadpool_limits(1), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
+    return places_S2, f"t-SNE, perplexity {perplexity:g}, KL divergence {made.kl_divergence_:.2f}"
 
 
 # The hardest classes and their confusions.
 
+SHOWN = 10
+OTHERS = 3
+"""Number of confused classes in the table."""
 
-def _of_classes(stored: StoredSearch, comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[Figure]:
-    """Yield the figure of the hardest classes; append to ``remarks`` why there is none."""
+
+def _hardest(stored: StoredSearch, comparison: Comparison, test: RankedTest, remarks: list[str]) -> Iterator[TextTable]:
+    """Yield the table of the classes with the lowest mean; append to ``remarks`` why there is none."""
     known = per_image_metrics([stored.folder])
     metrics = (comparison.objective, *comparison.test_metrics)
     metric = next((name for name in metrics if is_retrieval(name) and name in known), None)
@@ -173,86 +328,32 @@ def _of_classes(stored: StoredSearch, comparison: Comparison, test: RankedTest, 
         ]
         if of_row:
             values[loss_label(comparison, entry.row.search, entry.row.loss)] = np.mean(of_row, axis=0)
-    if values:
-        yield hardest(comparison, metric, test, scores[0].labels_C.tolist(), values)
-
-
-SHOWN = 10
-OTHERS = 3
-"""Number of confused classes in the table."""
-LONGEST = 24
-"""Longest class name in the figure, in characters."""
-
-
-def hardest(
-    comparison: Comparison,
-    metric: str,
-    test: RankedTest,
-    asked: Sequence[int],
-    values: Mapping[str, NDArray[np.float64]],
-) -> Figure:
-    """Plot the classes with the lowest mean ``metric`` of the tuned losses.
-
-    The ``values`` [C] of each loss are in the order of ``asked``, the numbers of the classes that have queries.
-    """
-    mean_C = np.mean(list(values.values()), axis=0)
-    worst = np.argsort(mean_C, kind="stable")[:SHOWN].tolist()
-    looks, places = loss_looks(comparison), list(range(len(worst)))
-    confusions = {at: _confusions(test, asked[at]) for at in worst}
-    class_name = {at: test.class_names[asked[at]] for at in worst}
-    names = [
-        "<br>→ ".join([_short(class_name[at]), *(f"{_short(name)} {n}" for name, n in confusions[at][:1])])
-        for at in worst
-    ]
-    traces = [
-        scatter(
-            label,
-            "markers",
-            [rounded(value) for value in of_loss_C[worst].tolist()],
-            places,
-            marker={"color": looks[label][0], "symbol": looks[label][1], "size": 8},
-            **of_loss(label),
-            **hover_text([f"{class_name[at]}, {label}: {of_loss_C[at]:.4f}" for at in worst]),
-        )
-        for label, of_loss_C in values.items()
-    ]
-    means = [rounded(value) for value in mean_C[worst].tolist()]
-    mark = {"symbol": "line-ns-open", "size": 14, "color": FAINT}
-    layout = {**named_rows(names, f"{metric}, tuned (→ most frequent confusion)"), "margin": {}}
-    name, first = class_name[worst[0]], confusions[worst[0]][:1]
-    confused_with = ", most often confused with {} ({} of its queries)".format(*first[0]) if first else ""
-    return Figure(
-        name="hardest",
-        title="The hardest classes",
-        finding=(
-            f"The hardest class is {name} with a mean {metric} of {mean_C[worst[0]]:.4f} over the tuned "
-            f"losses{confused_with}; the mean of all {len(mean_C)} test classes is {mean_C.mean():.4f}."
+    if not values:
+        return
+    asked, mean_C = scores[0].labels_C.tolist(), np.mean(list(values.values()), axis=0)
+    yield TextTable(
+        title=f"The hardest of {counted(len(mean_C), 'test class', 'test classes')}",
+        header=("class", f"mean {metric}", *values, "confused with"),
+        rows=tuple(
+            (
+                test.class_names[asked[at]],
+                f"{mean_C[at]:.4f}",
+                *(f"{of_loss_C[at]:.4f}" for of_loss_C in values.values()),
+                _confusions(test, asked[at]),
+            )
+            for at in np.argsort(mean_C, kind="stable")[:SHOWN].tolist()
         ),
-        picture=plotted([*traces, scatter("mean", "markers", means, places, marker=mark)], layout, height=500),
-        table=TextTable(
-            header=("class", f"mean {metric}", *values, "confused with"),
-            rows=tuple(
-                (
-                    class_name[at],
-                    f"{mean_C[at]:.4f}",
-                    *(f"{of_loss_C[at]:.4f}" for of_loss_C in values.values()),
-                    ", ".join(map(" ".join, confusions[at])) or NOTHING,
-                )
-                for at in worst
-            ),
-            notes=("Confused with: classes of wrong nearest neighbours, in percent of all tuned models' queries.",),
+        notes=(
+            f"Tuned losses; the mean of all classes is {mean_C.mean():.4f}. Confused with: classes of wrong nearest "
+            "neighbours, in percent of all tuned models' queries.",
         ),
     )
 
 
-def _confusions(test: RankedTest, label: int) -> list[tuple[str, str]]:
+def _confusions(test: RankedTest, label: int) -> str:
     """Return the most frequent classes of wrong nearest neighbours, with their share of all tuned models' queries."""
     queries = int((test.labels_N[test.tuned[0].first.queries_Q] == label).sum())
     asked = queries * sum(len(entry.seeds) for entry in test.tuned)
     found = sum((entry.confused for entry in test.tuned), Counter[tuple[int, int]]())
     wrong = Counter({other: count for (own, other), count in found.items() if own == label})
-    return [(test.class_names[other], f"{count / asked:.0%}") for other, count in wrong.most_common(OTHERS)]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 + 1 :]}"
+    return ", ".join(f"{test.class_names[n]} {count / asked:.0%}" for n, count in wrong.most_common(OTHERS)) or NOTHING

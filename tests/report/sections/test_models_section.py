@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from support.small_search import draw_glyphs, small_search
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
-from search.report.drawing import Figure, Photograph, Plot, Section
+from search.report.drawing import Gallery, Plot, Section, ShownQuery
 from search.report.results import Comparison, stored_summary
 from search.report.sections.models import models_section
 from search.stages import Role
@@ -65,9 +66,10 @@ def section(runs: Path) -> Section:
     return section_of(runs)
 
 
-def figure(section: Section, name: str) -> Figure:
-    (found,) = [entry for entry in section.figures if entry.name == name]
-    return found
+def queries_of(section: Section, name: str) -> tuple[ShownQuery, ...]:
+    (picture,) = [entry.picture for entry in section.figures if entry.name == name]
+    assert isinstance(picture, Gallery)
+    return picture.queries
 
 
 def scored(runs: Path, name: str = "small") -> tuple[Path, list[dict[str, Any]]]:
@@ -84,22 +86,21 @@ def per_image(runs: Path, loss: str, number: int | None) -> list[dict[str, np.nd
 def test_every_figure_can_be_shown(section: Section) -> None:
     names = [entry.name for entry in section.figures]
     assert len(set(names)) == len(names)
-    assert {"gallery-best", "gallery-worst", "gallery-median", "hardest"} < {*names}
+    assert {"gallery-best", "gallery-worst", "gallery-median"} < {*names}
     assert sum(name.startswith("map-") for name in names) == 2, "two losses"
     for entry in section.figures:
         assert re.fullmatch(r"[a-z0-9-]+", entry.name)
         assert re.search(r"\d", entry.finding), entry.finding
         assert "nan" not in entry.finding
-        assert all(len(row) == len(entry.table.header) for row in entry.table.rows)
-        assert len(entry.table.rows) <= 200
         match entry.picture:
             case Plot(content):
                 assert not re.findall(r"<(?!br>|/?extra>)", json.dumps(content, allow_nan=False)), "names are text"
-            case Photograph(content, media_type, width, height):
-                with Image.open(io.BytesIO(content)) as image:
-                    assert (image.size, image.format) == ((width, height), "WEBP")
-                    assert media_type == "image/webp"
-                    assert image.convert("RGB").getcolors(50) is None, "frames without thumbnails"
+            case Gallery(queries):
+                for query in queries:
+                    for photograph in (query.photograph, *chain.from_iterable(query.neighbours.values())):
+                        with Image.open(io.BytesIO(photograph.content or b"")) as image:
+                            assert image.format == "WEBP"
+                            assert min(image.size) <= 64
 
 
 def test_the_same_records_make_the_same_figures(runs: Path, section: Section) -> None:
@@ -116,10 +117,10 @@ def test_best_and_worst_queries_are_those_of_the_tuned_models(runs: Path, sectio
     label = dict(zip(some["keys"].tolist(), some["labels"].tolist()))
     several = {key for key in score if sizes[label[key]] > 1}
     for kind, best in (("best", max), ("worst", min)):
-        shown = dict.fromkeys(row[0] for row in figure(section, f"gallery-{kind}").table.rows)
+        shown = [query.key for query in queries_of(section, f"gallery-{kind}")]
         assert len(shown) == 3 == len({label[key] for key in shown})
         assert {*shown} <= several, "a single image of a class cannot be found"
-        assert score[next(iter(shown))] == best(score[key] for key in several)
+        assert score[shown[0]] == best(score[key] for key in several)
 
 
 def test_a_gallery_counts_the_correct_images(runs: Path, section: Section) -> None:
@@ -128,11 +129,12 @@ def test_a_gallery_counts_the_correct_images(runs: Path, section: Section) -> No
     rows = {f"{row.loss}, {row.role}": per_image(runs, row.loss, row.number)[0] for row in comparison.rows}
     for entry in section.figures:
         if entry.name.startswith("gallery-"):
-            for key, _, label, right, classes in entry.table.rows:
-                found = rows[label]
-                at = found["keys"].tolist().index(key)
-                assert int(right) == round(8 * found["precision_at_8"][at])
-                assert classes.count("class-") == 8
+            for query in queries_of(section, entry.name):
+                for label, images in query.neighbours.items():
+                    at = rows[label]["keys"].tolist().index(query.key)
+                    assert sum(image.right is True for image in images) == round(8 * rows[label]["precision_at_8"][at])
+                    assert all((image.name == query.photograph.name) == image.right for image in images)
+                    assert len(images) == 8
 
 
 def test_class_values_are_the_means_of_their_images(runs: Path, section: Section) -> None:
@@ -145,7 +147,7 @@ def test_class_values_are_the_means_of_their_images(runs: Path, section: Section
             of_class = [float(model["map_at_r"][model["labels"] == label].mean()) for model in models]
             if of_class:
                 expected.setdefault(name, {})[row.loss] = sum(of_class) / len(of_class)
-    table = figure(section, "hardest").table
+    (table,) = section.tables
     assert table.header[2:4] == ("proxy_anchor", "pnp")
     for name, mean, *values, _ in table.rows:
         assert values == [f"{expected[name][loss]:.4f}" for loss in table.header[2:4]]
@@ -169,7 +171,7 @@ def test_confusions_are_the_wrong_nearest_neighbours(runs: Path, section: Sectio
                 asked[names[labels[query]]] += 1
                 if labels[query] != labels[found]:
                     taken[names[labels[query]], names[labels[found]]] += 1
-    for name, *_, said in figure(section, "hardest").table.rows:
+    for name, *_, said in section.tables[0].rows:
         counts = sorted((count for (own, _), count in taken.items() if own == name), reverse=True)[:3]
         assert [int(part) for part in re.findall(r" (\d+)%", said)] == [round(100 * n / asked[name]) for n in counts]
 
@@ -193,7 +195,7 @@ def test_a_sealed_test_is_reported(copied: Path) -> None:
     [
         ("retrieval/proxy_anchor@final-0.npz", set()),
         ("proxy_anchor@final-1.npz", {"gallery-best", "map-tsne-0"}),
-        ("thumbnails.npz", {"hardest"}),
+        ("thumbnails.npz", {"map-tsne-0", "The hardest of 8 test classes"}),
     ],
 )
 def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> None:
@@ -201,7 +203,7 @@ def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> 
     (folder / gone).unlink()
     section = section_of(copied)
     assert [sentence for sentence in section.missing if gone in sentence and "removed" in sentence], section.missing
-    names = {entry.name for entry in section.figures}
+    names = {*(entry.name for entry in section.figures), *(table.title for table in section.tables)}
     assert left <= names
     assert left or not names
 
@@ -216,7 +218,7 @@ def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
     _, models = scored(tmp_path / "runs")
     assert {model["fold"] for model in models} == {1, 2}
     assert "4 models of 1 configuration" in section.sentences[0]
-    assert figure(section, "gallery-worst").table.rows
+    assert queries_of(section, "gallery-worst")
 
 
 def test_without_a_metric_per_image_there_are_only_maps(tmp_path: Path, image_folder: Path) -> None:

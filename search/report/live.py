@@ -1,30 +1,32 @@
-"""The state of a running search, read from its storage."""
+"""The live page: the state of running searches, read from their storage, and its read-only API."""
 
 import hashlib
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from optuna.trial import FrozenTrial, TrialState
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from search.plan.runs import CampaignFolder, RunFolder
+from search import __version__
+from search.plan.runs import CampaignFolder, existing_run, find_campaigns, find_runs
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
-from search.report.document import ReportPage, environment, search_report
-from search.report.results import Summary
+from search.report.document import ReportPage, environment, plotly_script, search_report, shared_file
 from search.report.rows import Result
-from search.stages import Role, Stage, short_study_name
+from search.stages import Stage, short_study_name
 from search.trials import epochs_of, value_in
-from trainables.errors import InvalidInput
-from trainables.metrics.table import metric_name
-
-ReportOfCampaign = Callable[[CampaignFolder], ReportPage]
-"""A function of the room above that makes the report of a campaign."""
+from trainables.errors import Failure, InvalidInput, printable
+from trainables.files import reading
 
 # Responses of the API.
 
@@ -33,8 +35,8 @@ class LiveTrial(Result):
     """A running trial with the ``values`` of its epochs so far.
 
     The next comparison is after step ``rung``, at which ``bar`` is currently the lowest value that continues; both are
-    None without a further comparison, ``bar`` also before any trial reached the rung. ``seconds`` have passed since the
-    last epoch ended (None before the first one); ``memory_gb`` is the peak on a GPU (None without one).
+    None without a further comparison, ``bar`` also before any trial reached the rung. ``memory_gb`` is the peak on a
+    GPU (None without one).
     """
 
     study: str
@@ -43,16 +45,7 @@ class LiveTrial(Result):
     values: tuple[float, ...]
     rung: int | None
     bar: float | None
-    seconds: float | None
     memory_gb: float | None
-
-
-class Recommended(Result):
-    """The recommended model of a search in few words, and its mean ``metric`` on the test; None while sealed."""
-
-    model: str
-    metric: str
-    test: float | None
 
 
 class FailedTrial(Result):
@@ -96,14 +89,6 @@ class LiveCampaign(Result):
     problem: str | None = None
 
 
-class Health(Result):
-    """The health of a service that a search needs; ``problem`` is None if it answers."""
-
-    service: str
-    address: str
-    problem: str | None
-
-
 # The state, read from the storage alone.
 
 FAILURES = 20
@@ -145,25 +130,6 @@ def live_search(stored: StoredSearch) -> LiveSearch:
     )
 
 
-@lru_cache(maxsize=1000)
-def recommended(path: Path, at: float | None) -> Recommended | None:
-    """Return what the summary at ``path``, written ``at`` this time, recommends; None before the choice."""
-    if at is None:
-        return None
-    try:
-        summary = Summary.load(path)
-    except InvalidInput:  # of another version, or damaged: the page of the search says so
-        return None
-    if (found := summary.recommended) is None:
-        return None
-    role = Role.BASELINE if found.number is None else Role.TUNED
-    row = next(row for row in summary.rows if (row.loss, row.role) == (found.loss, role))
-    metric = metric_name(summary.objective)
-    tested = (row.test or {}).get(metric)
-    name = f", trial {found.number}" if found.number else ", default" if found.number == 0 else ""
-    return Recommended(model=f"{found.loss}{name}", metric=metric, test=tested.mean if tested else None)
-
-
 def _left(search: OpenedSearch) -> float | None:
     works = list(planned_work(search.plan, search.config.stages, search.trials))
     if not any(work.tally.ended for work in works):
@@ -185,7 +151,6 @@ def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) 
         values=tuple(value_in(record, objective) for record in records),
         rung=rung,
         bar=bar,
-        seconds=time.time() - records[-1]["end"] if records else None,
         memory_gb=max(memory, default=None),
     )
 
@@ -213,7 +178,7 @@ def live_campaign(folder: CampaignFolder) -> LiveCampaign:
 
 
 class ReportsSoFar:
-    """A cache of the sections of each search's or campaign's report, valid until its records change.
+    """A cache of the sections of each search's report, valid until its records change.
 
     A lock lets requests at the same time share one rendering.
     """
@@ -228,32 +193,12 @@ class ReportsSoFar:
         Raises:
             InvalidInput: the search has no studies yet, or its records cannot be read.
         """
-        return self._sections(stored.name, lambda: _state(stored), lambda: search_report([stored]))
-
-    def of_campaign(self, folder: CampaignFolder, report: ReportOfCampaign) -> tuple[SectionSoFar, ...]:
-        """Return the sections of the campaign in ``folder``.
-
-        Raises:
-            InvalidInput: its records cannot be read.
-        """
-        return self._sections(folder.name, lambda: _state_of_campaign(folder), lambda: report(folder))
-
-    def _sections(
-        self, name: str, state: Callable[[], Any], report: Callable[[], ReportPage]
-    ) -> tuple[SectionSoFar, ...]:
         with self._lock:
-            now = state()
-            before = self._kept.get(name)
+            now = _state(stored)
+            before = self._kept.get(stored.name)
             if before is None or before[0] != now:
-                before = self._kept[name] = (now, _rendered(report()))
+                before = self._kept[stored.name] = (now, _rendered(search_report([stored])))
             return before[1]
-
-
-def _state_of_campaign(folder: CampaignFolder) -> Any:
-    """Return a value that changes with every finished trial of its searches, and with its result."""
-    begun = [RunFolder(folder.runs, name) for name in folder.searches()]
-    states = [_state(StoredSearch(search)) for search in begun if search.config.exists()]
-    return states, written(folder.result)
 
 
 def _state(stored: StoredSearch) -> Any:
@@ -276,3 +221,125 @@ def _rendered(report: ReportPage) -> tuple[SectionSoFar, ...]:
         digest = hashlib.sha256(html.encode()).hexdigest()
         found.append(SectionSoFar(name=part.name, title=part.title, digest=digest, html=html, loss=part.loss))
     return tuple(found)
+
+
+# The page and its API.
+
+HOST = "127.0.0.1"
+OURS = ("localhost", HOST)
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; connect-src 'self'; img-src data: blob:; style-src 'self' 'unsafe-inline'; "
+        "script-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every response: other sites cannot embed it, and no text in it runs as a script."""
+
+
+def live_app(runs: Path) -> FastAPI:
+    """Create the app for all searches and campaigns in ``runs``, in which nothing is changed.
+
+    Only requests to this machine's own names are served: a site whose name resolves to it must not read the page.
+    """
+    app = FastAPI(title="Holdout", version=__version__, docs_url=None, redoc_url=None)
+    reports = ReportsSoFar()
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=OURS)
+
+    @app.middleware("http")
+    async def guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await answer(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    @app.exception_handler(InvalidInput)
+    def mistaken(request: Request, error: InvalidInput) -> Response:
+        return PlainTextResponse(printable(" ".join(error.sentences)), status_code=404)
+
+    @app.exception_handler(Failure)
+    def failed(request: Request, error: Failure) -> Response:
+        return PlainTextResponse(printable(str(error)), status_code=503)
+
+    @app.exception_handler(OSError)
+    def unreadable(request: Request, error: OSError) -> Response:
+        return PlainTextResponse(printable(f"A record cannot be read ({error})."), status_code=503)
+
+    @app.get("/api/searches", summary="Progress of all searches in the runs folder")
+    def searches() -> list[SearchStatus]:
+        return [status_of(StoredSearch(folder)) for folder in find_runs(runs)]
+
+    @app.get("/api/searches/{name}", summary="Current state of a search")
+    def search(name: str) -> LiveSearch:
+        with _opened(runs, name) as stored:
+            return live_search(stored)
+
+    @app.get("/api/searches/{name}/report", summary="Sections of its report so far, as HTML")
+    def report(name: str) -> tuple[SectionSoFar, ...]:
+        with _opened(runs, name) as stored:
+            return reports.of(stored)
+
+    @app.get("/api/campaigns", summary="The campaigns in the runs folder, with their searches")
+    def campaigns() -> tuple[LiveCampaign, ...]:
+        return tuple(map(live_campaign, find_campaigns(runs)))
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    @app.get("/searches/{name}", response_class=HTMLResponse, include_in_schema=False)
+    @app.get("/campaigns/{name}", response_class=HTMLResponse, include_in_schema=False)
+    def page() -> HTMLResponse:
+        return HTMLResponse(shared_file("live.html"))
+
+    @app.get("/files/{name}", include_in_schema=False)
+    def file(name: str) -> Response:
+        if name not in _files():
+            raise HTTPException(404)
+        content, media_type = _files()[name]
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+
+    return app
+
+
+@contextmanager
+def _opened(runs: Path, name: str) -> Iterator[StoredSearch]:
+    """Open the search ``name``; records of an unexpected form become :class:`InvalidInput`."""
+    with reading(f"A record of {name}"):
+        yield StoredSearch(existing_run(runs, name))
+
+
+@cache
+def _files() -> dict[str, tuple[str, str]]:
+    script, style = "text/javascript", "text/css"
+    return {
+        "plotly.js": (plotly_script(), script),
+        "page.js": (shared_file("page.js"), script),
+        "style.css": (shared_file("style.css"), style),
+        "live.js": (shared_file("live.js"), script),
+        "live.css": (shared_file("live.css"), style),
+    }
+
+
+# The server.
+
+
+def serve(runs: Path, port: int, say: Callable[[str], None]) -> None:
+    """Serve the page of ``runs`` on this machine until the process is interrupted; ``say`` receives its address.
+
+    Raises:
+        InvalidInput: the runs folder does not exist, or the port is not available.
+    """
+    import uvicorn
+
+    if not runs.is_dir():
+        raise InvalidInput(f"There is no runs folder {runs}; set the folder of your searches with --runs.")
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise InvalidInput(
+            f"Cannot listen on {HOST}:{port} ({error.strerror}); choose another port with --port, or any free one "
+            "with --port 0."
+        ) from error
+    server = uvicorn.Server(uvicorn.Config(live_app(runs), log_level="warning"))
+    # The socket already listens, so a request at once is answered as soon as the server runs.
+    say(f"http://{HOST}:{listening.getsockname()[1]}/")
+    server.run([listening])
