@@ -5,18 +5,18 @@ Shapes: B batch, D embedding, C classes, K proxies a class, any trailing shape a
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FunctionType
-from typing import Any, Literal, TypeVar, get_args
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, raise_if_any
 from trainables.losses import LOSSES
-from trainables.rules import Bounds
+from trainables.rules import Bounds, Rule, rules_of
 from trainables.unit import unit, unit_and_lengths
 
 Unit = Literal["pairs", "triplets", "samples"]
@@ -90,6 +90,9 @@ class Loss(nn.Module, ABC):
         """
         return []
 
+    def prepare(self, embedding_dim: int) -> None:
+        """Compute what a built-in loss needs besides its params, which are its attributes by then."""
+
 
 class ProxyLoss(Loss):
     """Loss with one parameter ``proxies`` of shape [C, K, D]; a loss of cosines uses only their directions."""
@@ -155,21 +158,52 @@ AnyLoss = TypeVar("AnyLoss", bound=Loss)
 def declared(name: str) -> Callable[[type[AnyLoss]], type[AnyLoss]]:
     """Complete a built-in loss class from its row of ``LOSSES``.
 
-    The row's defaults become those of the constructor, and its paper and equation the head of the docstring, so that
-    each is written once and can be read without importing torch.
+    The class annotates its params with their rules. Its constructor checks them, sets them as attributes and calls
+    ``prepare``. The row's defaults become those of the constructor, and its paper and equation the head of the
+    docstring, so that each is written once and can be read without importing torch.
     """
     row = LOSSES.rows[name]
 
     def complete(loss: type[AnyLoss]) -> type[AnyLoss]:
-        of = loss.__init__  # which several classes may inherit: each gets a copy with its own defaults
-        constructor = FunctionType(of.__code__, of.__globals__, of.__name__, of.__defaults__, of.__closure__)
-        constructor.__annotations__, constructor.__doc__ = of.__annotations__, of.__doc__
-        constructor.__kwdefaults__ = {**(of.__kwdefaults__ or {}), **row.defaults}
-        loss.__init__ = constructor  # type: ignore[method-assign]
+        hints = {name: hint for part in reversed(loss.__mro__) for name, hint in inspect.get_annotations(part).items()}
+        params = {name: hint for name, hint in hints.items() if name in row.defaults or name == "reduction"}
+        defaults = {name: row.defaults.get(name, getattr(loss, name, None)) for name in params}
+        keyword, none = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+        signature = inspect.Signature(
+            [
+                inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY),
+                *(inspect.Parameter(name, keyword, default=none) for name in ("num_classes", "embedding_dim")),
+                *(inspect.Parameter(name, keyword, default=default) for name, default in defaults.items()),
+            ]
+        )
+
+        def build(self: Loss, **given: Any) -> None:
+            signature.bind(self, **given)  # raises TypeError
+            params_given: dict[str, Any] = {**defaults, **given}
+            num_classes, embedding_dim = (params_given.pop(name) for name in ("num_classes", "embedding_dim"))
+            raise_if_any([*sizes(num_classes, embedding_dim), *_mistakes(params, params_given)])
+            if isinstance(self, ProxyLoss):
+                count = params_given.pop("proxies_per_class", 1)
+                ProxyLoss.__init__(self, num_classes=num_classes, embedding_dim=embedding_dim, proxies_per_class=count)
+            else:
+                nn.Module.__init__(self)
+            vars(self).update(params_given)
+            self.prepare(embedding_dim)
+
+        build.__signature__ = signature  # type: ignore[attr-defined]
+        loss.__init__ = build  # type: ignore[method-assign, assignment]
         loss.__doc__ = f"{row.paper}: {row.equation}\n\n{inspect.cleandoc(loss.__doc__ or '')}"
         return loss
 
     return complete
+
+
+def _mistakes(params: Mapping[str, Any], values: Mapping[str, object]) -> Iterator[str]:
+    """Yield a sentence for each of the ``values`` that breaks a rule of the types ``params``."""
+    for name, hint in params.items():
+        if values[name] is not None or NoneType not in get_args(get_args(hint)[0]):
+            for rule in rules_of(hint):
+                yield from rule.mistakes(name, values[name])
 
 
 # Operations: class masks, numerically safe exponentials, reductions.
@@ -183,7 +217,6 @@ factor matters to anything added to or compared with the gradient: with the mean
 decoupled), regularisers and an optimizer's larger epsilon weigh more by the number of terms, and ``training.clip_grad``
 clips less often.
 """
-REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 
 def promoted(vectors: torch.Tensor) -> torch.Tensor:
@@ -324,11 +357,29 @@ def whole(name: str, value: object, *, at_least: int) -> list[str]:
     return Bounds(ge=at_least, whole=True).mistakes(name, value)
 
 
+@dataclass(frozen=True)
+class Among(Rule):
+    """One of ``options``; 1 is not True."""
+
+    options: Collection[object]
+
+    @property
+    def text(self) -> str:
+        return f"one of {', '.join(map(str, self.options))}"
+
+    def _holds(self, value: Any) -> bool:
+        return any(type(value) is type(option) and value == option for option in self.options)
+
+
 def choice(name: str, value: object, options: Collection[object]) -> list[str]:
     """Check for one of ``options``; 1 is not True."""
-    if any(type(value) is type(option) and value == option for option in options):
-        return []
-    return [f"{name} must be one of {', '.join(map(str, options))}; it is {value!r}."]
+    return Among(options).mistakes(name, value)
+
+
+Positive = Annotated[float, Bounds(gt=0)]
+NotNegative = Annotated[float, Bounds(ge=0)]
+Cosine = Annotated[float, Bounds(ge=-1, le=1)]
+Reduced = Annotated[Reduction, Among(get_args(Reduction))]
 
 
 def sizes(num_classes: object, embedding_dim: object) -> list[str]:

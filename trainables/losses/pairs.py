@@ -8,30 +8,31 @@ Shapes: B batch, D embedding, T triplets, P positive pairs.
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 from torch.nn.functional import threshold
 
-from trainables.errors import raise_if_any
 from trainables.losses.base import (
-    REDUCTIONS,
+    Among,
+    Cosine,
     Loss,
+    NotNegative,
+    Positive,
+    Reduced,
     Reduction,
     Used,
-    choice,
     cosines,
     declared,
     log1p_sum_exp,
     masked_logsumexp,
     masked_sum,
-    real,
     reduced,
     same_and_different,
-    sizes,
 )
 from trainables.losses.mining import MINERS, PositivePairs, informative_pairs, positive_pairs, top_k
+from trainables.rules import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,16 +81,8 @@ class PairLoss(Loss):
 class Contrastive(PairLoss):
     """S_ij is the cosine similarity, and so is the margin; the default margin is from Psomas, Table 4."""
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, margin: float, reduction: Reduction = "mean") -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("margin", margin, at_least=-1, at_most=1),
-                *choice("reduction", reduction, REDUCTIONS),
-            ]
-        )
-        super().__init__()
-        self.margin, self.reduction = margin, reduction
+    margin: Cosine
+    reduction: Reduced = "mean"
 
     def over(self, pairs: Pairs) -> torch.Tensor:
         push_BB = (pairs.similarities_BB - self.margin).relu() * pairs.different_BB
@@ -100,20 +93,12 @@ class Contrastive(PairLoss):
 class Triplet(PairLoss):
     """``mining`` selects the triplets; ``reduction="mean"`` divides by their number, zero terms included."""
 
-    def __init__(
-        self, *, num_classes: int, embedding_dim: int, margin: float, mining: str, reduction: Reduction = "mean"
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("margin", margin, at_least=0),
-                *choice("mining", mining, MINERS),
-                *choice("reduction", reduction, REDUCTIONS),
-            ]
-        )
-        super().__init__()
-        self.margin, self.reduction = margin, reduction
-        self._mine = MINERS[mining](embedding_dim)
+    margin: NotNegative
+    mining: Annotated[str, Among(MINERS)]
+    reduction: Reduced = "mean"
+
+    def prepare(self, embedding_dim: int) -> None:
+        self._mine = MINERS[self.mining](embedding_dim)
 
     def over(self, pairs: Pairs) -> torch.Tensor:
         terms_T = self.terms(pairs.similarities_BB, pairs.same_BB, pairs.different_BB, pairs.most)
@@ -149,31 +134,15 @@ class Margin(PairLoss):
 
     beta_lr = 5e-5  # Psomas, Table 4
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        margin: float,
-        beta: float,
-        distance: str,
-        mining: str,
-        reduction: Reduction = "mean",
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("margin", margin, at_least=0),
-                *real("beta", beta, at_least=-2, at_most=2),
-                *choice("distance", distance, DISTANCES),
-                *choice("mining", mining, MARGIN_MINING),
-                *choice("reduction", reduction, REDUCTIONS),
-            ]
-        )
-        super().__init__()
-        self.margin, self.distance, self.mining, self.reduction = margin, distance, mining, reduction
-        self.beta = nn.Parameter(torch.tensor(float(beta)))
-        self._mine = MINERS[mining](embedding_dim)
+    margin: NotNegative
+    beta: Annotated[Any, Bounds(ge=-2, le=2)]
+    distance: Annotated[str, Among(DISTANCES)]
+    mining: Annotated[str, Among(MARGIN_MINING)]
+    reduction: Reduced = "mean"
+
+    def prepare(self, embedding_dim: int) -> None:
+        self.beta = nn.Parameter(torch.tensor(float(self.beta)))
+        self._mine = MINERS[self.mining](embedding_dim)
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
         """Return one group: beta, with its own learning rate and no weight decay, which would pull it to 0."""
@@ -209,10 +178,7 @@ class NPair(PairLoss):
     An anchor without a positive or without a negative gives 0. The default is from Psomas, Table 4.
     """
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, l2: float) -> None:
-        raise_if_any([*sizes(num_classes, embedding_dim), *real("l2", l2, at_least=0)])
-        super().__init__()
-        self.l2 = l2
+    l2: NotNegative
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         return super().compute(embeddings_BD, labels_B) + self.l2 / len(labels_B) * embeddings_BD.square().sum()
@@ -242,30 +208,11 @@ class LiftedStructure(PairLoss):
     [.]_+, which a margin of 2 turns off: the term is at least margin − 2.
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        margin: float,
-        mining: str,
-        pos_scale: float,
-        neg_scale: float,
-        reduction: Reduction = "mean",
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("margin", margin, at_least=0),
-                *choice("mining", mining, LIFTED_MINING),
-                *real("pos_scale", pos_scale, above=0),
-                *real("neg_scale", neg_scale, above=0),
-                *choice("reduction", reduction, REDUCTIONS),
-            ]
-        )
-        super().__init__()
-        self.margin, self.mining, self.reduction = margin, mining, reduction
-        self.pos_scale, self.neg_scale = pos_scale, neg_scale
+    margin: NotNegative
+    mining: Annotated[str, Among(LIFTED_MINING)]
+    pos_scale: Positive
+    neg_scale: Positive
+    reduction: Reduced = "mean"
 
     def over(self, pairs: Pairs) -> torch.Tensor:
         similarities_BB, same_BB, different_BB = pairs.similarities_BB, pairs.same_BB, pairs.different_BB
@@ -286,27 +233,10 @@ class MultiSimilarity(PairLoss):
     from Psomas, Table 4.
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        margin: float,
-        pos_scale: float,
-        neg_scale: float,
-        epsilon: float | None,
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("margin", margin, at_least=-1, at_most=1),
-                *real("pos_scale", pos_scale, above=0),
-                *real("neg_scale", neg_scale, above=0),
-                *([] if epsilon is None else real("epsilon", epsilon, at_least=0)),
-            ]
-        )
-        super().__init__()
-        self.margin, self.pos_scale, self.neg_scale, self.epsilon = margin, pos_scale, neg_scale, epsilon
+    margin: Cosine
+    pos_scale: Positive
+    neg_scale: Positive
+    epsilon: Annotated[float | None, Bounds(ge=0)]
 
     def over(self, pairs: Pairs) -> torch.Tensor:
         same_BB, different_BB = pairs.same_BB, pairs.different_BB
@@ -330,16 +260,11 @@ class Angular(PairLoss):
     (:func:`trainables.losses.mining.top_k`), as Lu et al., section 5, propose for this loss.
     """
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, angle: float, mining: str) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("angle", angle, above=0, below=90),
-                *choice("mining", mining, ANGULAR_MINING),
-            ]
-        )
-        super().__init__()
-        self.mining, self._square = mining, math.tan(math.radians(angle)) ** 2
+    angle: Annotated[float, Bounds(gt=0, lt=90)]
+    mining: Annotated[str, Among(ANGULAR_MINING)]
+
+    def prepare(self, embedding_dim: int) -> None:
+        self._square = math.tan(math.radians(self.angle)) ** 2
 
     def over(self, pairs: Pairs) -> torch.Tensor:
         different_BB = pairs.different_BB

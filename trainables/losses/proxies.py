@@ -4,25 +4,25 @@ Equations and defaults are in the rows of ``LOSSES``. Shapes: B batch, D embeddi
 length of a proxy or of its similarities to the batch.
 """
 
+from typing import Annotated
+
 import torch
 from torch.nn.functional import softplus, threshold
 
-from trainables.errors import raise_if_any
 from trainables.losses.base import (
-    REDUCTIONS,
+    Among,
+    NotNegative,
+    Positive,
     ProxyLoss,
-    Reduction,
-    choice,
+    Reduced,
     declared,
     log1p_sum_exp,
     masked_sum,
     promoted,
     proxy_cosines,
-    real,
     reduced,
-    sizes,
-    whole,
 )
+from trainables.rules import Bounds
 from trainables.unit import unit
 
 
@@ -40,16 +40,8 @@ class ProxyNCA(ProxyLoss):
     :class:`Softmax` with this scale.
     """
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, scale: float, reduction: Reduction = "mean") -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("scale", scale, above=0),
-                *choice("reduction", reduction, REDUCTIONS),
-            ]
-        )
-        super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
-        self.scale, self.reduction = scale, reduction
+    scale: Positive
+    reduction: Reduced = "mean"
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
@@ -78,12 +70,8 @@ class ProxyAnchor(ProxyLoss):
     Table 4.
     """
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, margin: float, scale: float) -> None:
-        raise_if_any(
-            [*sizes(num_classes, embedding_dim), *real("margin", margin, at_least=0), *real("scale", scale, above=0)]
-        )
-        super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
-        self.margin, self.scale = margin, scale
+    margin: NotNegative
+    scale: Positive
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BC = self.similarities(embeddings_BD)
@@ -132,17 +120,9 @@ class ProxyPush(ProxyLoss):
     code has those.
     """
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, similarity: str, margin: float, scale: float) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *choice("similarity", similarity, PUSHES),
-                *real("margin", margin, at_least=0),
-                *real("scale", scale, above=0),
-            ]
-        )
-        super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
-        self.similarity, self.margin, self.scale = similarity, margin, scale
+    similarity: Annotated[str, Among(PUSHES)]
+    margin: NotNegative
+    scale: Positive
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         proxies_CD = unit(promoted(self.proxies[:, 0]))
@@ -164,34 +144,12 @@ SIMILARITIES = ("softmax", "max", "mean")
 class MultiProxyLoss(ProxyLoss):
     """Loss on a similarity S to a class's proxies, plus a regulariser tau·R (Saeki et al., eq. 1 and 3)."""
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        proxies_per_class: int,
-        similarity: str,
-        margin: float,
-        scale: float,
-        gamma: float,
-        tau: float,
-        problems: list[str] | None = None,
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *whole("proxies_per_class", proxies_per_class, at_least=1),
-                *choice("similarity", similarity, SIMILARITIES),
-                *real("margin", margin, at_least=0),
-                *real("scale", scale, above=0),
-                *real("gamma", gamma, above=0),
-                *real("tau", tau, at_least=0),
-                *(problems or []),
-            ]
-        )
-        super().__init__(num_classes=num_classes, embedding_dim=embedding_dim, proxies_per_class=proxies_per_class)
-        self.similarity = similarity
-        self.margin, self.scale, self.gamma, self.tau = margin, scale, gamma, tau
+    proxies_per_class: Annotated[int, Bounds(ge=1, whole=True)]
+    similarity: Annotated[str, Among(SIMILARITIES)]
+    margin: NotNegative
+    scale: Positive
+    gamma: Positive
+    tau: NotNegative
 
     def similarities_and_regulariser(self, embeddings_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return S [B, C] and the scalar tau·R."""
@@ -231,29 +189,6 @@ class MPA(MultiProxyLoss):
     without formulas and which have no gamma. The paper gives no scale: 32 is Proxy-Anchor's. It does not specify
     initial proxies either: they are Proxy-Anchor's, whose learning rate they share.
     """
-
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        proxies_per_class: int,
-        similarity: str,
-        margin: float,
-        scale: float,
-        gamma: float,
-        tau: float,
-    ) -> None:
-        super().__init__(
-            num_classes=num_classes,
-            embedding_dim=embedding_dim,
-            proxies_per_class=proxies_per_class,
-            similarity=similarity,
-            margin=margin,
-            scale=scale,
-            gamma=gamma,
-            tau=tau,
-        )
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)

@@ -5,26 +5,25 @@ Shapes: B batch (each sample is a query), D embedding, P pairs of a query and on
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from trainables.errors import raise_if_any
 from trainables.losses.base import (
-    REDUCTIONS,
+    Among,
     Loss,
-    Reduction,
+    NotNegative,
+    Positive,
+    Reduced,
     Used,
-    choice,
     cosines,
     declared,
     masked_sum,
-    real,
     reduced,
     same_and_different,
-    sizes,
-    whole,
 )
 from trainables.losses.mining import positive_pairs
+from trainables.rules import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,20 +100,10 @@ class PNP(Loss):
     compensates for that.
     """
 
-    def __init__(
-        self, *, num_classes: int, embedding_dim: int, variant: str, temperature: float, bound: float, alpha: float
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *choice("variant", variant, VARIANTS),
-                *real("temperature", temperature, above=0),
-                *real("bound", bound, above=0),
-                *real("alpha", alpha, at_least=1),
-            ]
-        )
-        super().__init__()
-        self.variant, self.temperature, self.bound, self.alpha = variant, temperature, bound, alpha
+    variant: Annotated[str, Among(VARIANTS)]
+    temperature: Positive
+    bound: Positive
+    alpha: Annotated[float, Bounds(ge=1)]
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         pairs = ranked_positives(
@@ -135,10 +124,7 @@ class SmoothAP(Loss):
     The query is not its own positive, and a query without positives is ignored.
     """
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, temperature: float) -> None:
-        raise_if_any([*sizes(num_classes, embedding_dim), *real("temperature", temperature, above=0)])
-        super().__init__()
-        self.temperature = temperature
+    temperature: Positive
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         pairs = ranked_positives(
@@ -171,19 +157,9 @@ class TopKPrecision(Loss):
     Products, where section 4.4 has 0.1. This class follows the paper.
     """
 
-    def __init__(
-        self, *, num_classes: int, embedding_dim: int, margin: float, k: int, reduction: Reduction = "mean"
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("margin", margin, at_least=0),
-                *whole("k", k, at_least=1),
-                *choice("reduction", reduction, REDUCTIONS),
-            ]
-        )
-        super().__init__()
-        self.margin, self.k, self.reduction = margin, k, reduction
+    margin: NotNegative
+    k: Annotated[int, Bounds(ge=1, whole=True)]
+    reduction: Reduced = "mean"
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         terms_B = self.terms(cosines(embeddings_BD), *same_and_different(labels_B))

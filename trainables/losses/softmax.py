@@ -4,13 +4,21 @@ Shapes: B batch, D embedding, C classes.
 """
 
 import math
+from typing import Annotated
 
 import torch
 from torch.nn.functional import cross_entropy, threshold
 
-from trainables.errors import raise_if_any
-from trainables.losses.base import REDUCTIONS, ProxyLoss, Reduction, choice, declared, promoted, real, sizes
+from trainables.losses.base import (
+    Among,
+    Positive,
+    ProxyLoss,
+    Reduced,
+    declared,
+    promoted,
+)
 from trainables.losses.proxies import MultiProxyLoss
+from trainables.rules import Bounds
 
 SIMILARITIES = ("cosine", "dot")
 
@@ -23,19 +31,9 @@ class Softmax(ProxyLoss):
     in ArcFace. At scale 1 cosines leave every class likely, so the loss stays high: log(1 + (C−1)/e²) or more.
     """
 
-    def __init__(
-        self, *, num_classes: int, embedding_dim: int, similarity: str, scale: float, reduction: Reduction = "mean"
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *choice("similarity", similarity, SIMILARITIES),
-                *real("scale", scale, above=0),
-                *choice("reduction", reduction, REDUCTIONS),
-            ]
-        )
-        super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
-        self.similarity, self.scale, self.reduction = similarity, scale, reduction
+    similarity: Annotated[str, Among(SIMILARITIES)]
+    scale: Positive
+    reduction: Reduced = "mean"
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
@@ -60,20 +58,12 @@ class ArcFace(ProxyLoss):
     in that code. Defaults are from Psomas, Table 4.
     """
 
-    def __init__(
-        self, *, num_classes: int, embedding_dim: int, margin: float, scale: float, reduction: Reduction = "mean"
-    ) -> None:
-        raise_if_any(
-            [
-                *sizes(num_classes, embedding_dim),
-                *real("margin", margin, at_least=0, at_most=180),
-                *real("scale", scale, above=0),
-                *choice("reduction", reduction, REDUCTIONS),
-            ]
-        )
-        super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
-        self.scale, self.reduction = scale, reduction
-        radians = math.radians(margin)
+    margin: Annotated[float, Bounds(ge=0, le=180)]
+    scale: Positive
+    reduction: Reduced = "mean"
+
+    def prepare(self, embedding_dim: int) -> None:
+        radians = math.radians(self.margin)
         self._cosine, self._sine = math.cos(radians), math.sin(radians)
         self._drop = radians * self._sine
 
@@ -106,30 +96,8 @@ class SoftTriple(MultiProxyLoss):
     SoftTriple's own code has the mean, with this default of tau. The default scale is from Psomas, Table 4.
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        proxies_per_class: int,
-        margin: float,
-        scale: float,
-        gamma: float,
-        tau: float,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            num_classes=num_classes,
-            embedding_dim=embedding_dim,
-            proxies_per_class=proxies_per_class,
-            similarity="softmax",
-            margin=margin,
-            scale=scale,
-            gamma=gamma,
-            tau=tau,
-            problems=choice("reduction", reduction, REDUCTIONS),
-        )
-        self.reduction = reduction
+    similarity = "softmax"
+    reduction: Reduced = "mean"
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
