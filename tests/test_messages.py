@@ -19,7 +19,7 @@ KEYS = {key.name: key for target in (SearchConfig, CampaignConfig) for key in ke
 SECTIONS = {key.name for key in KEYS.values() if key.type == SECTION}
 OPEN = ("model.name", "dataset.", "space.", "losses.", "search.constraints", "trainables.", "search.trials")
 """Prefixes whose next part is the user's, or is a module of ours, and a common mistake that is corrected."""
-FILES = (".json", ".yaml", ".csv", ".md", ".safetensors", ".onnx", ".pt2")
+FILES = (".json", ".yaml", ".csv", ".md", ".safetensors", ".onnx")
 NO_VALUES = {"the", "its", "it", "metrics", "timm", "cmaes"}
 """Words of a sentence that begins with a key, and what names a part of a value or what is refused."""
 
@@ -65,7 +65,7 @@ def test_keys_exist() -> None:
     for place, text in messages():
         for name in re.findall(rf"(?<![\w./])((?:{'|'.join(SECTIONS)})\.[a-z_]+)(?![\w./(])", text):
             if not name.startswith(OPEN) and not name.endswith(
-                (".json", ".yaml", ".csv", ".md", ".safetensors", ".onnx", ".pt2")
+                (".json", ".yaml", ".csv", ".md", ".safetensors", ".onnx")
             ):
                 found += 1
                 assert name in KEYS, f"{place} names {name}"

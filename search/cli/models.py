@@ -54,12 +54,12 @@ def export(
     trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
-    """Write the chosen model with its card, as a torch.export program and as ONNX, each checked on real images."""
+    """Write the chosen model with its card, also as ONNX that is checked on real images."""
     from search.driver.models import export as export_model, programs_table
     from search.plan.stored import stored_search
 
     search = stored_search(runs, name)
-    say(["Writing the model, also as a torch.export program and as ONNX, which may take a minute …"], "dim")
+    say(["Writing the model, also as ONNX, which may take a minute …"], "dim")
     found = export_model(search, loss, to)
     record = {"folder": str(found.folder), "loss": found.loss, "programs": [asdict(entry) for entry in found.programs]}
     show(record, as_json, lambda: Tables([programs_table(found.programs)] if found.programs else []))

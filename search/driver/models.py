@@ -1,4 +1,4 @@
-"""A chosen model exported as a folder, with programs that run without Holdout."""
+"""A chosen model exported as a folder, with a program that runs without Holdout."""
 
 import shutil
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from trainables.inference.portable import Program
 
 CHECKED = 7
-"""Number of images on which the exported programs are compared with the model, one by one and as a batch."""
+"""Number of images on which the exported program is compared with the model, one by one and as a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """The model of ``loss`` in ``folder``, and its programs with the result of each export."""
+    """The model of ``loss`` in ``folder``, and the result of its export as a program; nothing for a user-defined training."""
 
     folder: Path
     loss: str
@@ -52,7 +52,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
     model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
     images = [] if isinstance(model.spec, TrainableSpec) else _training_images(stored)
     from trainables.inference.embedder import load_model  # imports torch
-    from trainables.inference.portable import write_programs
+    from trainables.inference.portable import write_program
 
     draft = draft_of(folder)
     remove_dead_drafts_of(folder)
@@ -62,7 +62,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         if isinstance(model.spec, EmbedderSpec):
             named = own_code(model.spec.model.backbone)  # a checkpoint may name another network than the search file
             embedder = load_model(str(draft), device="cpu", trust_code=trusts_code(stored.folder.path, named))
-            programs = write_programs(draft, embedder, images)
+            programs = (write_program(draft, embedder, images),)
             write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
         try:
             draft.rename(folder)

@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 from mlflow import MlflowClient
+from onnxruntime import InferenceSession
 from support.commands import holdout_here, plain
 from support.kinds import FEATURES, Finished, on_features
 from support.refusals import refused
@@ -76,9 +77,9 @@ def test_the_model_maps_features_to_embeddings_as_the_test_did(runs: Path, file:
     cosines = (found * kept.embeddings_SD).sum(axis=1) / np.linalg.norm(kept.embeddings_SD.astype(np.float32), axis=1)
     assert cosines.min() > 0.999
 
-    program = torch.export.load(exported / "model.pt2").module()
-    batch = torch.from_numpy(features_SF.astype(np.float32))
-    np.testing.assert_allclose(program(batch).numpy(), found, atol=1e-5)
+    program = InferenceSession((exported / "model.onnx").read_bytes(), providers=["CPUExecutionProvider"])
+    (of_onnx,) = program.run(None, {"images": features_SF.astype(np.float32)})
+    np.testing.assert_allclose(of_onnx, found, atol=1e-5)
     card = (exported / CARD).read_text()
     assert f"of float32 [N, {FEATURES}]" in card
     assert "photo" not in card

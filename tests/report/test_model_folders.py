@@ -251,7 +251,7 @@ program()(["export", "small", "--to", {LONG!r}, "--loss", "pnp", "--runs", {str(
     assert len(list(tmp_path.iterdir())) == 2, "its draft, which no command takes for a model"
     holdout_here("export", "small", "--to", tmp_path / LONG, "--loss", "pnp", "--runs", runs)
     assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, LONG]
-    names = ["README.md", "model.json", "model.onnx", "model.pt2", "model.safetensors"]
+    names = ["README.md", "model.json", "model.onnx", "model.safetensors"]
     assert sorted(path.name for path in (tmp_path / LONG).iterdir()) == names
 
 

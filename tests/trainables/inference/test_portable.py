@@ -12,7 +12,7 @@ from onnxruntime import InferenceSession
 from trainables.data.augment import Frame
 from trainables.inference.embedder import Embedder
 from trainables.inference.model_files import EmbedderSpec
-from trainables.inference.portable import ONNX_PACKAGES, TOLERANCE, write_programs
+from trainables.inference.portable import ONNX_PACKAGES, TOLERANCE, write_program
 from trainables.models.backbones import BACKBONES
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
@@ -20,7 +20,7 @@ from trainables.models.embedding import EmbeddingModel
 SIDE = 64
 SMALL = ("convnet",)
 """The backbones exported in every run; the others take up to a minute each."""
-PT2, ONNX = "model.pt2", "model.onnx"
+ONNX = "model.onnx"
 
 
 def embedder_of(backbone: str, **changes: object) -> Embedder:
@@ -42,25 +42,22 @@ def images() -> list[np.ndarray]:
 @pytest.mark.parametrize(
     "backbone", [pytest.param(name, marks=pytest.mark.slow if name not in SMALL else ()) for name in BACKBONES]
 )
-def test_both_forms_embed_as_the_model_whatever_its_backbone(
+def test_onnx_embeds_as_the_model_whatever_its_backbone(
     backbone: str, images: list[np.ndarray], tmp_path: Path
 ) -> None:
     embedder = embedder_of(backbone, layer_norm=True)
-    programs = write_programs(tmp_path, embedder, images)
-    assert [(program.file, program.reason) for program in programs] == [(PT2, None), (ONNX, None)]
-    assert all(program.difference is not None and program.difference <= TOLERANCE for program in programs)
+    written = write_program(tmp_path, embedder, images)
+    assert (written.file, written.reason) == (ONNX, None)
+    assert written.difference is not None
+    assert written.difference <= TOLERANCE
 
     batch = np.stack([image.transpose(2, 0, 1) for image in images]).astype(np.float32) / 255
-    with torch.inference_mode():
-        of_pt2 = torch.export.load(tmp_path / PT2).module()(torch.from_numpy(batch)).numpy()
     session = InferenceSession((tmp_path / ONNX).read_bytes(), providers=["CPUExecutionProvider"])
     (of_onnx,) = session.run(["embeddings"], {"images": batch})
-    expected = embedder.embed(images)
-    np.testing.assert_allclose(of_pt2, expected, atol=TOLERANCE)
-    np.testing.assert_allclose(of_onnx, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(of_onnx, embedder.embed(images), atol=TOLERANCE)
 
     installed = str(Path(torch.__file__).parents[1]).encode()
-    assert not any(place in (tmp_path / file).read_bytes() for file in (PT2, ONNX) for place in (installed, b"/home/"))
+    assert not any(place in (tmp_path / ONNX).read_bytes() for place in (installed, b"/home/"))
 
     program = onnx.load(tmp_path / ONNX)
     onnx.checker.check_model(program, full_check=True)
@@ -70,30 +67,27 @@ def test_both_forms_embed_as_the_model_whatever_its_backbone(
 
 
 def test_a_network_that_cannot_be_followed_has_no_file(images: list[np.ndarray], tmp_path: Path) -> None:
-    for file in (PT2, ONNX):
-        (tmp_path / file).write_bytes(b"of another model")
-    programs = write_programs(tmp_path, embedder_of("support.odd_networks:Branching"), images)
-    for program in programs:
-        assert program.difference is None
-        assert program.reason is not None
-        assert program.reason.startswith("torch.export does not support this network (")
+    (tmp_path / ONNX).write_bytes(b"of another model")
+    program = write_program(tmp_path, embedder_of("support.odd_networks:Branching"), images)
+    assert program.difference is None
+    assert program.reason is not None
+    assert program.reason.startswith("ONNX does not support this network (")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_program_that_embeds_otherwise_is_not_written(images: list[np.ndarray], tmp_path: Path) -> None:
-    programs = write_programs(tmp_path, embedder_of("support.odd_networks:Noisy"), images)
-    for program in programs:
-        assert program.difference is not None
-        assert program.difference > TOLERANCE
-        assert program.reason is not None
-        assert program.reason.endswith("more than 1e-05")
+    program = write_program(tmp_path, embedder_of("support.odd_networks:Noisy"), images)
+    assert program.difference is not None
+    assert program.difference > TOLERANCE
+    assert program.reason is not None
+    assert program.reason.endswith("more than 1e-05")
     assert not list(tmp_path.iterdir())
 
 
-def test_without_the_packages_of_onnx_there_is_the_other_form(
+def test_without_the_packages_of_onnx_they_are_named(
     images: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, ONNX_PACKAGES[1], None)  # marks the package as not importable
-    _, program = write_programs(tmp_path, embedder_of("convnet"), images)
+    program = write_program(tmp_path, embedder_of("convnet"), images)
     assert program.reason == "not installed: onnxscript; pip install onnx onnxscript onnxruntime"
-    assert [path.name for path in tmp_path.iterdir()] == [PT2]
+    assert not list(tmp_path.iterdir())
