@@ -6,17 +6,15 @@ A file may come from another program: its tensors may be inside a checkpoint, un
 names. :func:`load_weights` finds them, and all tensors of the backbone must be found.
 """
 
-import importlib
 import os
 import pickle
 import re
-import sys
 import warnings
 import zipfile
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,11 +130,9 @@ def _content(path: Path) -> Any:
     if not start:
         raise _unreadable(path, "the file is empty; copy it again")
     if start[8:] == b"{":  # safetensors begin with the length of a JSON
-        try:
-            safetensors = importlib.import_module("safetensors.torch")
-        except ModuleNotFoundError:
-            raise InvalidInput(f"{path} needs the package safetensors: pip install safetensors.") from None
-        return safetensors.load_file(path)
+        from safetensors.torch import load_file
+
+        return load_file(path)
     if start.startswith(ZIP):
         with zipfile.ZipFile(path) as parts:
             if any(name.endswith("/constants.pkl") for name in parts.namelist()):
@@ -234,11 +230,6 @@ class _Match:
     prefix: str = ""
     way: str = ""
 
-    @property
-    def quality(self) -> tuple[int, int]:
-        """Numbers of tensors that fit, and of others of the same name, by which matches are compared."""
-        return len(self.fitting), len(self.other_shape)
-
 
 def _by_name(found: "Tensors", needed: "Tensors") -> _Match:
     """Match tensors by name, under the prefix with which most of them fit."""
@@ -256,37 +247,6 @@ def _by_name(found: "Tensors", needed: "Tensors") -> _Match:
     fitting = {wanted: name for wanted, name in pairs.items() if _fits(found[name], needed[wanted])}
     other = {wanted: name for wanted, name in pairs.items() if wanted not in fitting}
     return _Match(fitting=fitting, other_shape=other, prefix=prefix)
-
-
-def _by_timm(network: "nn.Module", found: "Tensors", needed: "Tensors") -> "tuple[Tensors, _Match] | None":
-    """Convert and match tensors by the function that timm itself has for files of other programs, such as CLIP's.
-
-    It may rename and reshape tensors. Those that it resizes do not fit.
-    """
-    module = type(network).__module__
-    convert: Any = getattr(sys.modules[module], "checkpoint_filter_fn", None)
-    if not module.startswith("timm.") or convert is None:
-        return None
-    memory = {*map(_memory, found.values())}
-    results = []
-    for prefix in _common_prefixes(found, len(needed) // 2):
-        part = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
-        if "class_embedding" in part:  # CLIP's image tower without the rest
-            part = {f"visual.{name}": tensor for name, tensor in part.items()}
-        try:
-            converted: Tensors = {**convert(part, network)}
-        except Exception:  # it expects files for its own network
-            continue
-        kept = {name: tensor for name, tensor in converted.items() if _memory(tensor) in memory}
-        match = _by_name(kept, needed)
-        results.append((kept, replace(match, prefix=prefix + match.prefix, way="converted by timm")))
-    return max(results, key=lambda result: result[1].quality, default=None)
-
-
-def _common_prefixes(names: Iterable[str], fewest: int) -> list[str]:
-    """Return the beginnings, up to a dot, that at least ``fewest`` names have, the shortest first."""
-    counts = Counter("".join(f"{part}." for part in name.split(".")[:end]) for name in names for end in range(DEPTH))
-    return sorted((prefix for prefix, count in counts.items() if count >= fewest), key=len)
 
 
 def _by_order(found: "Tensors", needed: "Tensors") -> _Match | None:
@@ -310,16 +270,6 @@ BY_ORDER = "matched by order"
 """The way of a match that any network with the same shapes would give, whatever its paddings and epsilons."""
 
 
-def _matched(network: "nn.Module", found: "Tensors", needed: "Tensors") -> "tuple[Tensors, _Match]":
-    """Return the best match of the tensors of a file, and these tensors, which may be converted."""
-    by_name = found, _by_name(found, needed)
-    if len(by_name[1].fitting) == len(needed):
-        return by_name
-    if in_order := _by_order(found, needed):
-        return found, in_order
-    return max(by_name, _by_timm(network, found, needed) or by_name, key=lambda result: result[1].quality)
-
-
 def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     """Load the weights of ``backbone`` from a file of named tensors; others, such as a classifier's, are left out.
 
@@ -329,26 +279,21 @@ def load_weights(backbone: "nn.Module", path: Path) -> LoadedWeights:
     found = _tensors(path)
     state = backbone.state_dict()
     needed = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
-    tensors, match = _matched(backbone, found, needed)
+    match = _by_name(found, needed)
     if len(match.fitting) < len(needed):
-        raise _refusal(path, tensors, needed, match)
-    loaded = {wanted: tensors[name].reshape(needed[wanted].shape) for wanted, name in match.fitting.items()}
+        match = _by_order(found, needed) or match
+    if len(match.fitting) < len(needed):
+        raise _refusal(path, found, needed, match)
+    loaded = {wanted: found[name].reshape(needed[wanted].shape) for wanted, name in match.fitting.items()}
     if wrong := [name for name, tensor in loaded.items() if not tensor.float().isfinite().all()]:
         raise InvalidInput(
             f"{counted(len(wrong), 'tensor')} in {path} with NaN or infinity ({listed(wrong, shown=SHOWN)}); "
             "give weights from before their training diverged."
         )
     backbone.load_state_dict({**state, **loaded})
-    used = {_memory(tensor) for tensor in loaded.values()}
-    left_out = tuple(name for name, tensor in found.items() if _memory(tensor) not in used)
-    return LoadedWeights(
-        file=path.name, loaded=len(found) - len(left_out), left_out=left_out, prefix=match.prefix, way=match.way
-    )
-
-
-def _memory(tensor: "Tensor") -> int:
-    """Return the address of a tensor's numbers, which a renamed or reshaped tensor shares."""
-    return tensor.data_ptr()
+    used = {*match.fitting.values()}
+    left_out = tuple(name for name in found if name not in used)
+    return LoadedWeights(file=path.name, loaded=len(used), left_out=left_out, prefix=match.prefix, way=match.way)
 
 
 def _refusal(path: Path, found: "Tensors", needed: "Tensors", match: _Match) -> InvalidInput:

@@ -216,64 +216,6 @@ def test_a_vision_transformer_of_torchvision_is_one_of_timm_and_dino(tmp_path: P
         assert torch.equal(back(images), theirs(images))
 
 
-def clips_tower(width: int, patch: int, layers: int, tokens: int) -> Tensors:
-    """Return random tensors with the names and shapes of CLIP's image tower."""
-    state = {
-        "class_embedding": torch.randn(width),
-        "positional_embedding": torch.randn(tokens, width),
-        "proj": torch.randn(width, 4),
-        "conv1.weight": torch.randn(width, 3, patch, patch),
-    }
-
-    def layer(name: str, *shape: int) -> None:
-        state[f"{name}weight"], state[f"{name}bias"] = torch.randn(shape), torch.randn(shape[0])
-
-    layer("ln_pre.", width)
-    layer("ln_post.", width)
-    for number in range(layers):
-        block = f"transformer.resblocks.{number}"
-        layer(f"{block}.attn.in_proj_", 3 * width, width)
-        layer(f"{block}.attn.out_proj.", width, width)
-        layer(f"{block}.ln_1.", width)
-        layer(f"{block}.ln_2.", width)
-        layer(f"{block}.mlp.c_fc.", 4 * width, width)
-        layer(f"{block}.mlp.c_proj.", width, 4 * width)
-    return state
-
-
-@needs_timm
-def test_clips_image_tower_in_timms_network(tmp_path: Path) -> None:
-    from timm.models.vision_transformer import VisionTransformer as Timms
-
-    def network(patch: int = 16) -> nn.Module:
-        return Timms(img_size=32, patch_size=patch, embed_dim=8, depth=2, num_heads=2, pre_norm=True, num_classes=0)
-
-    tower = clips_tower(8, 16, 2, tokens=5)
-    whole = {"logit_scale": torch.ones(()), "token_embedding.weight": torch.ones(3, 3), **under("visual.", tower)}
-    for content, prefix in ((whole, ""), ({"state_dict": under("module.", whole)}, "state_dict."), (tower, "")):
-        torch.save(content, tmp_path / "clip.pt")
-        ours = network()
-        loaded = load_weights(ours, tmp_path / "clip.pt")
-        assert "converted by timm" in str(loaded)
-        assert loaded.prefix == prefix
-        assert loaded.loaded == len(tower) - 1
-        state = ours.state_dict()
-        for name, theirs in (
-            ("cls_token", "class_embedding"),
-            ("pos_embed", "positional_embedding"),
-            ("patch_embed.proj.weight", "conv1.weight"),
-            ("norm_pre.bias", "ln_pre.bias"),
-            ("norm.weight", "ln_post.weight"),
-            ("blocks.1.attn.qkv.weight", "transformer.resblocks.1.attn.in_proj_weight"),
-            ("blocks.0.mlp.fc2.bias", "transformer.resblocks.0.mlp.c_proj.bias"),
-        ):
-            assert torch.equal(state[name].squeeze(), tower[theirs].squeeze())
-    with pytest.raises(
-        InvalidInput, match=r"are in .*, and all must be: 2 missing \(pos_embed \[1, 17, 8\], patch_embed"
-    ):
-        load_weights(network(patch=8), tmp_path / "clip.pt")  # timm would resize both
-
-
 def test_two_layers_of_a_network_are_not_taken_for_one(tmp_path: Path) -> None:
     """Another library's network may have a layer mlp.0 where this one has mlp.fc1; this network has both."""
 
