@@ -34,7 +34,7 @@ from search.study import is_blind, without_model
 from search.tables import ENGINES, PRUNERS, engine_name
 from trainables.data.header import inspect_headers
 from trainables.errors import InvalidInput, counted, listed
-from trainables.machine import NEWER_DRIVER, allotted_cpus, allotted_memory, driver_problem, installed_driver
+from trainables.machine import allotted_cpus, allotted_memory, driver_problem
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
@@ -156,8 +156,9 @@ def _python() -> Iterator[CheckResult]:
 def _torch() -> Iterator[CheckResult]:
     devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     found = ", ".join(f"{device.name} with {_gigabytes(device.total_memory)}" for device in devices) or "no GPU"
-    if problem := driver_problem(torch.version.cuda, installed_driver()):
-        yield CheckResult("torch", "failed", f"{torch.__version__}, {problem}", NEWER_DRIVER)
+    if problem := driver_problem():
+        fix = "Install a newer driver, or a PyTorch that is built for an older CUDA."
+        yield CheckResult("torch", "failed", f"{torch.__version__} for CUDA {torch.version.cuda}, {problem}", fix)
         return
     yield CheckResult("torch", "ok", f"{torch.__version__}, {found}")
 

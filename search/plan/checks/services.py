@@ -16,7 +16,7 @@ from search.secrets import expand, health_page, sqlite_file
 from search.tables import engine_name, ray_mistakes
 from trainables.errors import InvalidInput, shortened
 from trainables.files import as_path
-from trainables.machine import allotted_cpus, driver_problem, installed_driver
+from trainables.machine import allotted_cpus, driver_problem
 from trainables.secrets import without_password
 from trainables.storage import in_time
 
@@ -171,19 +171,12 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
 def _lacking(key: str, wanted: float, there: Callable[[], int]) -> list[str]:
     if not wanted or wanted <= (available := there()):
         return []
-    because = _driver_problem() if key == "gpus_per_trial" else ""
+    problem = driver_problem() if key == "gpus_per_trial" else None
+    because = f" ({problem})" if problem else ""
     return [
         f"resources.{key} is {wanted:g} and this machine has {available} {key[:3].upper()}s{because}; ask for fewer, "
         "or set RAY_ADDRESS to a cluster that has them."
     ]
-
-
-def _driver_problem() -> str:
-    """Return why PyTorch finds no GPU, in brackets, if the driver is too old for it."""
-    import torch
-
-    problem = driver_problem(torch.version.cuda, installed_driver())
-    return f" ({problem})" if problem else ""
 
 
 def _gpus() -> int:

@@ -25,7 +25,6 @@ from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone, backbone_problems
 from trainables.models.weights import load_weights
 
-needs_safetensors = pytest.mark.skipif(not importlib.util.find_spec("safetensors"), reason="safetensors is absent")
 needs_timm = pytest.mark.skipif(not importlib.util.find_spec("timm"), reason="timm is absent")
 
 Tensors = dict[str, Tensor]
@@ -100,7 +99,6 @@ def test_the_same_features_from_every_layout(
         assert torch.equal(model.features(images), plain.features(images))
 
 
-@needs_safetensors
 def test_weights_from_safetensors(whole: nn.Module, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
@@ -114,7 +112,6 @@ def test_weights_from_safetensors(whole: nn.Module, tmp_path: Path) -> None:
         load_weights(network, path)
 
 
-@needs_safetensors
 @pytest.mark.parametrize("suffix", [".safetensors", ".SafeTensors", ".pth", ".bin", ""])
 @pytest.mark.parametrize("number", [torch.float64, torch.bfloat16, torch.float8_e4m3fn])
 def test_the_content_and_not_the_suffix_says_how_weights_are_read(
