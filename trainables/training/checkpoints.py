@@ -14,13 +14,14 @@ removes ``begun`` before the other files, and a worker that finds it missing del
 Nothing here needs torch before a checkpoint is saved or loaded.
 """
 
+import copy
 import io
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.files import as_path, read_whole, remove_drafts, write_json, write_whole
 from trainables.inference.model_files import tensors_bytes
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
+
+State = TypeVar("State")
 
 BEST = "best.safetensors"
 BEGUN = "begun"
@@ -42,12 +45,9 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str, digest: str) -> None:
-        from trainables.training.state_copy import StateCopy  # imports torch
-
         self._root = as_path(directory)
         self._digest = digest
         self._attempt = ask(self._root, self._new_attempt)
-        self._copy = StateCopy()
         self._writer = BackgroundWriter()
 
     def _new_attempt(self) -> AnyPath:
@@ -98,8 +98,8 @@ class Checkpoints:
         Raises:
             Exception: the files of the previous call could not be written.
         """
-        self._writer.wait()  # it reads the copy that is overwritten next
-        last, best = self._copy.take((last, best))
+        self._writer.wait()  # so that there is one copy at a time
+        last, best = on_cpu((last, best))
         self._writer.start(lambda: self._write(last, best, description))
 
     def _write(
@@ -136,6 +136,23 @@ class Checkpoints:
 
     def _unlink(self, name: str) -> None:
         ask(self._attempt, lambda: (self._attempt / name).unlink(missing_ok=True))
+
+
+def on_cpu(state: State) -> State:
+    """Return a copy of ``state`` with all tensors in main memory; one that occurs several times is copied once."""
+    import torch
+
+    copies: dict[int, Any] = {}
+
+    def take(part: object) -> None:
+        if isinstance(part, torch.Tensor) and id(part) not in copies:
+            copies[id(part)] = part.detach().to("cpu", copy=True)
+        elif isinstance(part, Mapping | list | tuple):
+            for entry in part.values() if isinstance(part, Mapping) else part:
+                take(entry)
+
+    take(state)
+    return copy.deepcopy(state, copies)  # which takes what is in its memo as copied already
 
 
 def finished_records(directory: str, digest: str) -> list[Any] | None:
