@@ -32,8 +32,7 @@ from trainables.data import DATASETS
 from trainables.data.augment import Frame
 from trainables.data.images import read_image
 from trainables.data.sets.folders import images_below
-from trainables.data.store.build import build_store
-from trainables.data.store.view import Store
+from trainables.data.store.spec import StoreSpec
 from trainables.inference.embedder import Embedder
 from trainables.inference.model_files import EmbedderSpec
 from trainables.models import EmbeddingModel, ModelConfig
@@ -137,8 +136,8 @@ def main() -> None:
         arrays = [read_image(path) for path in paths]
         dataset = DATASETS["folder"](root=Path(scratch))  # type: ignore[call-arg]
         classes = tuple(dataset.classes())
-        cache = Path(scratch, ".cache")
-        store = Store.open(build_store(dataset, classes, short_side=SHORT_SIDE, cache=cache, workers=2))
+        cache = str(Path(scratch, ".cache"))
+        store = StoreSpec(dataset=dataset, class_names=classes, short_side=SHORT_SIDE, cache=cache).open()
         table = Table(title=f"Images a second at {SIDE} px, batch {BATCH}; {machine(CPU)}", title_justify="left")
         for column in COLUMNS:
             table.add_column(column, justify="left" if column in COLUMNS[:2] else "right")

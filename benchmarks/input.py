@@ -8,6 +8,7 @@ or batches are cropped from the store, whose creation is timed separately. If th
 batches from the store, and on random tensors that are already on the device.
 """
 
+import os
 import sys
 import tempfile
 import time
@@ -28,8 +29,8 @@ from benchmarks.timing import best_device, machine, medians
 from trainables.data import DATASETS
 from trainables.data.augment import Frame
 from trainables.data.loading import load
-from trainables.data.store.build import build_store
-from trainables.data.store.view import Store, StoreView, on_device
+from trainables.data.store.spec import StoreSpec
+from trainables.data.store.view import StoreView, on_device
 from trainables.losses import LOSSES
 from trainables.models import EmbeddingModel, ModelConfig
 
@@ -127,6 +128,7 @@ def compare_on_gpu(console: Console, views: dict[str, StoreView], device: torch.
 def main() -> None:
     console = Console(width=110)
     torch.set_num_threads(1)
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # also for the threads that decode
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(scratch, "images")
         if len(sys.argv) < 2:
@@ -137,9 +139,9 @@ def main() -> None:
         stores = {}
         for short_side in (256, 512):
             start = time.perf_counter()
-            path = build_store(dataset, classes, short_side=short_side, cache=Path(scratch, "cache"), workers=1)
+            cache = str(Path(scratch, "cache"))
+            store = StoreSpec(dataset=dataset, class_names=classes, short_side=short_side, cache=cache).open()
             spent = time.perf_counter() - start
-            store = Store.open(path)
             console.print(f"making the store at {short_side} px, once: {len(store) / spent:.0f} images/s")
             stores[short_side] = store.subset(classes)
         views = {name: stores[512 if name == "resized_crop_flip" else 256] for name in THEIRS}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.commands import holdout_here, plain
+from support.image_stores import build_store
 from support.small_search import small_search
 
 from search.config.search_config import parse_config
@@ -15,7 +16,6 @@ from search.plan.make_plan import make_plan
 from search.plan.search import open_search
 from search.trust import remember
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.build import build_store
 from trainables.data.store.cache import InUse
 
 
@@ -77,7 +77,7 @@ def test_yes_removes_at_once(runs: Path) -> None:
 def test_trim_removes_decoded_images_that_nobody_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     glyphs = Glyphs(num_classes=2, images_per_class=4)
-    store = build_store(glyphs, list(glyphs.classes()), short_side=20, cache=tmp_path / "holdout", workers=1)
+    store = build_store(glyphs, list(glyphs.classes()), short_side=20, cache=tmp_path / "holdout")
     trim = ("disk", "--trim", "--to", "0", "--runs", tmp_path / "runs")
     in_use = InUse(store)
     shown = json.loads(holdout_here(*trim, "--json").stdout)

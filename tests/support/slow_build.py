@@ -11,10 +11,10 @@ from trainables.data.sets.glyphs import Glyphs
 GLYPHS = Glyphs(num_classes=4, images_per_class=12)
 
 SLOW_BUILD = """
-import sys, time
-from pathlib import Path
+import os, sys, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one thread reads
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.build import build_store
+from trainables.data.store.spec import StoreSpec
 
 class SlowGlyphs(Glyphs):
     def read(self, key):
@@ -23,7 +23,7 @@ class SlowGlyphs(Glyphs):
         return super().read(key)
 
 dataset = SlowGlyphs(num_classes=4, images_per_class=12)
-build_store(dataset, list(dataset.classes()), short_side=40, cache=Path(sys.argv[1]), workers=1)
+StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=40, cache=sys.argv[1]).make()
 """
 
 

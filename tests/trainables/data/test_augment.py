@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.image_stores import build_store
 from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
@@ -18,7 +19,6 @@ from trainables.data.crops import ASPECT, Crops, resample, resized_crop_flip
 from trainables.data.dataset import Dataset
 from trainables.data.loading import load
 from trainables.data.sets.folders import Folder
-from trainables.data.store.build import build_store
 from trainables.data.store.view import ResidentStore, Store, StoreView
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
@@ -52,7 +52,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
     cache = tmp_path_factory.mktemp("noise")
-    return Store.open(build_store(Noise(), "ab", short_side=1000, cache=cache, workers=1)).subset("ab")
+    return Store.open(build_store(Noise(), "ab", short_side=1000, cache=cache)).subset("ab")
 
 
 def seen(view: StoreView, crops: Crops) -> Tensor:
@@ -153,7 +153,7 @@ def test_photographs_are_resized_square_as_by_torchvision(tmp_path: Path) -> Non
         target.symlink_to(path)
     dataset = Folder(root=str(tmp_path / "images"))
     cache, names = tmp_path / "cache", tuple(dataset.classes())
-    view = Store.open(build_store(dataset, names, short_side=256, cache=cache, workers=2)).subset(names)
+    view = Store.open(build_store(dataset, names, short_side=256, cache=cache)).subset(names)
     found = load(view, torch.arange(len(view)), "none", frame(224, square=True), device=CPU)
     transform = v2.Compose([v2.Resize((256, 256)), v2.CenterCrop(224), v2.PILToTensor()])
     expected = torch.stack([transform(Image.fromarray(dataset.read(key))) for key in view.image_keys])

@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
+from support.image_stores import build_store
 from support.refusals import sentences_of
 
 from trainables.data import DATASETS, Dataset
@@ -25,7 +26,6 @@ from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.header import inspect_headers
 from trainables.data.images import opened_image
 from trainables.data.loading import load
-from trainables.data.store.build import build_store
 from trainables.data.store.contents import read_contents
 from trainables.data.store.view import Store
 
@@ -145,11 +145,11 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
     """The image is decoded at the start; if that fails, one sentence reports it and no partial store remains."""
     reason, dataset, cache = CASES[name][1], folder_with(name, tmp_path / "images"), tmp_path / "cache"
     if reason is None:
-        contents = read_contents(build_store(dataset, ["a", "b"], short_side=32, cache=cache, workers=2))
+        contents = read_contents(build_store(dataset, ["a", "b"], short_side=32, cache=cache))
         assert f"a/{file_of(name)}" in contents.image_keys
         assert len(contents.image_keys) == 5
         return
-    (sentence,) = sentences_of(lambda: build_store(dataset, ["a", "b"], short_side=32, cache=cache, workers=2))
+    (sentence,) = sentences_of(lambda: build_store(dataset, ["a", "b"], short_side=32, cache=cache))
     assert sentence.startswith("1 of 5 images cannot be read: a/")
     assert sentence.endswith("). Replace or remove them.")
     assert reason in sentence
@@ -203,7 +203,7 @@ def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, s
     for number, size in enumerate(sizes):
         Image.new("RGB", size, (50 * number, 0, 255)).save(tmp_path / "images" / "a" / f"{number}.png")
     dataset = DATASETS["folder"](root=str(tmp_path / "images"))
-    store = Store.open(build_store(dataset, ["a"], short_side=32, cache=tmp_path / "cache", workers=1))
+    store = Store.open(build_store(dataset, ["a"], short_side=32, cache=tmp_path / "cache"))
     assert store.sizes_N2.tolist() == [[height, width] for width, height in sizes]
     view, frame = store.subset(["a"]), Frame(side=16, short_side=20, square=square)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.image_stores import build_store
 
 from trainables.data.sets.folders import Folder
-from trainables.data.store.build import build_store
 from trainables.data.store.contents import StoreContents, digests_by_class, named_digest, read_contents
 
 Digested = Callable[..., StoreContents]
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 def digested(root: Path, tmp_path: Path) -> Digested:
     def digest(names: str = "abc", short_side: int = 16) -> StoreContents:
         dataset = Folder(root=root)
-        path = build_store(dataset, tuple(names), short_side=short_side, cache=tmp_path / "cache", workers=2)
+        path = build_store(dataset, tuple(names), short_side=short_side, cache=tmp_path / "cache")
         return read_contents(path)
 
     return digest
@@ -67,7 +67,7 @@ def test_one_pixel_changes_the_digest_and_not_the_look(digested: Digested, root:
 def test_images_of_different_classes_look_different(name: str, tmp_path: Path) -> None:
     dataset = Folder(root=Path(os.environ["HOLDOUT_TEST_IMAGES"]) / name / "images")
     names = sorted(dataset.classes())[::14]
-    contents = read_contents(build_store(dataset, names, short_side=16, cache=tmp_path / "cache", workers=2))
+    contents = read_contents(build_store(dataset, names, short_side=16, cache=tmp_path / "cache"))
     classes_of: dict[str, set[int]] = {}
     for label, look in zip(contents.labels_N.tolist(), contents.image_looks, strict=True):
         classes_of.setdefault(look, set()).add(label)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.image_stores import build_store
 from support.small_search import draw_folder
 
 from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.loading import ImagesInMemory, load, one_ahead
 from trainables.data.sets.folders import Folder
-from trainables.data.store.build import build_store
 from trainables.data.store.view import Store, StoreView
 from trainables.inference.images import decoded
 
@@ -27,7 +27,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
     path = tmp_path_factory.mktemp("prefetch")
     dataset = Folder(root=str(draw_folder(path / "images", classes=8)))
     names = tuple(dataset.classes())
-    return Store.open(build_store(dataset, names, short_side=24, cache=path / "cache", workers=1)).subset(names)
+    return Store.open(build_store(dataset, names, short_side=24, cache=path / "cache")).subset(names)
 
 
 def maker(view: StoreView, augmentation: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -93,7 +93,7 @@ def paths(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def store(paths: list[Path], tmp_path: Path) -> Store:
     dataset = Folder(root=str(tmp_path / "images"))
-    return Store.open(build_store(dataset, ["all"], short_side=SHORT_SIDE, cache=tmp_path / "cache", workers=1))
+    return Store.open(build_store(dataset, ["all"], short_side=SHORT_SIDE, cache=tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS.rows)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.image_stores import build_store
 from support.refusals import sentences_of
 from support.slow_build import GLYPHS, slow_build
 from support.small_training import drawn_images
@@ -24,7 +25,6 @@ from support.small_training import drawn_images
 from search.plan.checks.data import unreadable_images
 from trainables.data import DATASETS, Dataset
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.build import build_store
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import ResidentStore, Store, StoreView, training_half
 from trainables.errors import InvalidInput
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Dataset:
 
 
 def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b", "c"), short_side: int = 16) -> Store:
-    return Store.open(build_store(dataset, class_names, short_side=short_side, cache=cache, workers=2))
+    return Store.open(build_store(dataset, class_names, short_side=short_side, cache=cache))
 
 
 def image_of(images: Store | StoreView, index: int) -> np.ndarray:
@@ -168,7 +168,7 @@ def test_what_read_returns_is_checked_once(returned: str, tmp_path: Path) -> Non
             return self.given  # type: ignore[return-value]
 
     names = list(Mine().classes())[:2]
-    (said,) = sentences_of(lambda: build_store(Mine(), names, short_side=64, cache=tmp_path, workers=2))
+    (said,) = sentences_of(lambda: build_store(Mine(), names, short_side=64, cache=tmp_path))
     start = (
         "Mine.read must return uint8, height × width × 3 (RGB), as of np.asarray(image.convert('RGB')); it returned "
     )
@@ -176,9 +176,7 @@ def test_what_read_returns_is_checked_once(returned: str, tmp_path: Path) -> Non
     assert sentences_of(lambda: unreadable_images(Mine(), ["a", "b"], seconds=9)) == (said,)
     for view in (image[::-1, ::-1], np.asfortranarray(image)):
         Mine.given = view
-        store = Store.open(
-            build_store(Mine(), names, short_side=64, cache=tmp_path / str(view.flags.f_contiguous), workers=2)
-        )
+        store = Store.open(build_store(Mine(), names, short_side=64, cache=tmp_path / str(view.flags.f_contiguous)))
         assert len(store.image_keys) > 1
 
 
@@ -254,14 +252,15 @@ def test_two_users_of_one_cache(tmp_path_factory: pytest.TempPathFactory) -> Non
         built = build(GLYPHS, cache, tuple(GLYPHS.classes()), short_side=40)
         cache.chmod(0o755)
         script = (
-            "import os, sys; from pathlib import Path\n"
-            "from trainables.data.sets.glyphs import Glyphs; from trainables.data.store.build import build_store\n"
+            "import os, sys\n"
+            "from trainables.data.sets.glyphs import Glyphs; from trainables.data.store.spec import StoreSpec\n"
+            "import trainables.data.store.build\n"
             "from trainables.errors import InvalidInput\n"
             "os.setuid(65534)\n"
             "glyphs = Glyphs(num_classes=4, images_per_class=12)\n"
             "for side in (40, 20):\n"
-            "    classes, cache = list(glyphs.classes()), Path(sys.argv[1])\n"
-            "    try: print(build_store(glyphs, classes, short_side=side, cache=cache, workers=1))\n"
+            "    classes, cache = tuple(glyphs.classes()), sys.argv[1]\n"
+            "    try: print(StoreSpec(dataset=glyphs, class_names=classes, short_side=side, cache=cache).make())\n"
             "    except InvalidInput as error: print(error)\n"
         )
         said = subprocess.run(

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.image_stores import build_store
 from support.slow_build import slow_build
 from support.small_disk import small_disk
 
 from trainables.data import DATASETS
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.build import build_store, expected_size
+from trainables.data.store.build import expected_size
 from trainables.data.store.cache import LIMIT, is_used, limit_of, lock_file, make_room, stores_in
 from trainables.data.store.view import Store
 from trainables.errors import InvalidInput
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def build(cache: Path, side: int) -> Path:
-    return build_store(GLYPHS, list(GLYPHS.classes()), short_side=side, cache=cache, workers=1)
+    return build_store(GLYPHS, list(GLYPHS.classes()), short_side=side, cache=cache)
 
 
 @pytest.fixture
@@ -204,5 +205,5 @@ def test_the_size_of_a_store_is_estimated_from_a_sample(tmp_path: Path) -> None:
     dataset = DATASETS["folder"](root=tmp_path / "images")
     classes = dataset.classes()
     keys = [key for keys in classes.values() for key in keys]
-    store = build_store(dataset, list(classes), short_side=64, cache=tmp_path / "cache", workers=2)
+    store = build_store(dataset, list(classes), short_side=64, cache=tmp_path / "cache")
     assert expected_size(dataset, keys, 64) == pytest.approx(bytes_of(store), rel=0.05)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,11 @@ from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, LENGTH, PIXELS, image_digest, image_look, vector_look
 from trainables.errors import InvalidInput
 from trainables.files import write_json, write_whole
+from trainables.machine import allotted_cpus
 from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
+
+if TYPE_CHECKING:
+    from trainables.data.store.spec import StoreSpec
 
 logger = logging.getLogger(__name__)
 
@@ -46,36 +50,12 @@ class _ImagesAway(StorageFailure):
     """Failure of the storage of the images: an image cannot be read now, and others would fail too."""
 
 
-def build_store(
-    dataset: Dataset,
-    class_names: Sequence[str],
-    *,
-    short_side: int,
-    cache: Path,
-    workers: int,
-    on_progress: Progress | None = None,
-) -> Path:
-    """Find or build a store as :func:`held_store` does and return its path, without a lock."""
-    with held_store(
-        dataset, class_names, short_side=short_side, cache=cache, workers=workers, on_progress=on_progress
-    ) as store:
-        return store
-
-
 @contextmanager
-def held_store(
-    dataset: Dataset,
-    class_names: Sequence[str],
-    *,
-    short_side: int,
-    cache: Path,
-    workers: int,
-    on_progress: Progress | None = None,
-) -> Iterator[Path]:
-    """Find or build the store of ``class_names`` below ``cache`` and yield its path; it is locked within the context.
+def held_store(spec: "StoreSpec", on_progress: Progress | None = None) -> Iterator[Path]:
+    """Find or build the store of ``spec`` and yield its path; it is locked within the context.
 
     Images keep their aspect ratio and are scaled down to a short side of ``short_side`` pixels, never enlarged. Only
-    images of ``class_names`` are opened. If several processes need a store, one builds it and the others wait; the
+    images of the spec's classes are opened. If several processes need a store, one builds it and the others wait; the
     remains of a killed process are removed by the next. Unused stores are evicted to make room.
 
     Raises:
@@ -83,30 +63,30 @@ def held_store(
             or the storage of the images cannot be reached.
         DiskFull: there is no space left for the store; the partial store is removed.
     """
-    classes = _classes(dataset, class_names)
-    store = Path(cache) / _digest(dataset, classes, short_side)
+    classes = _classes(spec)
+    store = _path(spec, classes)
     with _storage_mistakes(store):
         store.parent.mkdir(parents=True, exist_ok=True)
         in_use = InUse(store)  # locked before it exists, so that it cannot be evicted between building and use
     try:
         if not store.is_dir():
             with _storage_mistakes(store):
-                _build(store, dataset, classes, short_side, workers, on_progress)
+                _build(store, spec, classes, on_progress)
         yield store
     finally:
         in_use.close()
 
 
-def find_store(dataset: Dataset, class_names: Sequence[str], *, short_side: int, cache: Path) -> Path | None:
-    """Return the path of the store of some classes if it exists; no image is opened."""
-    store = Path(cache) / _digest(dataset, _classes(dataset, class_names), short_side)
+def find_store(spec: "StoreSpec") -> Path | None:
+    """Return the path of the store of ``spec`` if it exists; no image is opened."""
+    store = _path(spec, _classes(spec))
     return store if store.is_dir() else None
 
 
-def _classes(dataset: Dataset, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    wanted = set(class_names)
+def _classes(spec: "StoreSpec") -> dict[str, tuple[str, ...]]:
+    wanted = set(spec.class_names)
     # In the data set's order, so that all splits of one training half share a store.
-    classes = {name: tuple(keys) for name, keys in dataset.classes().items() if name in wanted}
+    classes = {name: tuple(keys) for name, keys in spec.dataset.classes().items() if name in wanted}
     assert len(classes) == len(wanted), f"classes that the data set does not have: {wanted - set(classes)}"
     return classes
 
@@ -118,15 +98,15 @@ def _stamp(dataset: Dataset, key: str) -> str:
         return f"unreadable: {error}"  # reading it will fail too and be reported with the others
 
 
-def _digest(dataset: Dataset, classes: dict[str, tuple[str, ...]], short_side: int) -> str:
-    """Return the name of the store: SHA-256 of everything that determines its content."""
+def _path(spec: "StoreSpec", classes: dict[str, tuple[str, ...]]) -> Path:
+    """Return the path of the store: its name is the SHA-256 of everything that determines its content."""
     content: list[object] = [
         FORMAT,
-        dataset.identity(),
-        short_side,
-        [[name, [[key, _stamp(dataset, key)] for key in keys]] for name, keys in classes.items()],
+        spec.dataset.identity(),
+        spec.short_side,
+        [[name, [[key, _stamp(spec.dataset, key)] for key in keys]] for name, keys in classes.items()],
     ]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return Path(spec.cache, hashlib.sha256(json.dumps(content).encode()).hexdigest())
 
 
 @contextmanager
@@ -147,37 +127,22 @@ def _storage_mistakes(store: Path) -> Iterator[None]:
         ) from error
 
 
-def _build(
-    store: Path,
-    dataset: Dataset,
-    classes: dict[str, tuple[str, ...]],
-    short_side: int,
-    workers: int,
-    on_progress: Progress | None,
-) -> None:
+def _build(store: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]], on_progress: Progress | None) -> None:
     keys = [key for keys in classes.values() for key in keys]
-    with built_alone(store, lambda: expected_size(dataset, keys, short_side)) as draft:
-        if draft is None:  # another process built it while this one waited
-            return
-        logger.info("Building the image store %s.", store)
-        _write(draft, dataset, classes, short_side, workers, on_progress)
+    with built_alone(store, lambda: expected_size(spec.dataset, keys, spec.short_side)) as draft:
+        if draft is not None:  # else another process built it while this one waited
+            logger.info("Building the image store %s.", store)
+            _write(draft, spec, classes, on_progress)
 
 
-def _write(
-    folder: Path,
-    dataset: Dataset,
-    classes: dict[str, tuple[str, ...]],
-    short_side: int,
-    workers: int,
-    on_progress: Progress | None,
-) -> None:
+def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]], on_progress: Progress | None) -> None:
     keys = [key for keys in classes.values() for key in keys]
     sizes: list[tuple[int, int]] = []
     digests: list[str] = []
     looks: list[str] = []
     bad: list[Unreadable] = []
     with (folder / PIXELS).open("wb") as file:
-        for done, image in enumerate(_decoded(dataset, keys, short_side, workers), start=1):
+        for done, image in enumerate(_decoded(spec, keys), start=1):
             if isinstance(image, Unreadable):
                 bad.append(image)
             elif not bad:
@@ -195,7 +160,8 @@ def _write(
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])
     sizes_N2 = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
-    origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
+    dataset = spec.dataset
+    origin = {"dataset": dataset.identity(), "short_side": spec.short_side}  # to describe the cache's content
     images = {"image_keys": keys, "image_digests": digests, "image_looks": looks}
     features = dataset.features()  # of a user-defined data set maybe one of NumPy's numbers
     items = {"features": features and int(features), "class_names": list(classes), **images}
@@ -204,11 +170,12 @@ def _write(
     write_json(folder / INDEX, {"format": FORMAT, **origin, **items})
 
 
-def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: int) -> Iterator[_Decoded | Unreadable]:
+def _decoded(spec: "StoreSpec", keys: Sequence[str]) -> Iterator[_Decoded | Unreadable]:
+    workers = allotted_cpus()
     with ThreadPoolExecutor(workers) as pool:  # Pillow releases the interpreter lock
         for start in range(0, len(keys), AHEAD * workers):
             chunk = keys[start : start + AHEAD * workers]
-            yield from pool.map(lambda key: _read(dataset, key, short_side), chunk)
+            yield from pool.map(lambda key: _read(spec.dataset, key, spec.short_side), chunk)
 
 
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.data.dataset import Dataset
-from trainables.machine import allotted_cpus
 
 if TYPE_CHECKING:
     from trainables.data.store.view import Store
@@ -49,14 +48,7 @@ class StoreSpec:
         from trainables.data.store.build import held_store
         from trainables.data.store.contents import read_contents
 
-        with held_store(
-            self.dataset,
-            self.class_names,
-            short_side=self.short_side,
-            cache=Path(self.cache),
-            workers=allotted_cpus(),
-            on_progress=on_progress,
-        ) as path:
+        with held_store(self, on_progress) as path:
             read_contents(path)
             yield path
 
@@ -64,7 +56,7 @@ class StoreSpec:
         """Return the path of the store if it exists; no image is opened."""
         from trainables.data.store.build import find_store
 
-        return find_store(self.dataset, self.class_names, short_side=self.short_side, cache=Path(self.cache))
+        return find_store(self)
 
     def open(self) -> "Store":
         """Find or build the store and open it. All processes of a node share one copy, locked while it is open.
