@@ -312,10 +312,7 @@ def embedded_files(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(paths))
         found = model.embed_readable(
-            paths,
-            batch_size=batch_size,
-            on_progress=lambda done: progress.update(task, completed=done),
-            all_or_none=not skip_unreadable,
+            paths, batch_size=batch_size, on_progress=lambda done: progress.update(task, completed=done)
         )
     seconds = time.perf_counter() - begun
     sentences = [f"{image.key} cannot be read ({image.reason})." for image in found.unreadable]

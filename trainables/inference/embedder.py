@@ -77,9 +77,8 @@ class Embedder:
 
         Args:
             images: one image or several: paths, encoded ``bytes``, PIL images, arrays (uint8, [H, W, 3] or grey
-                [H, W]) or tensors ([3, H, W], uint8 or floating in 0 … 1); a batch of them in one array; or a folder,
-                whose images are sorted by name. For a model of features: an array or tensor [N, F] or [F], or the path
-                of a file of embeddings.
+                [H, W]); a batch of them in one array; or a folder, whose images are sorted by name. For a model of
+                features: an array or tensor [N, F] or [F], or the path of a file of embeddings.
             batch_size: images embedded at once; by default as in the test. Another value may change the last bits.
             on_progress: called with the number of images done, after every batch.
 
@@ -90,7 +89,7 @@ class Embedder:
             InvalidInput: images cannot be read (all of them are listed), none is given, or ``batch_size`` is less than
                 1.
         """
-        found = self.embed_readable(images, batch_size=batch_size, on_progress=on_progress, all_or_none=True)
+        found = self.embed_readable(images, batch_size=batch_size, on_progress=on_progress)
         if found.unreadable:
             raise InvalidInput(cannot_be_read(found.unreadable, len(found.positions_N) + len(found.unreadable)))
         return found.embeddings_ND
@@ -101,11 +100,8 @@ class Embedder:
         *,
         batch_size: int | None = None,
         on_progress: OnProgress | None = None,
-        all_or_none: bool = False,
     ) -> Embedded:
         """Compute embeddings as :meth:`embed` does, skipping unreadable images.
-
-        With ``all_or_none``, nothing more is embedded after the first unreadable image; the rest is only checked.
 
         Raises:
             InvalidInput: no image is given, or ``batch_size`` is less than 1.
@@ -128,7 +124,7 @@ class Embedder:
             positions += [done + at for at, image in enumerate(batch) if not isinstance(image, Unreadable)]
             bad += [image for image in batch if isinstance(image, Unreadable)]
             done += len(batch)
-            if readable and not (bad and all_or_none):
+            if readable:
                 chunks.append(self.embed_decoded(ImagesInMemory(readable), batch_size=len(readable)))
             if on_progress:
                 on_progress(done)

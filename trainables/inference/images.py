@@ -1,4 +1,4 @@
-"""Decoding of images given as paths, bytes, arrays or tensors, in batches ahead of the network.
+"""Decoding of images given as paths, bytes or arrays, in batches ahead of the network.
 
 Shapes: H, W pixels; N images.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from PIL import Image
 
 from trainables.data.images import Unreadable, as_it_looks, fitted, fitted_image, open_file, opened_image, unreadable
@@ -22,7 +21,7 @@ from trainables.data.sets.paths import as_on_disk
 from trainables.errors import InvalidInput
 from trainables.machine import allotted_cpus
 
-ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
+ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 
 
 def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -52,13 +51,11 @@ def each_image(images: ImageLike | Iterable[ImageLike]) -> Iterable[ImageLike]:
         return found_images([images])
     if isinstance(images, bytes | Image.Image):
         return [images]
-    if isinstance(images, np.ndarray | torch.Tensor):
-        are_objects = isinstance(images, np.ndarray) and images.dtype.kind in "OU"  # paths, or images of several sizes
+    if isinstance(images, np.ndarray):
+        are_objects = images.dtype.kind in "OU"  # paths, or images of several sizes
         return images if images.ndim == 4 or are_objects else [images]
     if not isinstance(images, Iterable):
-        raise InvalidInput(
-            f"images is {images!r}, which is not an image and not iterable; give paths, arrays or tensors."
-        )
+        raise InvalidInput(f"images is {images!r}, which is not an image and not iterable; give paths or arrays.")
     return images
 
 
@@ -70,8 +67,7 @@ def name_of(position: int, image: ImageLike) -> str:
 def decoded(image: ImageLike, short_side: int) -> np.ndarray:
     """Decode ``image`` to uint8 [H, W, 3], scaled down to a short side of at most ``short_side`` pixels.
 
-    A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W]; tensors are [3, H, W], uint8
-    or floating in 0 … 1.
+    A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W].
 
     Raises:
         Exception: any error raised by the decoder.
@@ -84,11 +80,9 @@ def decoded(image: ImageLike, short_side: int) -> np.ndarray:
         return np.asarray(fitted_image(opened_image(io.BytesIO(image)), short_side))
     if isinstance(image, Image.Image):
         return np.asarray(fitted_image(as_it_looks(image), short_side))
-    if isinstance(image, torch.Tensor):
-        return fitted(_of_tensor(image), short_side)
     if isinstance(image, np.ndarray):
         return fitted(_of_array(image), short_side)
-    raise ValueError(f"it is a {type(image).__name__}, not a path, bytes, PIL image, array or tensor")
+    raise ValueError(f"it is a {type(image).__name__}, not a path, bytes, PIL image or array")
 
 
 def _of_array(image: np.ndarray) -> np.ndarray:
@@ -98,19 +92,6 @@ def _of_array(image: np.ndarray) -> np.ndarray:
             f"{' × '.join(map(str, image.shape))}"
         )
     return image if image.ndim == 3 else np.stack([image] * 3, axis=2)
-
-
-def _of_tensor(image: torch.Tensor) -> np.ndarray:
-    if image.ndim != 3 or image.shape[0] != 3 or not image.numel():
-        raise ValueError(f"a tensor must be of 3 × height × width; it is of {' × '.join(map(str, image.shape))}")
-    if image.is_floating_point():
-        low, high = image.aminmax()
-        if not (low >= 0 and high <= 1):
-            raise ValueError(f"a floating tensor must be in 0 … 1; its values are in {low:.3g} … {high:.3g}")
-        image = (image * 255).round().to(torch.uint8)
-    if image.dtype != torch.uint8:
-        raise ValueError(f"a tensor must be uint8, or floating in 0 … 1; it is {image.dtype}")
-    return image.permute(1, 2, 0).cpu().numpy()
 
 
 def decoded_batches(

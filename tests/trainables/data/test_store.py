@@ -254,13 +254,15 @@ def test_two_users_of_one_cache(tmp_path_factory: pytest.TempPathFactory) -> Non
         script = (
             "import os, sys\n"
             "from trainables.data.sets.glyphs import Glyphs; from trainables.data.store.spec import StoreSpec\n"
-            "import trainables.data.store.build\n"
+            "from trainables.data.store.build import held_store\n"
             "from trainables.errors import InvalidInput\n"
             "os.setuid(65534)\n"
             "glyphs = Glyphs(num_classes=4, images_per_class=12)\n"
             "for side in (40, 20):\n"
             "    classes, cache = tuple(glyphs.classes()), sys.argv[1]\n"
-            "    try: print(StoreSpec(dataset=glyphs, class_names=classes, short_side=side, cache=cache).make())\n"
+            "    spec = StoreSpec(dataset=glyphs, class_names=classes, short_side=side, cache=cache)\n"
+            "    try:\n"
+            "        with held_store(spec) as store: print(store)\n"
             "    except InvalidInput as error: print(error)\n"
         )
         said = subprocess.run(
