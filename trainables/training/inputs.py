@@ -1,18 +1,17 @@
 """The images of a store as a network takes them: pixels, or the features of a frozen backbone.
 
-Features are computed once a node, in evaluation mode, and cached beside the image stores. A cached table is a folder of
-two files: ``features.bin`` (float32, the views one after the other) and ``index.json``. Its name is a digest of all
-that determines its content. It is written whole, locked while it is used, and evicted like an image store.
+Features are computed once a node, in evaluation mode, and cached beside the image stores. A cached table is a folder
+with the file ``features.bin`` (float32, the views one after the other). Its name is a digest of all that determines its
+content. It is written whole, locked while it is used, and evicted like an image store.
 
 Legend: V views; N images of the store; F features.
 """
 
 import hashlib
-import json
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
@@ -26,7 +25,7 @@ from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, on_device
 from trainables.errors import InvalidInput
-from trainables.files import write_json, write_whole
+from trainables.files import json_digest, write_whole
 from trainables.models.backbones import FEATURES
 from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
@@ -106,31 +105,7 @@ def of_backbone(model: ModelConfig) -> ModelConfig:
 
 
 FORMAT = 1
-TABLE, INDEX = "features.bin", "index.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureSpec:
-    """All that determines a table of features.
-
-    ``images`` is the name of the image store, a digest of its content; ``network`` is a digest of the backbone with its
-    weights and pooling. The first view is the centre crop of evaluation; ``views`` − 1 more are drawn with
-    ``augmentation``. Devices compute slightly different numbers.
-    """
-
-    images: str
-    network: str
-    frame: Frame
-    augmentation: str
-    views: int
-    device: str
-
-    @property
-    def digest(self) -> str:
-        content = {**asdict(self), "format": FORMAT}
-        if self.views == 1:
-            del content["augmentation"]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+TABLE = "features.bin"
 
 
 class FeatureTable:
@@ -154,17 +129,20 @@ def feature_table(
 ) -> FeatureTable:
     """Find or compute the table of ``store`` by the network ``model``; one process computes it, the others wait.
 
+    The first view is the centre crop of evaluation; ``views`` − 1 more are drawn with ``augmentation``.
+
     Raises:
         DiskFull: there is no space left.
         StorageFailure: the cache cannot be written or read.
     """
     network = backbone_digest(model)
-    spec = FeatureSpec(
-        images=store.path.name, network=network, frame=frame, augmentation=augmentation, views=views, device=device.type
-    )
+    content = {  # devices compute slightly different numbers; the name of the store is a digest of the images
+        "images": store.path.name, "network": network, "frame": asdict(frame), "views": views, "device": device.type,
+        "format": FORMAT, **({"augmentation": augmentation} if views > 1 else {}),
+    }  # fmt: skip
     everything = store.subset(store.class_names)
     shape = (views, len(everything), model.features)
-    table = store.path.parent / spec.digest
+    table = store.path.parent / json_digest(content)
 
     def write(file: IO[bytes]) -> None:
         for view in range(views):
@@ -180,7 +158,6 @@ def feature_table(
                 if draft is not None:
                     logger.info("Computing %d features of %d images (%d views).", shape[2], shape[1], views)
                     write_whole(draft / TABLE, write)
-                    write_json(draft / INDEX, {"format": FORMAT, "shape": shape, **asdict(spec)})
             return FeatureTable(table, network, shape, device)
         finally:
             held.close()

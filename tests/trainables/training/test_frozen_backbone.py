@@ -157,12 +157,10 @@ def test_views_are_the_centre_crop_and_drawn_ones(spec: TrialSpec) -> None:
 
 def test_the_cache_is_locked_evicted_and_computed_again(spec: TrialSpec) -> None:
     from trainables.data.store.cache import make_room
-    from trainables.training.inputs import INDEX
 
     list(train(spec))
     cache = Path(spec.images.cache)
     (table,) = tables(spec)
-    assert (table.parent / INDEX).is_file()
     held = Inputs(spec.images, spec.model, spec.training, CPU)
     make_room(cache, limit=0)
     assert table.exists(), "it is in use"
