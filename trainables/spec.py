@@ -147,7 +147,7 @@ class UntrainedSpec:
 
     Attributes:
         model: the network whose backbone and pooling are scored as initialised.
-        training: the settings of the trainings, for the images' size and the views of cached features.
+        training: the settings of the trainings, for the images' size.
         images: the images of the training half.
         divisions: training and validation classes, one pair for each fold.
         confirming: those of the confirmation, one pair for each half or fold.

@@ -314,11 +314,6 @@ def mistakes_across(config: SearchConfig) -> Iterator[str]:
             f"search.{key}: {EMBED_MS} is the time of the whole network, and the features of a frozen backbone are "
             f"computed once; leave model.freeze out, or use {SIZE_MB}."
         )
-    if config.training.views > 1 and not config.model.is_frozen:
-        yield (
-            f"training.views is {config.training.views}, and model.freeze is not backbone: only a frozen backbone's "
-            "features have fixed views; set views to 1, or freeze to backbone."
-        )
 
 
 OWN_USES = ("epochs",)

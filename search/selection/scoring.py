@@ -6,7 +6,6 @@ Shapes: N test images, D embedding, Q queries, K ranks.
 import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +223,7 @@ def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator
     """Yield the scores of the initial network's features, and of these whitened."""
     spec = scoring.spec
     raise_if_other(of_backbone(spec.model), scoring.network)
-    inputs = Inputs(scoring.images, spec.model, replace(spec.training, views=1), device)
+    inputs = Inputs(scoring.images, spec.model, spec.training, device)
     view = inputs.view(scoring.images.class_names)
     features_NF = inputs.features()[view.rows_N.to(device)]
     layer, _ = parsed_tensors(scoring.whitening, Path(f"{WHITENED}.safetensors"))

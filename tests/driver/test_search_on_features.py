@@ -5,10 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.commands import write_search
 from support.kinds import Finished
-from support.refusals import refused
-from support.small_search import small_search
 
 import holdout
 from search.selection.retrieval_file import FOLDER, RetrievalFile
@@ -34,9 +31,3 @@ def test_a_checkpoint_alone_is_refused(kinds: Callable[[str], Finished]) -> None
     checkpoint = next((kinds("frozen backbone").folder / "trials").rglob("best.safetensors"))
     with pytest.raises(holdout.InvalidInput, match="holds only the layers behind a frozen backbone"):
         holdout.load(checkpoint)
-
-
-def test_views_need_a_frozen_backbone(image_folder: Path, tmp_path: Path) -> None:
-    content = small_search(image_folder)
-    file = write_search(tmp_path / "search.yaml", {**content, "training": {**content["training"], "views": 4}})
-    refused(tmp_path, ["run", file], "training.views is 4, and model.freeze is not backbone")

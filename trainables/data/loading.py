@@ -40,25 +40,18 @@ class Images(Protocol):
 
 
 class Features(ABC):
-    """Features of images, with several views of each: the first is that of evaluation, the others are augmented."""
+    """Features of images or other items."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
-    @property
     @abstractmethod
-    def views(self) -> int:
-        """Return the number of views of each image."""
-
-    @abstractmethod
-    def features(self, indices_B: Tensor, views_B: Tensor) -> Tensor:
-        """Return float32 [B, F]: the given view of each image."""
+    def features(self, indices_B: Tensor) -> Tensor:
+        """Return float32 [B, F]: features of the given items."""
 
 
 class FeaturesInMemory(Features):
-    """Features float32 [N, F], with one view."""
-
-    views = 1
+    """Features float32 [N, F]."""
 
     def __init__(self, features_NF: Tensor) -> None:
         self._features_NF = features_NF
@@ -66,8 +59,7 @@ class FeaturesInMemory(Features):
     def __len__(self) -> int:
         return len(self._features_NF)
 
-    def features(self, indices_B: Tensor, views_B: Tensor) -> Tensor:
-        """Return float32 [B, F]: features of the given items."""
+    def features(self, indices_B: Tensor) -> Tensor:
         return self._features_NF[indices_B]
 
 
@@ -85,7 +77,7 @@ def load(
     Args:
         images: the source.
         indices_B: indices of the images, int64.
-        augmentation: a row of ``AUGMENTATIONS``; for features, all but ``none`` draw one of their views.
+        augmentation: a row of ``AUGMENTATIONS``; unused by features.
         frame: the output's side S and the size before cropping.
         device: the device on which the images are resampled and returned.
         generator: a CPU generator for the crop parameters; unused by ``none``.
@@ -94,16 +86,8 @@ def load(
         float32 [B, 3, S, S] in 0 … 1; [B, F] for features.
     """
     if isinstance(images, Features):
-        views_B = drawn_views(images, len(indices_B), augmentation, generator)
-        return to_device(device, images.features(indices_B, views_B))
+        return to_device(device, images.features(indices_B))
     return cut(images, indices_B, AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator), device)
-
-
-def drawn_views(images: Features, count: int, augmentation: str, generator: torch.Generator | None) -> Tensor:
-    """Draw a view for each of ``count`` images, int64 [B]; the first one for the augmentation ``none``."""
-    if augmentation == "none" or images.views == 1:
-        return torch.zeros(count, dtype=torch.int64)
-    return torch.randint(images.views, (count,), generator=generator)
 
 
 def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -> Tensor:

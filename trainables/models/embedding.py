@@ -243,8 +243,6 @@ def embed(
     batch_size: int,
     device: torch.device,
     precision: str,
-    augmentation: str = "none",
-    generator: torch.Generator | None = None,
 ) -> Tensor:
     """Compute raw embeddings of all images, [N, D] float32 on ``device``, each resized and cropped at its centre.
 
@@ -257,14 +255,13 @@ def embed(
         batch_size: images per batch. It may change the last bits of results.
         device: device of the network.
         precision: ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` (see :func:`autocast`).
-        augmentation: another crop than that of the centre, drawn with ``generator``.
     """
     network.eval()
     chunks = []
     batches = torch.arange(len(images)).split(batch_size)
 
     def loaded(indices_B: Tensor) -> tuple[Tensor]:
-        return (load(images, indices_B, augmentation, frame, device=device, generator=generator),)
+        return (load(images, indices_B, "none", frame, device=device),)
 
     for (batch,) in prefetched(batches, loaded, device):
         with autocast(device, precision), full_float32():

@@ -119,10 +119,6 @@ class TrainingConfig:
     """The random changes of training images: `crop` is a random crop, `crop_flip` also mirrors half of them,
     `resized_crop_flip` crops from the whole image and resizes then, `none` takes the centre, as validation and test do.
     """
-    views: Count = 1
-    """The fixed views of a training image on which a frozen backbone's features are computed: the centre crop, and
-    others drawn once with `augment`.
-    """
     optimizer: Annotated[str, OneOf(OPTIMIZERS)] = "adamw"
     """The optimizer."""
     lr: Rate = 1e-3

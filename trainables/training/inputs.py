@@ -1,10 +1,10 @@
 """The images of a store as a network takes them: pixels, or the features of a frozen backbone.
 
 Features are computed once a node, in evaluation mode, and cached beside the image stores. A cached table is a folder
-with the file ``features.bin`` (float32, the views one after the other). Its name is a digest of all that determines its
+with the file ``features.bin`` (float32). Its name is a digest of all that determines its
 content. It is written whole, locked while it is used, and evicted like an image store.
 
-Legend: V views; N images of the store; F features.
+Legend: N images of the store; F features.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from trainables.files import json_digest, write_whole
 from trainables.models.backbones import FEATURES
 from trainables.models.config import Lora, ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
-from trainables.spec import TrialSpec, derived_seed
+from trainables.spec import TrialSpec
 from trainables.storage import DiskFull, StorageFailure, is_full
 from trainables.training.config import TrainingConfig
 
@@ -53,10 +53,7 @@ class Inputs:
         self._store = on_device(opened_images(images), device)
         self._table: FeatureTable | None = None
         if model.is_frozen:
-            augmentation = training.augment if training.views > 1 else "none"
-            self._table = feature_table(
-                self._store, of_backbone(model), training.frame, augmentation, training.views, device
-            )
+            self._table = feature_table(self._store, of_backbone(model), training.frame, device)
 
     @property
     def backbone_digest(self) -> str | None:
@@ -71,7 +68,7 @@ class Inputs:
     def features(self) -> Tensor:
         """Return the pooled features of all images of the store before any training, float32 [N, F]; rows as stored."""
         if self._table:
-            return self._table.features_VNF[0]
+            return self._table.features_NF
         everything = self._store.subset(self._store.class_names)
         return features_of(everything, of_backbone(self._model), self._frame, self._device)
 
@@ -104,32 +101,28 @@ def of_backbone(model: ModelConfig) -> ModelConfig:
     )
 
 
-FORMAT = 1
+FORMAT = 2
 TABLE = "features.bin"
 
 
 class FeatureTable:
-    """Features of all images of a store, float32 [V, N, F], mapped from the cache, or on a GPU if they fit.
+    """Features of all images of a store, float32 [N, F], mapped from the cache, or on a GPU if they fit.
 
     ``network`` is the digest of the backbone. The table is locked against removal during the lifetime of this object.
     """
 
-    def __init__(self, path: Path, network: str, shape: tuple[int, int, int], device: torch.device) -> None:
+    def __init__(self, path: Path, network: str, shape: tuple[int, int], device: torch.device) -> None:
         self._in_use = InUse(path)
         self.network = network
         mapped = torch.from_file(str(path / TABLE), shared=False, size=math.prod(shape), dtype=torch.float32)
-        self.features_VNF = mapped.view(shape)
+        self.features_NF = mapped.view(shape)
         if device.type == "cuda" and mapped.nbytes <= SHARE * torch.cuda.mem_get_info(device)[0]:
-            self.features_VNF = self.features_VNF.to(device)
+            self.features_NF = self.features_NF.to(device)
 
 
 @lru_cache(maxsize=2)
-def feature_table(
-    store: Store, model: ModelConfig, frame: Frame, augmentation: str, views: int, device: torch.device
-) -> FeatureTable:
+def feature_table(store: Store, model: ModelConfig, frame: Frame, device: torch.device) -> FeatureTable:
     """Find or compute the table of ``store`` by the network ``model``; one process computes it, the others wait.
-
-    The first view is the centre crop of evaluation; ``views`` − 1 more are drawn with ``augmentation``.
 
     Raises:
         DiskFull: there is no space left.
@@ -137,26 +130,24 @@ def feature_table(
     """
     network = backbone_digest(model)
     content = {  # devices compute slightly different numbers; the name of the store is a digest of the images
-        "images": store.path.name, "network": network, "frame": asdict(frame), "views": views, "device": device.type,
-        "format": FORMAT, **({"augmentation": augmentation} if views > 1 else {}),
+        "images": store.path.name, "network": network, "frame": asdict(frame), "device": device.type,
+        "format": FORMAT,
     }  # fmt: skip
     everything = store.subset(store.class_names)
-    shape = (views, len(everything), model.features)
+    shape = (len(everything), model.features)
     table = store.path.parent / json_digest(content)
 
     def write(file: IO[bytes]) -> None:
-        for view in range(views):
-            drawn, seed = augmentation if view else "none", derived_seed("view", view)
-            features_NF = features_of(everything, model, frame, device, augmentation=drawn, seed=seed)
-            assert features_NF.shape == shape[1:], f"features of shape {tuple(features_NF.shape)}"
-            file.write(features_NF.cpu().numpy().tobytes())
+        features_NF = features_of(everything, model, frame, device)
+        assert features_NF.shape == shape, f"features of shape {tuple(features_NF.shape)}"
+        file.write(features_NF.cpu().numpy().tobytes())
 
     try:
         held = InUse(table)  # locked before it exists, so that it cannot be evicted between building and use
         try:
             with built_alone(table, lambda: 4 * math.prod(shape)) as draft:
                 if draft is not None:
-                    logger.info("Computing %d features of %d images (%d views).", shape[2], shape[1], views)
+                    logger.info("Computing %d features of %d images.", *reversed(shape))
                     write_whole(draft / TABLE, write)
             return FeatureTable(table, network, shape, device)
         finally:
@@ -167,21 +158,9 @@ def feature_table(
         raise StorageFailure("The cache of features", error) from error
 
 
-def features_of(
-    view: StoreView,
-    model: ModelConfig,
-    frame: Frame,
-    device: torch.device,
-    *,
-    augmentation: str = "none",
-    seed: int = 0,
-) -> Tensor:
+def features_of(view: StoreView, model: ModelConfig, frame: Frame, device: torch.device) -> Tensor:
     """Compute the features of all images of ``view`` by a network without a head, float32 [N, F] on ``device``."""
-    return embed(
-        untrained(model).to(device), view, frame,
-        batch_size=BATCH, device=device, precision="float32",
-        augmentation=augmentation, generator=torch.Generator().manual_seed(seed),
-    )  # fmt: skip
+    return embed(untrained(model).to(device), view, frame, batch_size=BATCH, device=device, precision="float32")
 
 
 def untrained(model: ModelConfig) -> EmbeddingModel:

@@ -175,7 +175,7 @@ class Training(EpochTraining):
         """Yield the images and labels of each batch; the indices of ``resident`` features are copied once an epoch."""
         if resident:
             assert isinstance(self.train_view, FeatureView)
-            return self.train_view.batches(drawn, self.labels_N, self._config.augment, generator)
+            return self.train_view.batches(drawn, self.labels_N)
         return prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
 
     def set_train_mode(self, epoch: int) -> None:
@@ -248,7 +248,7 @@ class Training(EpochTraining):
     ) -> tuple[StoreView, Tensor]:
         """Return ``images`` and their embeddings, in float32 whatever the precision of the training was."""
         config = spec.training
-        inputs = Inputs(images, spec.model, replace(config, views=1), device)
+        inputs = Inputs(images, spec.model, config, device)
         view = inputs.view(images.class_names)
         tensors, description = read_network(checkpoint)
         if inputs.backbone_digest is not None:

@@ -214,7 +214,7 @@ def check_store_size(found: Findings, config: SearchConfig) -> None:
 OF_IMAGES = {
     "dataset": ("store_size",),
     "model": ("weights", "pooling", "freeze", "freeze_bn"),
-    "training": ("image_size", "resize_size", "resize_square", "augment", "views"),
+    "training": ("image_size", "resize_size", "resize_square", "augment"),
 }
 """The settings that have no meaning for data that are features."""
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from trainables.data.dataset import Dataset
 from trainables.data.items import item_of
-from trainables.data.loading import Features, drawn_views, to_device
+from trainables.data.loading import Features, to_device
 from trainables.data.marks import GALLERY, QUERY
 from trainables.data.store.cache import InUse
 from trainables.data.store.contents import PIXELS, read_contents
@@ -85,17 +85,17 @@ class Store:
         return len(self._pixels)
 
     @cached_property
-    def features_VNF(self) -> Tensor:
-        """The vectors of a store of features: a single view, float32 [1, N, F]."""
+    def features_NF(self) -> Tensor:
+        """The vectors of a store of features, float32 [N, F]."""
         assert self.features is not None, "a store of images"
-        shape = (1, len(self), self.features)
+        shape = (len(self), self.features)
         mapped = torch.from_file(str(self.path / PIXELS), shared=False, size=math.prod(shape), dtype=torch.float32)
         return mapped.view(shape)
 
     def items(self, rows_N: Tensor) -> Any:
         """Return a copy of some items: a list of images (uint8 [H, W, 3]) or other items, or vectors float32 [N, F]."""
         if self.features is not None:
-            return self.features_VNF[0][rows_N].cpu().numpy()
+            return self.features_NF[rows_N].cpu().numpy()
         return [self._item(row) for row in rows_N.tolist()]
 
     def _item(self, row: int) -> Any:
@@ -151,11 +151,11 @@ class StoreView:
 
 
 class Table(Protocol):
-    """Features of all images of a store, float32 [V, N, F]."""
+    """Features of all images of a store, float32 [N, F]."""
 
     @property
-    def features_VNF(self) -> Tensor:
-        """V views of N images."""
+    def features_NF(self) -> Tensor:
+        """F features of N images."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,37 +164,26 @@ class FeatureView(StoreView, Features):
 
     table: Table
 
-    @property
-    def views(self) -> int:
-        """The number of views of each image."""
-        return len(self.table.features_VNF)
-
-    def features(self, indices_B: Tensor, views_B: Tensor) -> Tensor:
-        """Return float32 [B, F]: the given view of each image."""
-        features_VNF = self.table.features_VNF
-        device = features_VNF.device
-        return features_VNF[views_B.to(device), self.rows_N[indices_B].to(device)]
+    def features(self, indices_B: Tensor) -> Tensor:
+        """Return float32 [B, F]: features of the given items, where they lie."""
+        features_NF = self.table.features_NF
+        return features_NF[self.rows_N[indices_B].to(features_NF.device)]
 
     def is_on(self, device: torch.device) -> bool:
         """Return True if the features lie on the GPU ``device``."""
-        return device.type == "cuda" and self.table.features_VNF.is_cuda
+        return device.type == "cuda" and self.table.features_NF.is_cuda
 
-    def batches(
-        self, drawn: Sequence[Tensor], labels_N: Tensor, augmentation: str, generator: torch.Generator
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, drawn: Sequence[Tensor], labels_N: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features [B, F] and labels [B] of each batch, on the device of the features.
 
-        Their indices ``drawn`` are copied there at once; the views are drawn as :func:`trainables.data.loading.load`
-        does.
+        Their indices ``drawn`` are copied there at once.
         """
-        features_VNF = self.table.features_VNF
-        views = [drawn_views(self, len(indices_B), augmentation, generator) for indices_B in drawn]
-        indices_M = torch.cat(list(drawn))
-        everything = (torch.cat(views), self.rows_N[indices_M], labels_N[indices_M])
+        features_NF, indices_M = self.table.features_NF, torch.cat(list(drawn))
         sizes = [len(indices_B) for indices_B in drawn]
-        parts = (to_device(features_VNF.device, tensor_M).split(sizes) for tensor_M in everything)
-        for views_B, rows_B, labels_B in zip(*parts, strict=True):
-            yield features_VNF[views_B, rows_B], labels_B
+        everything = (self.rows_N[indices_M], labels_N[indices_M])
+        parts = (to_device(features_NF.device, tensor_M).split(sizes) for tensor_M in everything)
+        for rows_B, labels_B in zip(*parts, strict=True):
+            yield features_NF[rows_B], labels_B
 
 
 # Pixels on the GPU
@@ -206,7 +195,7 @@ class ResidentStore(Store):
     def __init__(self, path: Path, device: torch.device) -> None:
         super().__init__(path)
         if self.features is not None:
-            self.features_VNF = self.features_VNF.to(device)
+            self.features_NF = self.features_NF.to(device)
             return
         size = len(self._pixels)
         mapped = torch.from_file(str(path / PIXELS), shared=False, size=size, dtype=torch.uint8)
