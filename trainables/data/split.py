@@ -22,7 +22,7 @@ import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -89,21 +89,12 @@ class ClassSplit:
         return max(len(validating) for _, validating in self.divisions)
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "identity": self.identity,
-            "ratio": self.ratio,
-            "seed": self.seed,
-            "train": list(self.train),
-            "validation": list(self.validation),
-            "test": list(self.test),
-            **({"folds": [list(fold) for fold in self.folds]} if self.folds else {}),
-            **({"halves": [list(half) for half in self.halves]} if self.halves else {}),
-            **({"merge": self.merge} if self.merge > 1 else {}),
-            **({"label_noise": self.label_noise} if self.label_noise else {}),
-            **({"joined": [list(names) for names in self.joined]} if self.joined else {}),
-            **({"marks": dict(self.marks)} if self.marks else {}),
-            **({"images": self.images} if self.images else {}),
-        }
+        """Return the fields as JSON types, without those that have their defaults."""
+        of_fields = {entry.name: (getattr(self, entry.name), entry.default) for entry in fields(self)}
+        content = {name: value for name, (value, default) in of_fields.items() if value != default}
+        content |= {"marks": dict(self.marks)} if self.marks else {}
+        found: dict[str, Any] = json.loads(json.dumps(content))
+        return found
 
     @property
     def digest(self) -> str:
@@ -130,30 +121,22 @@ class ClassSplit:
         Raises:
             InvalidInput: keys are missing, or the digest does not match because the file was edited.
         """
-        try:
-            split = cls(
-                train=tuple(content["train"]),
-                validation=tuple(content["validation"]),
-                test=tuple(content["test"]),
-                ratio=float(content["ratio"]),
-                seed=content["seed"],
-                identity=content["identity"],
-                folds=tuple(map(tuple, content.get("folds", ()))),
-                halves=tuple(map(tuple, content.get("halves", ()))),
-                merge=content.get("merge", 1),
-                label_noise=float(content.get("label_noise", 0)),
-                joined=tuple(map(tuple, content.get("joined", ()))),
-                marks=tuple(content.get("marks", {}).items()),
-                images=content.get("images"),
-            )
-            expected = content["digest"]
-        except KeyError as missing:
-            raise InvalidInput(f"The split has no {missing} and cannot be read. Restore the file.") from None
-        if split.digest != expected:
+        needed = [entry.name for entry in fields(cls) if entry.default is MISSING]
+        if missing := [name for name in (*needed, "digest") if name not in content]:
+            raise InvalidInput(f"The split has no {missing[0]!r} and cannot be read. Restore the file.")
+        split = cls(**{entry.name: _frozen(content[entry.name]) for entry in fields(cls) if entry.name in content})
+        if split.digest != content["digest"]:
             raise InvalidInput(
-                f"The split was edited: its digest is {split.digest}, and the file says {expected}. Restore the file."
+                f"The split was edited: its digest is {split.digest}, and the file says {content['digest']}. Restore "
+                "the file."
             )
         return split
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value of JSON with tuples in place of lists and mappings."""
+    entries = value.items() if isinstance(value, dict) else value
+    return tuple(map(_frozen, entries)) if isinstance(value, dict | list | tuple) else value
 
 
 def _sha256(content: Any) -> str:
