@@ -1,25 +1,30 @@
 """Trained networks loaded from disk, and the embedding of images of any kind.
 
-Shapes: N images, D embedding dimensions.
+Shapes: N images, or items of F features; D embedding dimensions.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from trainables.data.feature_file import SUFFIXES, read_features
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
 from trainables.errors import InvalidInput
-from trainables.inference.features import given_features, names_of_features
+from trainables.given import numbers
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
 from trainables.inference.index import ImageIndex
 from trainables.inference.model_files import FROZEN, EmbedderSpec, ModelFiles, not_trusted, read_model, tensors_bytes
-from trainables.models.backbones import is_own_network
+from trainables.models.backbones import backbone, is_own_network
+from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel, embed
 from trainables.unit import unit
 
@@ -182,6 +187,54 @@ class Embedder:
         return found
 
 
+# Features given to a model in place of images.
+
+
+def given_features(items: object, model: ModelConfig) -> Tensor:
+    """Return the features of ``items`` as float32 [N, F].
+
+    Args:
+        items: an array, a tensor or lists of numbers, [N, F] or [F] for one item; or the path of a file of embeddings.
+        model: the network, which says how many features an item has.
+
+    Raises:
+        InvalidInput: they are something else, of another size, or not finite; or the file cannot be read.
+    """
+    expected = backbone(model.backbone).features
+    if isinstance(items, str | os.PathLike):
+        features_NF = torch.from_numpy(read_features(Path(items)).embeddings_NF)
+    else:
+        features_NF = torch.atleast_2d(_as_tensor(items))
+    if features_NF.ndim != 2 or features_NF.shape[1] != expected or not len(features_NF):
+        raise InvalidInput(
+            f"The model takes {expected} features of each item, and they are of "
+            f"{' × '.join(map(str, features_NF.shape))}; give items × {expected}."
+        )
+    if not features_NF.isfinite().all():
+        raise InvalidInput("The features have numbers that are not finite; correct or remove them.")
+    return features_NF
+
+
+def _as_tensor(items: object) -> Tensor:
+    try:
+        return numbers(items, "items").float().cpu()
+    except InvalidInput:
+        raise InvalidInput(
+            f"The model takes features and not images: give an array of items × features, or a file of embeddings "
+            f"({', '.join(SUFFIXES)}); it is a {type(items).__name__}."
+        ) from None
+
+
+def names_of_features(items: object, count: int) -> Sequence[str]:
+    """Return what ``count`` items are called: by their file, or ``row 0`` and so on."""
+    if isinstance(items, str | os.PathLike):
+        return read_features(Path(items)).names
+    return [f"row {row}" for row in range(count)]
+
+
+# Loading.
+
+
 def load_model(address: str, *, device: str | torch.device | None = None, trust_code: bool = False) -> Embedder:
     """Load the network at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
 
@@ -206,9 +259,8 @@ def embedder_of(files: ModelFiles, *, device: str | torch.device | None = None, 
             f"{files.address} holds only the layers behind a frozen backbone; `holdout export` writes the whole "
             "network."
         )
-    backbone = spec.model.backbone
-    if is_own_network(backbone) and not trust_code:
-        raise not_trusted(files.address, "network", backbone)
+    if is_own_network(spec.model.backbone) and not trust_code:
+        raise not_trusted(files.address, "network", spec.model.backbone)
     network = EmbeddingModel(spec.model)
     try:
         network.load_state_dict(files.tensors)

@@ -17,8 +17,7 @@ from torch.export import Dim
 
 from trainables.data.loading import ImagesInMemory, load
 from trainables.files import write_whole
-from trainables.inference.embedder import Embedder
-from trainables.inference.features import given_features
+from trainables.inference.embedder import Embedder, given_features
 from trainables.inference.images import decoded
 from trainables.models.backbones import backbone
 from trainables.models.embedding import EmbeddingModel

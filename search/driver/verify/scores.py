@@ -61,7 +61,7 @@ def check_scores(
             f"{what}: the trainings and the networks without training that were scored",
             _scored_problems(what, search, selection, record),
         )
-        problems = _metric_problems(what, plan, selection, record, Store.open(store).subset(plan.split.test))
+        problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
         yield check(f"{what}: its metrics, from the results of each image", problems)
 
 

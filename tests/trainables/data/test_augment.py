@@ -52,7 +52,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
     cache = tmp_path_factory.mktemp("noise")
-    return Store.open(build_store(Noise(), "ab", short_side=1000, cache=cache)).subset("ab")
+    return Store(build_store(Noise(), "ab", short_side=1000, cache=cache)).subset("ab")
 
 
 def seen(view: StoreView, crops: Crops) -> Tensor:
@@ -153,7 +153,7 @@ def test_photographs_are_resized_square_as_by_torchvision(tmp_path: Path) -> Non
         target.symlink_to(path)
     dataset = Folder(root=str(tmp_path / "images"))
     cache, names = tmp_path / "cache", tuple(dataset.classes())
-    view = Store.open(build_store(dataset, names, short_side=256, cache=cache)).subset(names)
+    view = Store(build_store(dataset, names, short_side=256, cache=cache)).subset(names)
     found = load(view, torch.arange(len(view)), "none", frame(224, square=True), device=CPU)
     transform = v2.Compose([v2.Resize((256, 256)), v2.CenterCrop(224), v2.PILToTensor()])
     expected = torch.stack([transform(Image.fromarray(dataset.read(key))) for key in view.image_keys])

@@ -93,7 +93,7 @@ def test_classes_are_in_the_order_of_their_names_or_sizes(tmp_path: Path) -> Non
 
 def test_a_store_gives_the_rows_of_the_file(file: Path, tmp_path: Path) -> None:
     dataset, content = FeatureFile(file=str(file)), arrays()
-    store = Store.open(store_of(dataset, tmp_path / "cache"))
+    store = Store(store_of(dataset, tmp_path / "cache"))
     view = store.subset(["class 4", "class 1"])
     assert isinstance(view, FeatureView)
     assert (len(view), view.labels_N.tolist()) == (2 * EACH, sorted(view.labels_N.tolist())[::-1])

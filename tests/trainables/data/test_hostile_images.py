@@ -203,7 +203,7 @@ def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, s
     for number, size in enumerate(sizes):
         Image.new("RGB", size, (50 * number, 0, 255)).save(tmp_path / "images" / "a" / f"{number}.png")
     dataset = DATASETS["folder"](root=str(tmp_path / "images"))
-    store = Store.open(build_store(dataset, ["a"], short_side=32, cache=tmp_path / "cache"))
+    store = Store(build_store(dataset, ["a"], short_side=32, cache=tmp_path / "cache"))
     assert store.sizes_N2.tolist() == [[height, width] for width, height in sizes]
     view, frame = store.subset(["a"]), Frame(side=16, short_side=20, square=square)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -27,7 +27,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
     path = tmp_path_factory.mktemp("prefetch")
     dataset = Folder(root=str(draw_folder(path / "images", classes=8)))
     names = tuple(dataset.classes())
-    return Store.open(build_store(dataset, names, short_side=24, cache=path / "cache")).subset(names)
+    return Store(build_store(dataset, names, short_side=24, cache=path / "cache")).subset(names)
 
 
 def maker(view: StoreView, augmentation: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -93,7 +93,7 @@ def paths(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def store(paths: list[Path], tmp_path: Path) -> Store:
     dataset = Folder(root=str(tmp_path / "images"))
-    return Store.open(build_store(dataset, ["all"], short_side=SHORT_SIDE, cache=tmp_path / "cache"))
+    return Store(build_store(dataset, ["all"], short_side=SHORT_SIDE, cache=tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS.rows)

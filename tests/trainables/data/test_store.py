@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pickle
 import resource
 import shutil
 import signal
@@ -45,7 +44,7 @@ def folder(tmp_path: Path) -> Dataset:
 
 
 def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b", "c"), short_side: int = 16) -> Store:
-    return Store.open(build_store(dataset, class_names, short_side=short_side, cache=cache))
+    return Store(build_store(dataset, class_names, short_side=short_side, cache=cache))
 
 
 def image_of(images: Store | StoreView, index: int) -> np.ndarray:
@@ -113,7 +112,7 @@ def test_a_view_relabels_its_classes_in_the_given_order(folder: Dataset, tmp_pat
 
 def test_stores_are_found_again_whatever_the_order_of_classes(folder: Dataset, tmp_path: Path) -> None:
     first = build(folder, tmp_path / "cache")
-    opened = Store.open(first.path)
+    opened = Store(first.path)
     assert opened.image_keys == first.image_keys
     before = (first.path / "pixels.bin").stat().st_mtime_ns
     assert build(folder, tmp_path / "cache", ("c", "b", "a")).path == first.path
@@ -133,13 +132,6 @@ def test_only_the_asked_classes_are_read(folder: Dataset, tmp_path: Path) -> Non
     for path in (tmp_path / "images" / "c").iterdir():
         path.write_bytes(b"garbage")
     assert build(folder, tmp_path / "cache", ("a", "b")).class_names == ("a", "b")
-
-
-def test_a_pickled_store_is_its_path(folder: Dataset, tmp_path: Path) -> None:
-    store = build(folder, tmp_path / "cache", short_side=256)
-    content = pickle.dumps(store.subset(("c", "a")))
-    assert len(content) < 2000 < store.sizes_N2.prod(dim=1).sum() * 3
-    assert np.array_equal(image_of(pickle.loads(content), 5), image_of(store.subset(("c", "a")), 5))
 
 
 RETURNED: dict[str, Callable[[np.ndarray], object]] = {
@@ -176,7 +168,7 @@ def test_what_read_returns_is_checked_once(returned: str, tmp_path: Path) -> Non
     assert sentences_of(lambda: unreadable_images(Mine(), ["a", "b"], seconds=9)) == (said,)
     for view in (image[::-1, ::-1], np.asfortranarray(image)):
         Mine.given = view
-        store = Store.open(build_store(Mine(), names, short_side=64, cache=tmp_path / str(view.flags.f_contiguous)))
+        store = Store(build_store(Mine(), names, short_side=64, cache=tmp_path / str(view.flags.f_contiguous)))
         assert len(store.image_keys) > 1
 
 
@@ -200,11 +192,11 @@ def test_a_cache_that_cannot_be_written_is_named(folder: Dataset, tmp_path: Path
 def test_damaged_and_missing_stores_are_named(folder: Dataset, tmp_path: Path) -> None:
     store = build(folder, tmp_path / "cache")
     with pytest.raises(InvalidInput, match="no readable image store"):
-        Store.open(tmp_path / "nowhere")
+        Store(tmp_path / "nowhere")
     with (store.path / "pixels.bin").open("r+b") as file:
         file.truncate(100)
     with pytest.raises(InvalidInput, match="is damaged"):
-        Store.open(store.path)
+        Store(store.path)
 
 
 def test_one_of_two_concurrent_processes_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,13 +72,13 @@ def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_least_recently_used_go_first(stores: list[Path], tmp_path: Path) -> None:
-    Store.open(stores[0])  # the least recently used one becomes the most recent
+    Store(stores[0])  # the least recently used one becomes the most recent
     removed = make_room(tmp_path, limit=bytes_of(stores[0], stores[2]))
     assert [store.path for store in removed] == [stores[1]]
     assert make_room(tmp_path, limit=bytes_of(stores[0], stores[2])) == []
     assert [store.path for store in make_room(tmp_path, lambda: 1, limit=bytes_of(stores[0], stores[2]))] == [stores[2]]
     assert [store.path for store in stores_in(tmp_path)] == [stores[0]]
-    assert np.array_equal(Store.open(build(tmp_path, SIDES[1])).labels_N, np.repeat([0, 1], 4))
+    assert np.array_equal(Store(build(tmp_path, SIDES[1])).labels_N, np.repeat([0, 1], 4))
 
 
 def test_a_used_store_stays_until_released_or_its_user_dies(stores: list[Path], tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_nothing_else_in_the_folder_is_touched(tmp_path: Path) -> None:
 
 
 def test_a_new_store_makes_room_for_itself(stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    used = Store.open(stores[0])
+    used = Store(stores[0])
     monkeypatch.setenv(LIMIT, str(bytes_of(*stores) / 1e9))
     new = build(tmp_path, 32)
     left = {store.path for store in stores_in(tmp_path)}
@@ -174,7 +174,7 @@ def test_a_cache_that_cannot_be_written_can_be_read(tmp_path: Path) -> None:
         store = build(disk.path, 20)
         lock_file(store).unlink()
         subprocess.run(["mount", "-o", "remount,ro", str(disk.path)], check=True)
-        assert len(Store.open(build(disk.path, 20))) == 8
+        assert len(Store(build(disk.path, 20))) == 8
         assert not is_used(store)
 
 

@@ -68,7 +68,7 @@ class StoreSpec:
         from trainables.data.store.view import Store
 
         with self.held() as path:
-            return Store.open(path)
+            return Store(path)
 
 
 @lru_cache(maxsize=2)

@@ -37,6 +37,9 @@ class Store:
 
     ``features`` is the number of features if it holds vectors, else None. The store is locked against removal during
     the lifetime of this object.
+
+    Raises:
+        InvalidInput: there is no store at ``path``, or it is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,18 +54,6 @@ class Store:
         self.class_names = contents.class_names
         self.image_keys = contents.image_keys
         self._starts_N = torch.from_numpy(np.cumsum(contents.lengths_N) - contents.lengths_N)
-
-    @classmethod
-    def open(cls, path: str | Path) -> "Store":
-        """Open the store at ``path``.
-
-        Raises:
-            InvalidInput: there is no store, or it is damaged.
-        """
-        return cls(Path(path))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Store.open, (str(self.path),)  # pickled as a path: the other process maps the same pages
 
     def __len__(self) -> int:
         return len(self.image_keys)
