@@ -116,7 +116,7 @@ def test_what_is_no_feature_is_a_sentence(runs: Path, tmp_path: Path) -> None:
     said = holdout_here(
         "embed", runs / "small/models/contrastive", tmp_path / "photo.jpg", "--to", tmp_path / "x.npz", code=2
     )
-    assert "give a file .npz" in plain(said.stderr)
+    assert "the suffix sets the format" in plain(said.stderr)
 
 
 def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +153,7 @@ ROWS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"model": {"pooling": "gem"}}, "model.pooling: settings for images, and the data are features; remove them."),
     ({"space": {"model": {"pooling": ["avg", "gem"]}}}, "space.model.pooling: settings for images"),
+    ({"training_by_loss": {"contrastive": {"augment": "crop"}}}, "training_by_loss.contrastive.augment: settings for"),
     ({"dataset": {"name": "features"}}, "dataset.file is missing: give a file of embeddings."),
     ({"dataset": {"name": "features", "file": "nowhere.npz"}}, "which does not exist. Give a file of embeddings."),
 ]  # fmt: skip
