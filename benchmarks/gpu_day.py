@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu_day FOLDER [--rehearse]
 
-It needs PyTorch, and measures more with torchvision, timm and pytorch-metric-learning. Each step is a process
+It needs PyTorch, and measures more with torchvision, timm, pytorch-metric-learning and faiss. Each step is a process
 with a time limit that appends its rows to ``gpu-day.jsonl``; after each one ``gpu-day.md`` is written again, so a step
 that fails costs only its own results. With ``--rehearse`` everything is tiny, to check on a CPU that it runs.
 
@@ -32,7 +32,7 @@ from trainables.data import DATASETS
 from trainables.data.store.spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.metrics.clustering import kmeans
-from trainables.metrics.ranking import nearest
+from trainables.metrics.ranking import faiss_for, nearest
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training import steps as ways
@@ -239,21 +239,34 @@ def _differentiated(loss: Callable[..., torch.Tensor], embeddings_BD: torch.Tens
 
 
 def neighbours(sizes: Sizes, keep: Keep, folder: Path) -> None:
-    """Measure the search of neighbours, and k-means."""
+    """Measure the search of neighbours by torch, and by faiss if it has this device; and k-means."""
+    faiss = has("faiss") and faiss_on_device()
     for count in sizes.galleries:
         unit_ND = torch.nn.functional.normalize(torch.randn(count, D, device=DEVICE))
         queries_QD = unit_ND[:60_502]
-        (took,) = medians([partial(nearest, queries_QD, unit_ND, 11)], device=DEVICE, seconds=0, repeats=3)
-        keep({"what": f"11 neighbours of {len(queries_QD)} among {count} × {D}", "s": took})
+        for library in ("torch", *(["faiss"] if faiss else [])):
+            os.environ["HOLDOUT_SEARCH"] = library
+            (took,) = medians([partial(nearest, queries_QD, unit_ND, 11)], device=DEVICE, seconds=0, repeats=3)
+            keep({"what": f"11 neighbours of {len(queries_QD)} among {count} × {D}, {library}", "s": took})
+    os.environ["HOLDOUT_SEARCH"] = "torch"
     unit_ND, clusters = unit_ND[: sizes.galleries[0]], sizes.galleries[0] // 5
     (took,) = medians([lambda: kmeans(unit_ND, clusters, seed=0)], device=DEVICE, seconds=0, repeats=1)
     keep({"what": f"k-means of {len(unit_ND)} × {D} into {clusters} clusters", "s": took})
 
 
+def faiss_on_device() -> bool:
+    """Return True if the installed faiss searches on the device."""
+    os.environ["HOLDOUT_SEARCH"] = "faiss"
+    try:
+        return faiss_for(DEVICE) is not None
+    except Exception:  # its CUDA does not fit the driver
+        return False
+
+
 def about(sizes: Sizes, keep: Keep, folder: Path) -> None:
     """Say what is measured: the machine, its packages, and whether MPS runs."""
     pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")
-    packages = [name for name in ("torchvision", "timm", "pytorch_metric_learning") if has(name)]
+    packages = [name for name in ("torchvision", "timm", "pytorch_metric_learning", "faiss") if has(name)]
     keep({
         "what": machine(DEVICE), "torch": torch.__version__, "CUDA": str(torch.version.cuda),
         "installed": ", ".join(packages), "MPS": "on" if pipes.exists() else "off",

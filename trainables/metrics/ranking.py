@@ -5,6 +5,7 @@ R relevant images of a query.
 """
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -74,21 +75,48 @@ Those at most one step apart tie: the last bits of a matrix product depend on th
 similarities to neighbouring steps.
 """
 
+SEARCH = "HOLDOUT_SEARCH"
+"""Environment variable that chooses the library which searches neighbours: ``faiss`` or ``torch``."""
+
 _BLOCK_BYTES = 2**28
 
 
+def faiss_for(device: torch.device) -> ModuleType | None:
+    """Return faiss, with torch's number of threads, if it should search on ``device``; None if torch should.
+
+    On a CPU faiss is faster; it may be missing on a machine that only trains. On a GPU torch searches, which is always
+    installed; ``make gpu-day`` times both. The environment variable :data:`SEARCH` chooses otherwise.
+
+    Raises:
+        InvalidInput: the choice is unknown, or faiss is chosen and cannot be imported or has no GPU.
+    """
+    chosen = os.environ.get(SEARCH)
+    if chosen not in (None, "", "faiss", "torch"):
+        raise InvalidInput(f"{SEARCH} must be faiss or torch, or unset; it is {chosen!r}.")
+    if chosen == "torch" or (device.type != "cpu" and chosen != "faiss"):
+        return None
+    faiss, problem = _import_faiss()
+    if faiss is None:
+        if chosen == "faiss":
+            raise InvalidInput(f"{SEARCH} is faiss, which cannot be imported ({problem}); install it, or set torch.")
+        return None
+    if device.type != "cpu" and not getattr(faiss, "get_num_gpus", int)():
+        raise InvalidInput(f"{SEARCH} is faiss, and this faiss has no GPU; install faiss-gpu, or set torch.")
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    return faiss
+
+
 @cache
-def _faiss() -> ModuleType | None:
-    """Return faiss, which on a CPU is faster than torch; None if it cannot be imported, as on a machine that trains."""
+def _import_faiss() -> tuple[ModuleType | None, str]:
+    """Return faiss, or None and why it cannot be imported; a faiss that is installed but broken is logged once."""
     try:
         import faiss  # late: only a process that searches needs it
-    except ModuleNotFoundError:
-        return None
+    except ModuleNotFoundError as error:
+        return None, str(error)
     except (ImportError, RuntimeError, OSError) as error:  # faiss-gpu without CUDA's libraries raises any of them
         logger.warning("faiss cannot be imported (%s); torch searches neighbours.", str(error))
-        return None
-    module: ModuleType = faiss
-    return module
+        return None, str(error)
+    return faiss, ""
 
 
 def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -96,12 +124,29 @@ def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple
 
     Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order.
     """
-    if not gallery_ND.is_cuda and (faiss := _faiss()):
-        faiss.omp_set_num_threads(torch.get_num_threads())
+    if faiss := faiss_for(gallery_ND.device):
+        if gallery_ND.is_cuda:
+            return _nearest_by_faiss_on_gpu(faiss, queries_QD, gallery_ND, k)
         index = faiss.IndexFlatIP(gallery_ND.shape[1])
         index.add(gallery_ND.numpy())
         similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)
         return torch.from_numpy(similarities_QK), torch.from_numpy(rows_QK)
+    return _nearest_by_torch(queries_QD, gallery_ND, k)
+
+
+def _nearest_by_faiss_on_gpu(
+    faiss: ModuleType, queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    import faiss.contrib.torch_utils
+
+    resources = faiss.StandardGpuResources()
+    similarities_QK, rows_QK = faiss.knn_gpu(
+        resources, queries_QD.contiguous(), gallery_ND.contiguous(), k, metric=faiss.METRIC_INNER_PRODUCT
+    )
+    return similarities_QK, rows_QK
+
+
+def _nearest_by_torch(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     block = max(_BLOCK_BYTES // (4 * len(gallery_ND)), 1)
     with full_float32():
         parts = [(part_QD @ gallery_ND.T).topk(k) for part_QD in queries_QD.split(block)]

@@ -32,7 +32,7 @@ def drawn(items: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "_faiss", lambda: None)  # whose tensors are seen
+    monkeypatch.setenv(ranking.SEARCH, "torch")  # whose tensors are seen
     for module in (ranking, clustering, scoring):
         for name in {"_BLOCK_BYTES", "_BLOCK_RANKS", "_BLOCK_NUMBERS", "_ROWS", "_BLOCK_PAIRS"} & vars(module).keys():
             monkeypatch.setattr(module, name, getattr(module, name) >> 7)

@@ -4,6 +4,7 @@ Shapes: N images, D embedding.
 """
 
 import math
+import sys
 
 import faiss
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
 from trainables.errors import InvalidInput
-from trainables.metrics import all_metrics, clustering_metrics, distance_metrics, evaluate, ranking
+from trainables.metrics import all_metrics, clustering_metrics, distance_metrics, evaluate
 from trainables.metrics.clustering import agreement, kmeans
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.table import CLUSTERING, SUPERCLASSES
@@ -70,7 +71,7 @@ def test_clusters_are_plain_kmeans(
 ) -> None:
     """Include duplicates and images equally near to several centres, which are common in two dimensions."""
     if not with_faiss:
-        monkeypatch.setattr(ranking, "_faiss", lambda: None)
+        monkeypatch.setitem(sys.modules, "faiss", None)
     generator = torch.Generator().manual_seed(0)
     embeddings_ND = 2 * torch.randn(images, dimensions, generator=generator)
     unit_ND = torch.nn.functional.normalize(embeddings_ND.round() if dimensions == 2 else embeddings_ND)

@@ -5,6 +5,7 @@ Shapes: N images, D embedding, Q queries, K ranks.
 
 import math
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from trainables.metrics import (
     retrieval_metrics,
     unknown_metrics,
 )
+from trainables.metrics.ranking import SEARCH
 from trainables.metrics.retrieval import SCORES, Ranking
 from trainables.metrics.table import all_metrics, largest_k
 
@@ -91,8 +93,7 @@ def test_no_order_of_the_images_changes_a_metric(
     labels_N = np.sort(generator.integers(max(images // 5, 1), size=images))
     order = generator.permutation(images)
     with pytest.MonkeyPatch.context() as patch:
-        if library == "torch":
-            patch.setattr(ranking_module, "_faiss", lambda: None)
+        patch.setenv(SEARCH, library)
         found, shuffled = (
             per_query_metrics(torch.from_numpy(embeddings_ND[of]), torch.from_numpy(labels_N[of]))
             for of in (np.arange(images), order)
@@ -183,7 +184,7 @@ def test_neither_near_ties_nor_blocks_change_a_metric(
 def test_without_faiss_the_same(large: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["recall_at_1", "map_at_r", "ndcg_at_8", "dists_intra"]
     expected = evaluate(large, LARGE_LABELS, names)
-    monkeypatch.setattr(ranking_module, "_faiss", lambda: None)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     assert evaluate(large, LARGE_LABELS, names) == expected
 
 

@@ -6,27 +6,60 @@ Shapes: Q queries, N images of the gallery, D embedding.
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+from trainables.errors import InvalidInput
 from trainables.metrics import ranking
-from trainables.metrics.ranking import full_float32, nearest
+from trainables.metrics.ranking import SEARCH, faiss_for, full_float32, nearest
+
+CPU = torch.device("cpu")
 
 
+@pytest.mark.parametrize(("chosen", "searches"), [(None, "faiss"), ("", "faiss"), ("faiss", "faiss"), ("torch", None)])
+def test_the_environment_chooses_the_library(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, searches: str | None
+) -> None:
+    monkeypatch.delenv(SEARCH, raising=False)
+    if chosen is not None:
+        monkeypatch.setenv(SEARCH, chosen)
+    found = faiss_for(CPU)
+    assert (found.__name__ if isinstance(found, ModuleType) else None) == searches
+
+
+def test_an_unknown_library_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SEARCH, "annoy")
+    with pytest.raises(InvalidInput, match="HOLDOUT_SEARCH must be faiss or torch, or unset; it is 'annoy'"):
+        faiss_for(CPU)
+
+
+def test_a_faiss_without_a_gpu_cannot_be_chosen_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SEARCH, "faiss")
+    with pytest.raises(InvalidInput, match="this faiss has no GPU"):
+        faiss_for(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("chosen", ["", "faiss"])
 def test_a_faiss_that_fails_to_load_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, chosen: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A faiss-gpu without CUDA's libraries raises RuntimeError at its import."""
     (tmp_path / "faiss.py").write_text('raise RuntimeError("libcudart.so.12 is missing")\n')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "faiss", raising=False)
-    ranking._faiss.cache_clear()
+    monkeypatch.setenv(SEARCH, chosen)
+    ranking._import_faiss.cache_clear()
     try:
-        assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
-        assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
+        if chosen:
+            with pytest.raises(InvalidInput, match=r"cannot be imported \(libcudart.so.12 is missing\)"):
+                faiss_for(CPU)
+        else:
+            assert nearest(torch.eye(3), torch.eye(3), 1)[1].flatten().tolist() == [0, 1, 2]
+            assert "faiss cannot be imported (libcudart.so.12 is missing); torch searches" in caplog.text
     finally:
-        ranking._faiss.cache_clear()
+        ranking._import_faiss.cache_clear()
 
 
 SETTINGS = (
