@@ -14,6 +14,7 @@ from rich.text import Text
 from search.cli.options import Json
 from search.cli.output import say, show, stacked
 from trainables.errors import InvalidInput
+from trainables.files import write_whole
 
 if TYPE_CHECKING:
     from trainables.data.dataset import Dataset
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # holdout datasets
 
+PICTURES = (".png", ".webp")
 INSPECT_S = 60
 """Time limit for looking at image files, in seconds."""
 INDENT = (0, 0, 0, 2)
@@ -34,6 +36,12 @@ def datasets(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the data set.")
     ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture", metavar="FILE", help="Write random images of the training half to a .png or .webp file."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the data sets, with publisher and layout on disk; with --root, check a folder."""
@@ -42,16 +50,27 @@ def datasets(
     from trainables.data import DATASETS
     from trainables.data.dataset import similar_names
 
-    if root is None and not settings:
+    if root is None and not settings and picture is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
         show(entries, as_json, lambda: stacked(map(_entry, entries)))
         return
     if name is None:
-        raise InvalidInput("--root and --set need the name of a data set, as in `holdout datasets cub200 --root DIR`.")
+        raise InvalidInput(
+            "--root, --set and --picture need the name of a data set, as in `holdout datasets cub200 --root DIR`."
+        )
+    if picture is not None and picture.suffix not in PICTURES:
+        raise InvalidInput(
+            f"--picture {picture}: the file's suffix sets the format and must be one of {', '.join(PICTURES)}; it is "
+            f"{picture.suffix!r}."
+        )
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
+    if picture is not None and not dataset.of_images:
+        raise InvalidInput("--picture: the data set has no images; leave it out.")
     split = _split(dataset)
     counts = _counts(dataset, split)
+    if picture is not None:
+        _draw(dataset, split, picture)
     _say_damage(dataset, split)
     say([*filter(None, [similar_names(dataset.classes()), dataset.left_out()])], "yellow")
     show({"name": name, **counts}, as_json, lambda: _counted(name, counts))
@@ -112,6 +131,23 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
         keys = [key for name in names for key in classes[name]]
         if sentence := inspect_headers(dataset, keys, seconds=INSPECT_S).sentence(part):
             say([sentence], "yellow")
+
+
+def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
+    """Write random images of the training half; test classes are not shown before a selection is frozen."""
+    from trainables.data.images import random_images, sample
+
+    classes = dataset.classes()
+    keys = [key for name in split.train + split.validation for key in classes[name]]
+    shown = sample(keys)
+    picture = random_images(dataset, shown)
+    try:
+        write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))
+    except OSError as error:
+        raise InvalidInput(
+            f"--picture {file}: it cannot be written ({error.strerror or error}); name another file."
+        ) from error
+    say([f"Wrote {len(shown)} of {len(keys):,} images of the training half to {file}."])
 
 
 def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:

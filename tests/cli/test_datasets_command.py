@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from support.commands import holdout_here, plain
 from support.small_search import draw_folder
 from support.trees import make_cub200, make_published
@@ -50,6 +51,38 @@ def test_data_without_a_folder_is_counted_too() -> None:
     assert found["train_half"] == {"classes": 20, "images": 480}
 
 
+@pytest.mark.parametrize("suffix", [".png", ".webp"])
+def test_a_picture_shows_images_that_train_and_no_others(tmp_path: Path, suffix: str) -> None:
+    """Each training image has its own colour, each test image is black."""
+    folder, colours = tmp_path / "images", {}
+    for number in range(20):
+        for image in range(2):
+            colour = (12 * number + 15, 100, 100 * image + 50) if number < 10 else (0, 0, 0)
+            file = folder / f"class-{number:02d}" / f"{image}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (30 + number, 40), colour).save(file)
+            colours[colour] = file
+    picture = tmp_path / f"images{suffix}"
+    done = holdout_here("datasets", "folder", "--root", folder, "--picture", picture)
+    assert plain(done.stderr) == f"Wrote 20 of 20 images of the training half to {picture}."
+    with Image.open(picture) as drawn:
+        assert drawn.size == (8 * 132 - 4, 3 * 132 - 4)
+        seen = {drawn.convert("RGB").getpixel((132 * (at % 8) + 64, 132 * (at // 8) + 64)) for at in range(24)}
+    shown = {min(colours, key=lambda colour: sum(abs(a - b) for a, b in zip(colour, found))) for found in seen}
+    assert shown == {colour for colour in colours if any(colour)} | ({(255, 255, 255)} & shown)
+    if suffix == ".png":
+        assert seen == {colour for colour in colours if any(colour)} | {(255, 255, 255)}
+
+
+def test_a_picture_of_a_damaged_image_is_none(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", images=4)
+    (root / "class-00" / "03.png").write_bytes(b"garbage")
+    (root / "class-15" / "00.png").write_bytes(b"garbage")  # a test class
+    done = holdout_here("datasets", "folder", "--root", root, "--picture", tmp_path / "a.png", code=2)
+    assert "1 of 32 images cannot be read: class-00/03.png" in plain(done.stderr)
+    assert not (tmp_path / "a.png").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -60,7 +93,10 @@ def test_data_without_a_folder_is_counted_too() -> None:
         (("cub200", "--set", "subset=true"), "dataset.root is missing"),
         (("cub", "--root", "{root}"), "it is 'cub' (did you mean cub200?)"),
         (("cub", "--json"), "it is 'cub' (did you mean cub200?)"),
-        (("--root", "{root}"), "--root and --set need the name of a data set"),
+        (("--root", "{root}"), "--root, --set and --picture need the name of a data set"),
+        (("--picture", "a.png"), "--root, --set and --picture need the name of a data set"),
+        (("glyphs", "--picture", "a.gif"), "must be one of .png, .webp; it is '.gif'."),
+        (("glyphs", "--picture", "/dev/null/a.png"), "--picture /dev/null/a.png: it cannot be written"),
     ],
 )
 def test_mistakes_exit_with_2(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
