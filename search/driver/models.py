@@ -27,7 +27,7 @@ CHECKED = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """The model of ``loss`` in ``folder``, and the result of its export as a program; nothing for a user-defined training."""
+    """The model of ``loss`` in ``folder``, and the result of its export as a program; empty for own trainings."""
 
     folder: Path
     loss: str

@@ -314,7 +314,7 @@ def _number(measured: Mapping[str, float] | None, metric: str) -> str:
 def headline_tables(comparison: Comparison) -> list[TextTable]:
     """Return the answers, the losses with test values and gains, and the most important notes."""
     names = " ".join(summary.name for summary in comparison.searches)
-    more = f"`holdout compare {names}` shows the values of each stage, the hyperparameters, all pairs and notes"
+    more = f"`holdout compare {names}` shows all values, hyperparameters, pairs and notes"
     notes = [*headline_sentences(comparison), more]
     tables = [_answers(comparison), headline_losses(comparison), _front(comparison), _text(notes)]
     return [table for table in tables if table.rows or table.notes]

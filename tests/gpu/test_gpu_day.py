@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks import gpu_day
 from benchmarks.gpu_day import STEPS, Step
 
@@ -22,6 +24,7 @@ for step in gpu_day.STEPS:
 """
 
 
+@pytest.mark.slow
 def test_every_step_runs_on_a_bare_machine(tmp_path: Path) -> None:
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", BARE, str(tmp_path)]

@@ -53,6 +53,7 @@ def test_everything_is_below_holdout(built: Path) -> None:
     assert (built / "holdout" / "spaces" / "recipes" / "quickstart.yaml").is_file()
 
 
+@pytest.mark.wheel
 def test_every_module_and_every_part_is_found_there(built: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", EVERY_MODULE],
