@@ -318,7 +318,7 @@ def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[OpenedS
 def _print_result(outcome: "Outcome", as_json: bool) -> None:
     from search.report.comparison_tables import headline_tables
 
-    show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(headline_tables(outcome.comparison)))
+    show(outcome.summary.with_digest(), as_json, lambda: Tables(headline_tables(outcome.comparison)))
     if not as_json:
         say(list(_what_is_there(outcome)))
 

@@ -1,6 +1,7 @@
 """The live page: the state of running searches, read from their storage, and its read-only API."""
 
 import hashlib
+import os
 import socket
 import threading
 import time
@@ -336,8 +337,8 @@ def serve(runs: Path, port: int, say: Callable[[str], None]) -> None:
         listening = socket.create_server((HOST, port))
     except OSError as error:
         raise InvalidInput(
-            f"Cannot listen on {HOST}:{port} ({error.strerror}); choose another port with --port, or any free one "
-            "with --port 0."
+            f"Cannot listen on {HOST}:{port} ({os.strerror(error.errno or 0)}); choose another port with --port, or "
+            "any free one with --port 0."
         ) from error
     server = uvicorn.Server(uvicorn.Config(live_app(runs), log_level="warning"))
     # The socket already listens, so a request at once is answered as soon as the server runs.

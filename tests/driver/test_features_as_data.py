@@ -153,7 +153,6 @@ ROWS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"model": {"pooling": "gem"}}, "model.pooling: settings for images, and the data are features; remove them."),
     ({"space": {"model": {"pooling": ["avg", "gem"]}}}, "space.model.pooling: settings for images"),
-    ({"training_by_loss": {"contrastive": {"augment": "crop"}}}, "training_by_loss.contrastive.augment: settings for"),
     ({"dataset": {"name": "features"}}, "dataset.file is missing: give a file of embeddings."),
     ({"dataset": {"name": "features", "file": "nowhere.npz"}}, "which does not exist. Give a file of embeddings."),
 ]  # fmt: skip

@@ -63,7 +63,8 @@ def told(search: Finished) -> tuple[dict[str, Any], dict[str, Any], dict[str, li
     selection, shown = json.loads((search.folder / "selection.json").read_text()), search.summary
     for key in ("id", "digest", "studies", "baselines"):
         selection.pop(key, None)
-    del shown["time"]
+    for key in ("time", "digest"):
+        del shown[key]
     for row in shown["losses"].values():
         del row["anytime"]  # it depends on which of two trials reports first
     studies = [f"{loss}{stage}" for loss in shown["losses"] for stage in ("", "@confirm", "@final")]

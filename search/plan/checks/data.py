@@ -242,13 +242,11 @@ def check_features(found: Findings, config: SearchConfig) -> None:
 
 def _changed(config: SearchConfig) -> Iterator[str]:
     """Yield the settings for images that differ from their defaults."""
-    of_losses = [(f"{BY_LOSS}.{loss}", "training", config.training_of(loss)) for loss in config.training_by_loss]
-    sections = [(name, name, getattr(config, name)) for name in OF_IMAGES]
     defaults = {"dataset": DatasetSection(name=DRAWN), "model": ModelConfig(), "training": TrainingConfig()}
-    for written, name, section in (*sections, *of_losses):
-        for key in OF_IMAGES[name]:
-            if getattr(section, key) != getattr(defaults[name], key):
-                yield f"{written}.{key}"
+    for name, keys in OF_IMAGES.items():
+        for key in keys:
+            if getattr(getattr(config, name), key) != getattr(defaults[name], key):
+                yield f"{name}.{key}"
 
 
 def _searched(config: SearchConfig) -> Iterator[str]:
