@@ -18,7 +18,8 @@ from support.browser import browser_page, seen
 from search.campaigns.report import write_report
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-WIDTH, SCALE = 980, 1.3  # text has the size of the README's on GitHub, whose page is about 850 pixels wide
+SCALE = 1.3
+"""A page of 980 pixels then has text of the size of the README's on GitHub, whose page is about 850 pixels wide."""
 
 # Arranges the figures next to each other, without the expandable details.
 _ARRANGED = """([columns, names]) => {
@@ -37,22 +38,22 @@ _ARRANGED = """([columns, names]) => {
 
 
 ARRANGEMENTS = {
-    "groceries": {"groceries": ("4fr 5fr", ["test-map_at_r", "pairs-map_at_r"])},
-    "quickstart": {"models": ("3fr 4fr", ["gallery-best", "map-tsne-4"])},
+    "groceries": {"groceries": (980, "4fr 5fr", ["test-map_at_r", "pairs-map_at_r"])},
+    "quickstart": {"models": (1300, "17fr 11fr", ["gallery-best", "map-tsne-4"])},
 }
-"""For each search its pictures: the widths of their columns, and their figures."""
+"""For each search its pictures: the width of the page, the widths of their columns, and their figures."""
 
 
 def main(runs: str, name: str) -> None:
     """Take the pictures of the search ``name``."""
     report = write_report(Path(runs), [name])
     PICTURES.mkdir(exist_ok=True)
-    for picture, (columns, figures) in ARRANGEMENTS[name].items():
-        _take(report, picture, columns, figures)
+    for picture, arrangement in ARRANGEMENTS[name].items():
+        _take(report, picture, *arrangement)
 
 
-def _take(report: Path, name: str, columns: str, figures: list[str]) -> None:
-    with browser_page(WIDTH, color_scheme="light", device_scale_factor=SCALE) as page:
+def _take(report: Path, name: str, width: int, columns: str, figures: list[str]) -> None:
+    with browser_page(width, color_scheme="light", device_scale_factor=SCALE) as page:
         page.goto(report.resolve().as_uri())
         seen(page)
         page.evaluate(_ARRANGED, [columns, figures])
