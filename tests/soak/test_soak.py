@@ -16,6 +16,8 @@ from soak.verdict import differences, trials_of
 from soak.world import services, world
 
 EPOCHS = 8
+TRIALS = 60
+"""A minute, so that the search still runs when the last fault happens."""
 PLANNED = {
     "alone": (
         Planned(fault="trainer killed", after_epochs=3, after_s=0.1, lasts_s=0, choice=0.9),
@@ -50,7 +52,7 @@ def test_a_search_that_is_broken_again_and_again_is_whole(
     monkeypatch.setenv(RUN, uuid.uuid4().hex)
     scenario = SCENARIOS[name]
     if name != "campaign":
-        scenario = replace(scenario, content=sleeping(12, EPOCHS), trials=12, epochs=EPOCHS)
+        scenario = replace(scenario, content=sleeping(TRIALS, EPOCHS), trials=TRIALS, epochs=EPOCHS)
     with (
         services(scenario, tmp_path / "services") as here,
         world(scenario, here, tmp_path / "broken", "broken") as broken,
