@@ -64,7 +64,7 @@ def _take(report: Path, name: str, width: int, columns: str, figures: list[str])
 def _write(name: str, png: Any) -> None:
     file = PICTURES / f"{name}.webp"
     with Image.open(io.BytesIO(png)) as image:
-        image.save(file, quality=88, method=6)
+        image.save(file, quality=84, method=6)
         print(f"{file}: {image.width} × {image.height}, {file.stat().st_size:,} bytes")
 
 
