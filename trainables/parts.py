@@ -137,8 +137,8 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
 
 
 def _module(name: str, path: str, kind: str) -> Any:
-    if name in sys.modules:
-        return sys.modules[name]
+    if module := sys.modules.get(name):
+        return module
     try:
         with contained():
             return import_module(name)

@@ -52,7 +52,8 @@ def contained(kept: list[Setting] | None = None) -> Iterator[None]:
     if not kept:  # later on they are the code's own
         for name in filter(_LAUNCHED.fullmatch, list(os.environ)):
             del os.environ[name]  # a training is one process
-    handlers, ours = _handlers(), _settings()
+    handlers = _handlers()
+    ours = _settings(handlers)
     _put_back(kept or ())
     try:
         yield
@@ -67,7 +68,7 @@ def contained(kept: list[Setting] | None = None) -> Iterator[None]:
         raise exited from error
     finally:
         if kept is not None:
-            kept[:] = _settings()
+            kept[:] = _settings(_handlers())
         _put_back(ours)
 
 
@@ -76,10 +77,10 @@ def _put_back(settings: Iterable[Setting]) -> None:
         setting()
 
 
-def _settings() -> list[Setting]:
+def _settings(handlers: dict[signal.Signals, Any]) -> list[Setting]:
     found: list[Setting] = [
         partial(_enter, _folder()),
-        partial(_handle, _handlers()),
+        partial(_handle, handlers),
         partial(random.setstate, random.getstate()),
     ]
     if "numpy" in sys.modules:

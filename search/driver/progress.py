@@ -127,7 +127,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         if self._moving:
             self._moving.show(line)
         elif not self._live and (
-            trial.state is not TrialState.PRUNED or running.queued.budget.done(running.study.trials())
+            trial.state is not TrialState.PRUNED
+            or running.queued.budget.done(running.study.trials(), running.study.tally)
         ):
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 

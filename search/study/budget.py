@@ -82,13 +82,15 @@ class Budget:
             )
         return found
 
-    def done(self, trials: Sequence[FrozenTrial]) -> bool:
-        """Return True if there is nothing left to start or to wait for."""
-        return self.over(trials) is not None and not any(trial.state == TrialState.RUNNING for trial in trials)
+    def done(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> bool:
+        """Return True if there is nothing left to start or to wait for; ``tally`` saves counting the ``trials``."""
+        tally = tally or Tally.of(trials)
+        return not tally.running and self.availability(tally, lambda: trials).over is not None
 
     def early_end(self, trials: Sequence[FrozenTrial]) -> str | None:
         """Return why a finished search has fewer than ``trials`` trials; None if it has all or is not finished."""
-        return self.over(trials) if self.done(trials) and len(trials) < self.trials else None
+        running = any(trial.state == TrialState.RUNNING for trial in trials)
+        return None if running or len(trials) >= self.trials else self.over(trials)
 
     def over(self, trials: Sequence[FrozenTrial]) -> str | None:
         """Return why the study with these ``trials`` starts no more; None if it will, or may when others have ended."""

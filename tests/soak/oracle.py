@@ -63,7 +63,7 @@ def _named(key: tuple[str, str, int]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """So many trials of each loss in each search, each of so many epochs, in each of so many folds where it has any."""
+    """The trials of each loss in each search, the epochs of each, and in how many folds, 0 without any."""
 
     searches: tuple[str, ...]
     losses: tuple[str, ...]
