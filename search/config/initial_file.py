@@ -69,7 +69,10 @@ class Pretrained:
         """
         from trainables.models.embedding import smoke_test
 
-        return f"{self.backbone}: {smoke_test(ModelConfig(backbone=self.backbone, weights=self.weights), image_size)}."
+        loaded = smoke_test(ModelConfig(backbone=self.backbone, weights=self.weights), image_size)
+        assert loaded is not None, "there are weights"
+        compared = "; `holdout doctor` and `holdout run` compare its variants" if loaded.by_order else ""
+        return f"{self.backbone}: {loaded}{compared}."
 
 
 def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:

@@ -123,7 +123,7 @@ def make_plan(
         plan = _plan(config, RunFolder(runs, config.name), data.split, spaces)
     notices: tuple[str, ...] = ()
     if plan is None or not is_finished(plan):
-        notices = check_network(found, config, spaces)  # last, since it imports torch
+        notices = check_network(found, config, spaces, None if resumed else plan)  # last, since it imports torch
     found.raise_if_any()
     assert plan is not None
     return replace(plan, notices=notices)

@@ -22,7 +22,7 @@ from trainables.metrics.ranking import full_float32
 from trainables.models.backbones import backbone, is_own_network
 from trainables.models.config import HEAD_INIT, POOLING, STATISTICS, ModelConfig, pooling_problems
 from trainables.models.lora import add_lora
-from trainables.models.weights import BY_ORDER, SHOWN, load_weights, weights_file
+from trainables.models.weights import SHOWN, LoadedWeights, load_weights, weights_file
 from trainables.process import contained
 
 
@@ -288,11 +288,11 @@ def _own_errors(name: str) -> Iterator[None]:
 
 
 @cache  # the searches of a campaign share their networks
-def smoke_test(config: ModelConfig, image_size: int) -> str:
+def smoke_test(config: ModelConfig, image_size: int) -> LoadedWeights | None:
     """Build the network with its initial weights and embed one black image of ``image_size`` pixels.
 
     A search does this before it creates anything, since a network that does not work fails every trial. Returned is
-    what was loaded from a file, and a warning if it may belong to a variant of the network; "" without a file.
+    what was loaded from a file; None without one.
 
     Raises:
         InvalidInput: the weights are missing or do not fit, or the network does not accept images of this size.
@@ -310,10 +310,4 @@ def smoke_test(config: ModelConfig, image_size: int) -> str:
             for tensor in new.state_dict().values():
                 tensor.numel()  # raises for a state that is no tensor, and for a tensor without a size yet
             new.load_state_dict(model.state_dict())
-    if model.loaded is None or not model.loaded.way.startswith(BY_ORDER):
-        return str(model.loaded or "")
-    variants = [f", such as {name}," for name in row.variants] or [""]
-    return (
-        f"{model.loaded}: a warning, because a variant with the same shapes but other paddings or epsilons"
-        f"{''.join(variants)} fits too; keep the one whose `untrained` row is higher on the validation classes"
-    )
+    return model.loaded

@@ -77,6 +77,11 @@ class LoadedWeights:
     prefix: str
     way: str
 
+    @property
+    def by_order(self) -> bool:
+        """True if the tensors may be those of a variant of the network with other paddings or epsilons."""
+        return self.way.startswith(BY_ORDER)
+
     def __str__(self) -> str:
         left_out = f"left out {listed(self.left_out, shown=SHOWN)}" if self.left_out else ""
         prefix = f"prefix '{self.prefix}' removed" if self.prefix else ""

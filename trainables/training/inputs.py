@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.augment import Frame
+from trainables.data.loading import Images
 from trainables.data.split import merged_labels, noisy_labels
 from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.spec import StoreSpec, opened_store
@@ -158,9 +159,9 @@ def feature_table(store: Store, model: ModelConfig, frame: Frame, device: torch.
         raise StorageFailure("The cache of features", error) from error
 
 
-def features_of(view: StoreView, model: ModelConfig, frame: Frame, device: torch.device) -> Tensor:
-    """Compute the features of all images of ``view`` by a network without a head, float32 [N, F] on ``device``."""
-    return embed(untrained(model).to(device), view, frame, batch_size=BATCH, device=device, precision="float32")
+def features_of(images: Images, model: ModelConfig, frame: Frame, device: torch.device) -> Tensor:
+    """Compute the features of all ``images`` by a network without a head, float32 [N, F] on ``device``."""
+    return embed(untrained(model).to(device), images, frame, batch_size=BATCH, device=device, precision="float32")
 
 
 def untrained(model: ModelConfig) -> EmbeddingModel:

@@ -4,21 +4,31 @@ Shapes: N images, F features, D dimensions of the whitened features.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.data.augment import Frame
+from trainables.data.dataset import Dataset
+from trainables.data.images import fitted
+from trainables.data.loading import ImagesInMemory
+from trainables.data.store.build import read_item
 from trainables.data.store.view import StoreView, training_half
 from trainables.errors import InvalidInput
 from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
+from trainables.metrics.evaluation import evaluate
 from trainables.metrics.ranking import full_float32
+from trainables.models.backbones import backbone
 from trainables.models.config import ModelConfig
 from trainables.process import contained
 from trainables.spec import UntrainedSpec, ValidatedUntrained, defined
-from trainables.training.inputs import Inputs, described_backbone, of_backbone
+from trainables.training.inputs import Inputs, described_backbone, features_of, of_backbone
 from trainables.training.validation import Validation
 
 WEIGHT, BIAS = "head.0.weight", "head.0.bias"
@@ -85,6 +95,33 @@ def _rows(view: StoreView, device: torch.device) -> Tensor:
 
 def _means(by_fold: Sequence[dict[str, float]]) -> dict[str, float | None]:
     return defined({name: fmean(values[name] for values in by_fold) for name in by_fold[0]})
+
+
+# Variants.
+
+SAMPLED, PER_CLASS = 200, 8
+
+
+@cache  # the searches of a campaign share their networks
+def scores_of_variants(
+    model: ModelConfig, frame: Frame, dataset: Dataset, short_side: int, classes: tuple[tuple[str, ...], ...]
+) -> dict[str, float]:
+    """Return MAP@R of the features of ``model`` and of each variant that its weights fit, by backbone.
+
+    Scored are at most :data:`SAMPLED` images, the first :data:`PER_CLASS` of each of the ``classes`` of image keys.
+    """
+    images: list[np.ndarray] = []
+    labels: list[int] = []
+    for label, keys in enumerate(classes[: SAMPLED // PER_CLASS]):
+        images += [fitted(read_item(dataset, key), short_side) for key in keys[:PER_CLASS]]
+        labels += [label] * (len(images) - len(labels))
+    found = {}
+    for name in (model.backbone, *backbone(model.backbone).variants):
+        network = of_backbone(replace(model, backbone=name))
+        with suppress(InvalidInput):  # the weights do not fit this variant
+            features_NF = features_of(ImagesInMemory(images), network, frame, torch.device("cpu"))
+            found[name] = evaluate(features_NF, torch.tensor(labels), ["map_at_r"])["map_at_r"]
+    return found
 
 
 # Whitening.

@@ -10,7 +10,7 @@ from typing import Any
 from search.config.names import shipped_packages
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
-from search.plan.plan import search_budget
+from search.plan.plan import Plan, search_budget
 from spaces.search_space import SECTIONS, SearchSpace, search_space, search_space_of_trainable
 from spaces.space import MODEL, TRAINING
 from trainables.data.batch_samplers import BATCH_SAMPLERS
@@ -152,10 +152,13 @@ SMALLEST = 16
 """Side in pixels of the smallest images that the built-in network accepts."""
 
 
-def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace]) -> tuple[str, ...]:
+def check_network(
+    found: Findings, config: SearchConfig, spaces: Mapping[str, SearchSpace], plan: Plan | None = None
+) -> tuple[str, ...]:
     """Check that the network can be built, with its weights, and embeds one image; return notices about them.
 
-    The built-in network is not tried: importing torch takes seconds. A user-defined training has none.
+    Weights that may be a variant's are scored on the training classes of ``plan``. The built-in network is not tried:
+    importing torch takes seconds. A user-defined training has none.
     """
     if config.trainable is not None:
         return ()
@@ -172,7 +175,28 @@ def check_network(found: Findings, config: SearchConfig, spaces: Mapping[str, Se
     loaded = found.check(lambda: smoke_test(model, config.training.image_size), "model.backbone", "model.weights")
     for pooling in _searched_poolings(spaces):
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
-    return (*_of_timm(config), *([f"model.weights: {loaded}."] if loaded else []))
+    if loaded is None:
+        return (*_of_timm(config),)
+    compared = _compared(plan) if plan is not None and loaded.by_order else ""
+    return (*_of_timm(config), f"model.weights: {loaded}{compared}.")
+
+
+def _compared(plan: Plan) -> str:
+    """Return which network the weights fit best, that of the search or a variant: scored untrained on its images."""
+    from trainables.training.untrained import scores_of_variants
+
+    name, dataset = plan.config.model.backbone, plan.images.dataset
+    of_class = dataset.classes()
+    scores = scores_of_variants(
+        plan.config.model, plan.config.training.frame, dataset, plan.short_side,
+        tuple(of_class[each] for each in plan.split.train),
+    )  # fmt: skip
+    if len(scores) == 1:
+        return ": a warning, because a variant with the same shapes but other paddings or epsilons would fit too"
+    best = max(scores, key=scores.__getitem__)
+    shown = " and ".join(f"{100 * value:.1f} in {each}" for each, value in scores.items())
+    advice = "" if best == name else f": a warning; set model.backbone to {best}"
+    return f"; untrained, they score MAP@R {shown} on images of training classes{advice}"
 
 
 def _of_timm(config: SearchConfig) -> Iterator[str]:

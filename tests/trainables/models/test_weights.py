@@ -3,6 +3,7 @@
 import importlib.util
 import pickle
 import random
+import statistics
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +16,11 @@ import torchvision
 from support.refusals import sentences_of
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
+from torchvision.transforms import v2
 
 from search.config.initial_file import Pretrained
 from search.config.search_config import parse_config
-from search.config.validation import Findings
-from search.plan.checks.parts import check_network
+from search.plan.make_plan import make_plan
 from trainables.errors import InvalidInput
 from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone, backbone_problems
@@ -309,23 +310,54 @@ def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
         EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))
 
 
+def _map_at_r(features: np.ndarray, labels: list[int]) -> float:
+    """Return MAP@R by loops over the neighbours."""
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    values = []
+    for query, label in enumerate(labels):
+        others = sorted((at for at in range(len(labels)) if at != query), key=lambda at: -float(unit[query] @ unit[at]))
+        relevant = [labels[at] == label for at in others]
+        r = sum(relevant)
+        values.append(sum(sum(relevant[: i + 1]) / (i + 1) for i in range(r) if relevant[i]) / r)
+    return statistics.fmean(values)
+
+
 @needs_timm
-def test_a_match_by_order_is_a_warning_that_names_the_variant(tmp_path: Path) -> None:
-    state = backbone("timm:efficientnet_lite0").build().state_dict()
+def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path, image_folder: Path) -> None:
+    names = ("timm:efficientnet_lite0", "timm:tf_efficientnet_lite0")
+    torch.manual_seed(7)
+    network = backbone(names[0]).build().train()
+    for _ in range(30):  # statistics of a batch, so that features of images differ
+        network(torch.randn(16, 3, 20, 20))
+    state = network.state_dict()
     renamed = {f"n{at}.{name.rpartition('.')[2]}": value for at, (name, value) in enumerate(state.items())}
     torch.save(renamed, tmp_path / "w.pth")
     content = {
         "name": "small",
-        "dataset": {"name": "glyphs"},
+        "dataset": {"name": "folder", "root": str(image_folder)},
         "losses": ["pnp"],
-        "model": {"backbone": "timm:efficientnet_lite0", "weights": str(tmp_path / "w.pth")},
+        "model": {"backbone": names[0], "weights": str(tmp_path / "w.pth")},
+        "training": {"image_size": 20, "resize_size": 20, "batch_size": 8, "images_per_class": 2},
     }
-    found = Findings()
-    (*_, notice) = check_network(found, parse_config(content), {})
+    plan = make_plan(parse_config(content), tmp_path)
+    of_class, scores = plan.images.dataset.classes(), {}
+    for name in names:
+        config = ModelConfig(backbone=name, weights=str(tmp_path / "w.pth"), head="none", embedding_dim=None)
+        network = EmbeddingModel(config).eval()
+        to_pixels = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+        keys = [(label, key) for label, of in enumerate(plan.split.train) for key in of_class[of][:8]]
+        pixels = torch.stack([to_pixels(plan.images.dataset.read(key).copy()) for _, key in keys])
+        with torch.inference_mode():
+            features = network(pixels).double().numpy()
+        scores[name] = 100 * _map_at_r(features, [label for label, _ in keys])
+    (*_, notice) = plan.notices
     assert "matched by order" in notice
-    assert "such as timm:tf_efficientnet_lite0, fits too" in notice
-    network = Pretrained(backbone="timm:efficientnet_lite0", weights=str(tmp_path / "w.pth"))
-    assert f"model.weights: {network.check(32).partition(': ')[2]}" == notice  # as `holdout init` prints it
+    for name in names:
+        assert f"{scores[name]:.1f} in {name}" in notice
+    better = max(names, key=scores.__getitem__)
+    assert notice.endswith("classes." if better == names[0] else f"classes: a warning; set model.backbone to {better}.")
+    found = Pretrained(backbone=names[0], weights=str(tmp_path / "w.pth"))
+    assert "`holdout run` compare its variants" in found.check(32)
 
 
 @needs_timm
