@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+unexport PYTHONDONTWRITEBYTECODE  # else every process compiles what it imports anew
 
 setup: $(STAMP) $(STAMP)-dev
 
@@ -19,16 +20,15 @@ $(STAMP): pyproject.toml constraints.txt $(shell git ls-files holdout search spa
 # A dependency group: dev for every target but `run`, which needs no tool of the tests, and docs and mutants for theirs.
 # With it the installation becomes editable. open-metric-learning asks for NumPy 1 and runs with 2, so it comes alone; what
 # its losses, miners and samplers import is in the group. All packages are compiled, which takes a minute: otherwise every
-# worker compiles what it imports, each time again if Python may not write bytecode.
+# worker compiles what it imports at the same time.
 $(STAMP)-%: $(STAMP)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $* --editable ".[search]"
 	$(if $(filter dev,$*),$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --no-deps open-metric-learning)
 	touch $@
 
-# What the search imports is compiled once, far less than all packages.
 run: $(STAMP)
 	@echo "A first search of three losses on drawn images: one to two minutes on two idle cores"
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/holdout run quickstart
+	$(BIN)/holdout run quickstart
 
 check: setup
 	$(BIN)/ruff check .
