@@ -11,44 +11,15 @@ The studies of a search are plain Optuna studies in one file; see :attr:`Search.
 Everything below is imported on first use, so ``import holdout`` is fast.
 """
 
+import ast
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from holdout.models import evaluate, load, losses
-    from holdout.searches import Search, campaign, compare, open, run
-    from search import __version__
-    from trainables.data.dataset import Dataset, ItemDataset
-    from trainables.errors import Failure, InvalidInput
-    from trainables.inference.embedder import Embedder
-    from trainables.inference.index import ImageIndex
-    from trainables.ranges import Choice, Float, Int
-    from trainables.training.library_trainables import (
-        EstimatorTrainable,
-        LightningTrainable,
-        SentenceTransformerTrainable,
-    )
-    from trainables.training.own_model import OwnModel
-    from trainables.training.trainable import Items, Report, Trainable, trainable
-
-_ROWS = (
-    "holdout.models:evaluate load losses",
-    "holdout.searches:Search campaign compare open run",
-    "search:__version__",
-    "trainables.data.dataset:Dataset ItemDataset",
-    "trainables.errors:Failure InvalidInput",
-    "trainables.inference.embedder:Embedder",
-    "trainables.inference.index:ImageIndex",
-    "trainables.ranges:Choice Float Int",
-    "trainables.training.library_trainables:EstimatorTrainable LightningTrainable SentenceTransformerTrainable",
-    "trainables.training.own_model:OwnModel",
-    "trainables.training.trainable:Items Report Trainable trainable",
-)
-"""The names of each module."""
-
-_MODULES = {name: module for module, _, names in (row.partition(":") for row in _ROWS) for name in names.split()}
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8"))
+_MODULES = {name.name: str(row.module) for row in _STUB.body if isinstance(row, ast.ImportFrom) for name in row.names}
+"""The module of each name, from the stub that type checkers read."""
 
 __all__ = sorted(_MODULES)
 

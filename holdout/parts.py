@@ -26,28 +26,7 @@ from trainables.losses.base import (
 from trainables.training.trainable import Trainable
 
 __all__ = [
-    "BatchSampler",
-    "Choice",
-    "Dataset",
-    "Engine",
-    "Float",
-    "Int",
-    "InvalidInput",
-    "ItemDataset",
-    "Loss",
-    "ProxyLoss",
-    "Space",
-    "Trainable",
-    "Used",
-    "choice",
-    "cosines",
-    "log1p_sum_exp",
-    "masked_logsumexp",
-    "raise_if_any",
-    "real",
-    "reduced",
-    "same_and_different",
-    "sizes",
-    "unit",
-    "whole",
-]
+    "BatchSampler", "Choice", "Dataset", "Engine", "Float", "Int", "InvalidInput", "ItemDataset", "Loss", "ProxyLoss",
+    "Space", "Trainable", "Used", "choice", "cosines", "log1p_sum_exp", "masked_logsumexp", "raise_if_any", "real",
+    "reduced", "same_and_different", "sizes", "unit", "whole",
+]  # fmt: skip

@@ -4,21 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.ranges import Choice, Float, Int, Range, Value
-
-__all__ = [
-    "MODEL",
-    "TRAINING",
-    "Choice",
-    "Float",
-    "Int",
-    "Params",
-    "Range",
-    "Space",
-    "Value",
-    "in_section",
-    "value_text",
-]
+from trainables.ranges import Choice as Choice, Float as Float, Int as Int, Range as Range, Value as Value
 
 Space = Mapping[str, Range]
 """Ranges by name, each after those that its ``when`` names."""

@@ -18,5 +18,3 @@ _ROWS = {
 }
 
 DATASETS: PartTable[type[Dataset], PartRow] = PartTable("data set", _ROWS, base="trainables.data.dataset:Dataset")
-
-__all__ = ["DATASETS", "Dataset"]

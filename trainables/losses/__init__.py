@@ -223,5 +223,3 @@ def loss_part(loss: str, name: str | None = None) -> LossPart:
 
 
 __getattr__ = late_import(__name__, {"Loss": ".base"})
-
-__all__ = ["LOSSES", "Loss", "LossPart", "LossRow", "loss_part", "loss_row", "memory_refused"]

@@ -11,24 +11,6 @@ if TYPE_CHECKING:
 
 __getattr__ = late_import(
     __name__,
-    {
-        "clustering_metrics": ".clustering",
-        "distance_metrics": ".clustering",
-        "evaluate": ".evaluation",
-        "per_query_metrics": ".evaluation",
-        "retrieval_metrics": ".evaluation",
-    },
+    dict.fromkeys(("evaluate", "per_query_metrics", "retrieval_metrics"), ".evaluation")
+    | dict.fromkeys(("clustering_metrics", "distance_metrics"), ".clustering"),
 )
-
-__all__ = [
-    "METRICS",
-    "all_metrics",
-    "clustering_metrics",
-    "distance_metrics",
-    "evaluate",
-    "largest_k",
-    "metric_name",
-    "per_query_metrics",
-    "retrieval_metrics",
-    "unknown_metrics",
-]

@@ -10,5 +10,3 @@ if TYPE_CHECKING:
     from trainables.models.embedding import EmbeddingModel
 
 __getattr__ = late_import(__name__, {"EmbeddingModel": ".embedding"})
-
-__all__ = ["BACKBONES", "HEAD_INIT", "POOLING", "EmbeddingModel", "ModelConfig"]
