@@ -292,7 +292,7 @@ def embedded_files(
         InvalidInput: images cannot be read and ``skip_unreadable`` is False, or none can be read; or a model of a
             user-defined training is given other files than those of embeddings.
     """
-    from trainables.data.feature_file import SUFFIXES, is_feature_file
+    from trainables.data.sets.features import SUFFIXES, is_feature_file
     from trainables.inference.embedder import Embedder
 
     if not isinstance(model, Embedder):
@@ -337,7 +337,7 @@ def _embedded_features(
     """Embed the items of files of embeddings, which are called by their ids, or by file and row."""
     import numpy as np
 
-    from trainables.data.feature_file import read_features
+    from trainables.data.sets.features import read_features
 
     begun = time.perf_counter()
     files = [read_features(path) for path in paths]

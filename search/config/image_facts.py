@@ -7,9 +7,8 @@ from statistics import median
 
 from search.difference import FEW_CLASSES, confirms_on_halves, shown_points
 from trainables.data.dataset import Dataset, similar_names
-from trainables.data.feature_file import is_feature_file
 from trainables.data.marks import check_galleries
-from trainables.data.sets.features import FeatureFile
+from trainables.data.sets.features import FeatureFile, is_feature_file
 from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest, is_manifest
 from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, split_dataset

@@ -10,7 +10,7 @@ from typing import Any
 from search.config.image_facts import ImageFacts
 from search.config.keys import commented, commented_out
 from search.config.search_config import SearchConfig
-from trainables.data.feature_file import is_feature_file
+from trainables.data.sets.features import is_feature_file
 from trainables.data.sets.manifest import is_manifest
 from trainables.errors import InvalidInput
 from trainables.files import write_text

@@ -11,7 +11,7 @@ from search.report.rows import html_of, text_of
 from search.text_table import sparkline
 from search.trials import epochs_of, value_in
 from trainables.metrics import metric_name
-from trainables.training.trial_log import read_log
+from trainables.training.attempt import read_log
 
 if TYPE_CHECKING:
     import pandas

@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainables.data.feature_file import SUFFIXES, read_features
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
+from trainables.data.sets.features import SUFFIXES, read_features
 from trainables.errors import InvalidInput
 from trainables.given import numbers
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of

@@ -74,7 +74,7 @@ _ROWS = {
         defaults={"margin": 0.5, "pos_scale": 2.0, "neg_scale": 50.0, "epsilon": 0.1},
     ),
     "softmax": LossRow(
-        path="trainables.losses.softmax:Softmax",
+        path="trainables.losses.proxies:Softmax",
         paper="Softmax (Psomas, eq. 2.26)",
         equation="Σ_i -log e^{scale S_iy} / Σ_c e^{scale S_ic}, S a cosine or w_c·x_i",
         defaults={"similarity": "cosine", "scale": 1.0},
@@ -88,14 +88,14 @@ _ROWS = {
         proxy_lr=1e-5,  # Psomas, Table 4
     ),
     "arcface": LossRow(
-        path="trainables.losses.softmax:ArcFace",
+        path="trainables.losses.proxies:ArcFace",
         paper="ArcFace (Deng et al. 2019; Psomas, eq. 2.29)",
         equation="Σ_i -log e^{scale cos(θ_y+margin)} / (e^{scale cos(θ_y+margin)} + Σ_{c≠y} e^{scale cos θ_c})",
         defaults={"margin": 28.6, "scale": 64.0},
         proxy_lr=1e-4,  # Psomas, Table 4
     ),
     "soft_triple": LossRow(
-        path="trainables.losses.softmax:SoftTriple",
+        path="trainables.losses.proxies:SoftTriple",
         paper="SoftTriple (Qian et al. 2019; Saeki et al., eq. 1-4)",
         equation="Σ_i -log e^{scale(S_iy-margin)} / (e^{scale(S_iy-margin)} + Σ_{c≠y} e^{scale S_ic}) + tau R",
         defaults={**_CENTRES, "scale": 20.0},

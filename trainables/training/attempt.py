@@ -1,17 +1,22 @@
-"""The training of one worker process: an attempt at a trial, trained an epoch at a time."""
+"""The training of one worker process: an attempt at a trial, trained an epoch at a time, and its log."""
 
 import gc
 import logging
 import os
+import re
 import socket
+import time
+import warnings
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from trainables.files import as_path
+from trainables.files import as_path, remove_drafts, write_whole
+from trainables.parts import OURS, is_own
 from trainables.process import Setting, contained
-from trainables.secrets import traced
-from trainables.spec import TrialSpec
-from trainables.storage import DiskFull, is_full
-from trainables.training.trial_log import TrialLog
+from trainables.secrets import traced, without_password
+from trainables.spec import EpochRecord, TrialSpec
+from trainables.storage import AnyPath, DiskFull, is_full
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +103,7 @@ class Attempt:
         except Exception as error:
             return self._failed(error, self._log)
 
-    def _trained(self, log: TrialLog) -> dict[str, Any]:
+    def _trained(self, log: "TrialLog") -> dict[str, Any]:
         from trainables.training.cross_validation import begin
 
         if self._training is None:
@@ -111,13 +116,14 @@ class Attempt:
             log.done()
         return {"records": unreported, "finished": self._training.finished}
 
-    def _failed(self, error: Exception, log: TrialLog) -> dict[str, Any]:
+    def _failed(self, error: Exception, log: "TrialLog") -> dict[str, Any]:
         from trainables.training.train import failure_of
 
         log.failure(error)
         log.close()
         if is_full(error):
-            return {"disk_full": _where_full(error, self._spec)}
+            full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(self._spec.directory))
+            return {"disk_full": f"On {socket.gethostname()}: {full}"}
         logger.error("The training failed.\n%s", traced(error))  # in the worker's own output too
         return {"failure": failure_of(error)}
 
@@ -141,7 +147,142 @@ def _described(device: "torch.device") -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
 
 
-def _where_full(error: Exception, spec: TrialSpec) -> str:
-    """Return a sentence on the full disk, with the name of this machine."""
-    full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(spec.directory))
-    return f"On {socket.gethostname()}: {full}"
+# The log of an attempt.
+
+FOLDER = "logs"
+MESSAGES = 5000  # bounds the file, which is rewritten as a whole, if a program logs every step
+WRITE_EVERY_S = 10.0  # for messages; epochs and the end are written at once
+
+
+def read_log(directory: str) -> str:
+    """Return the logs of all attempts at the trial in ``directory``, concatenated; empty if there is none."""
+    logs: list[AnyPath] = sorted((as_path(directory) / FOLDER).glob("*.log"), key=lambda path: path.name)
+    return "\n".join(path.read_text("utf-8") for path in logs)
+
+
+class TrialLog:
+    """The log of one attempt, which captures log messages and warnings between :meth:`open` and :meth:`close`.
+
+    It captures messages of ``trainables`` and of the packages of user-defined parts; only the first ``messages`` are
+    kept. A process has one open log at a time.
+    """
+
+    def __init__(self, spec: TrialSpec, device: str, messages: int = MESSAGES) -> None:
+        self._spec, self._device, self._messages = spec, device, messages
+        host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+        name = f"{_now():%Y%m%dT%H%M%S.%fZ}-{host}-{os.getpid()}.log"
+        self._path = f"{spec.directory.rstrip('/')}/{FOLDER}/{name}"
+        self._where = f"on {host}, process {os.getpid()}, {device}"
+        self._lines: list[str] = []
+        self._left_out = 0
+        self._written = 0.0
+        self._ended = False
+        self._warned = False
+        self._handler = _Handler(self)
+        self._levels: dict[str, int] = {}  # the original level of each module
+        self._show_warning: Any = None  # the original warnings.showwarning, while the log is open
+
+    def open(self) -> None:
+        spec = self._spec
+        with suppress(OSError):
+            remove_drafts(as_path(self._path).parent)  # of an attempt that was killed while it wrote
+        self._add(f"Training begins {self._where}.")
+        self._add(f"loss {spec.loss}, {dict(spec.hyperparameters)}, seed {spec.seed}, {spec.epochs} epochs")
+        for name in sorted(_logged_modules(spec)):
+            module = logging.getLogger(name)
+            self._levels[name] = module.level
+            if module.getEffectiveLevel() > logging.INFO:
+                module.setLevel(logging.INFO)
+            module.addHandler(self._handler)
+        self._show_warning, warnings.showwarning = warnings.showwarning, self._warning  # type: ignore[assignment]
+        self._write()
+
+    def epoch(self, record: EpochRecord) -> None:
+        fold = f"fold {record['fold']}, " if "fold" in record else ""
+        values = {name: "undefined" if value is None else f"{value:.4f}" for name, value in record["metrics"].items()}
+        metrics = "".join(f", {name} {text}" for name, text in values.items())
+        seconds = record["end"] - record["start"]
+        loss = f"loss {record['loss']:.6g}" if "loss" in record else "trained"
+        self._add(f"{fold}epoch {record['epoch']}: {loss}{metrics}, {seconds:.1f} s")
+        self._write()
+
+    def done(self) -> None:
+        self._end("Training is done.")
+
+    def failure(self, error: BaseException) -> None:
+        """Write why the training failed, with the traceback."""
+        self._end(f"Training failed.\n{traced(error)}")
+
+    def close(self) -> None:
+        """Stop capturing; a training that is neither done nor failed is logged as stopped."""
+        if self._show_warning is None:
+            return
+        warnings.showwarning, self._show_warning = self._show_warning, None
+        for name, level in self._levels.items():
+            module = logging.getLogger(name)
+            module.removeHandler(self._handler)
+            module.setLevel(level)
+        if not self._ended:
+            self._end("Training was stopped before its last epoch.")
+
+    def message(self, text: str) -> None:
+        """Add a message; it is written within seconds if others follow, else with the next epoch."""
+        if len(self._lines) >= self._messages:
+            self._left_out += 1
+            return
+        self._add(text)
+        if time.monotonic() - self._written > WRITE_EVERY_S:
+            self._write()
+
+    def _warning(self, message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
+        self.message(f"{category.__name__}: {message} ({filename}:{line})")
+        self._show_warning(without_password(str(message)), category, filename, line, *rest)
+
+    def _end(self, text: str) -> None:
+        if self._left_out:
+            self._add(f"{self._left_out} further messages were left out.")
+        self._add(text)
+        self._ended = True
+        self._write()
+
+    def _add(self, text: str) -> None:
+        self._lines.append(f"{_now():%Y-%m-%d %H:%M:%S} {without_password(text)}")
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        text = "\n".join(self._lines) + "\n"
+        try:
+            write_whole(as_path(self._path), lambda file: file.write(text.encode(errors="backslashreplace")))
+        except Exception as error:  # each storage backend raises its own
+            if not self._warned:
+                self._warned = True  # before the warning, which this log captures too
+                logger.warning(
+                    "The log %s cannot be written (%s: %s); the training continues.",
+                    self._path, type(error).__name__, error,
+                )  # fmt: skip
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _logged_modules(spec: TrialSpec) -> set[str]:
+    """Return the packages whose messages are captured: ours, and those of user-defined parts."""
+    parts = (spec.loss, spec.model.backbone, spec.training.sampler, *spec.metrics)
+    dataset = type(spec.images.dataset).__module__
+    own = [*filter(is_own, parts), *([] if dataset.startswith(OURS) else [dataset])]
+    return {OURS.removesuffix("."), *(name.split(":")[0].split(".")[0] for name in own)}
+
+
+class _Handler(logging.Handler):
+    """A handler that passes messages to a trial's log."""
+
+    def __init__(self, log: "TrialLog") -> None:
+        super().__init__(logging.INFO)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._log.message(f"{record.levelname} {record.name}: {self.format(record)}")
+        except Exception:
+            self.handleError(record)

@@ -18,8 +18,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 from support.refusals import sentences_of
 
-from trainables.data.feature_file import read_features
-from trainables.data.sets.features import FeatureFile
+from trainables.data.sets.features import FeatureFile, read_features
 from trainables.data.store.contents import read_contents, vector_look
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import FeatureView, Store

@@ -14,7 +14,7 @@ from support.stores import PLACES, place
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.trial_log import TrialLog, read_log
+from trainables.training.attempt import TrialLog, read_log
 
 
 @pytest.fixture(params=PLACES)

@@ -1,18 +1,244 @@
-"""A data set of embeddings that somebody has computed, of images, texts, sounds or anything else."""
+"""Files of embeddings that somebody has computed, and the data set of one: ``.npz``, ``.parquet``, ``.safetensors``.
 
+All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids`` [N], ``paths`` [N] and
+``groups`` [N].
+Parquet has them as columns, with a list of F numbers in a row. A safetensors file has tensors, and lists of text as
+JSON in its metadata. Nothing in a file is executed.
+
+Legend: N items; F features.
+"""
+
+import json
 import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from trainables.arrays import array_names, read_arrays
 from trainables.data.dataset import Dataset, sorted_classes
-from trainables.data.feature_file import LABELS, SUFFIXES, FeatureArrays, is_feature_file, read_features
 from trainables.data.images import read_image
+from trainables.data.sets.paths import as_on_disk
 from trainables.data.store.contents import image_digest
-from trainables.errors import InvalidInput, suggestion
+from trainables.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
+from trainables.files import DAMAGED
+
+EMBEDDINGS, LABELS, IDS, PATHS, GROUPS = "embeddings", "labels", "ids", "paths", "groups"
+NAMES = (EMBEDDINGS, LABELS, IDS, PATHS, GROUPS)
+REPEATED = (LABELS, GROUPS)
+"""Arrays in which an entry may occur more than once."""
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FeatureArrays:
+    """The content of a file: float32 ``embeddings_NF``, and text for each item, or None if the file has none."""
+
+    embeddings_NF: NDArray[np.float32]
+    labels: tuple[str, ...] | None
+    ids: tuple[str, ...] | None
+    paths: tuple[str, ...] | None
+    groups: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what the items are called: their ids, else their paths, else their row numbers."""
+        return self.ids or self.paths or tuple(f"row {row}" for row in range(len(self.embeddings_NF)))
+
+
+def is_feature_file(path: str | os.PathLike[str]) -> bool:
+    """Return True if the suffix of ``path`` is that of a file of embeddings."""
+    return Path(path).suffix.lower() in _READERS
+
+
+def read_features(path: Path, *, key: str = "") -> FeatureArrays:
+    """Read the file at ``path``.
+
+    Args:
+        path: the file.
+        key: where the user named it, such as ``dataset.file``, to begin the errors with.
+
+    Raises:
+        InvalidInput: it cannot be read, or is no file of embeddings; all that is wrong with its content.
+    """
+    said = f"{key} is {str(path)!r}" if key else str(path)
+    path, suffix = as_on_disk(path), path.suffix.lower()
+    if suffix not in _READERS:
+        hint = suggestion(suffix, _READERS)
+        raise InvalidInput(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}{hint}.")
+    try:
+        arrays = _READERS[suffix](path)
+    except FileNotFoundError:
+        raise InvalidInput(f"{said}, which does not exist; give a file of embeddings.") from None
+    except OSError as error:
+        raise InvalidInput(f"{said}, which cannot be read ({error.strerror or error}).") from error
+    except InvalidInput as error:
+        raise InvalidInput([f"{said}: {sentence}" for sentence in error.sentences]) from error
+    except DAMAGED as error:
+        raise InvalidInput(f"{said}, which is not a readable {suffix} file ({error}); write it again.") from error
+    raise_if_any([f"{said}: {sentence}" for sentence in _mistakes(arrays)])
+    return FeatureArrays(
+        embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32),
+        **{name: _text(arrays[name]) if name in arrays else None for name in NAMES[1:]},
+    )
+
+
+# The formats.
+
+
+def _read_npz(path: Path) -> Arrays:
+    return read_arrays(path, *(name for name in NAMES if name in array_names(path)))
+
+
+def _read_parquet(path: Path) -> Arrays:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            table = file.read([name for name in NAMES if name in file.schema_arrow.names])
+        return {name: _of_column(name, table.column(name)) for name in table.column_names}
+    except pyarrow.ArrowException as error:
+        raise ValueError(str(error).partition("\n")[0]) from error
+
+
+def _of_column(name: str, column: Any) -> NDArray[Any]:
+    """Return the array of a column.
+
+    Raises:
+        InvalidInput: embeddings are no lists of one length.
+    """
+    import pyarrow.compute
+
+    types = pyarrow.types
+    if name != EMBEDDINGS:
+        return _of_list(column.to_pylist())
+    if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
+        raise InvalidInput(f"{name} is a column of {column.type}; write lists of numbers.")
+    if empty := np.flatnonzero(column.is_null()).tolist():
+        raise InvalidInput(_empty(name, empty))
+    lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(column)).to_pylist()
+    if len(lengths) > 1:
+        raise InvalidInput(f"{name} has rows of {min(lengths)} to {max(lengths)} numbers; give each row as many.")
+    flat = pyarrow.compute.list_flatten(column).to_numpy()
+    return np.asarray(flat).reshape(len(column), *lengths) if lengths else np.empty((0, 0), np.float32)
+
+
+def _of_list(entries: list[Any]) -> NDArray[Any]:
+    return np.array([*entries, None], dtype=object)[:-1]  # in which a list is one entry
+
+
+def _of_json(name: str, text: str) -> NDArray[Any]:
+    """Return the array of a list in a safetensors file's metadata.
+
+    Raises:
+        InvalidInput: it is no list.
+    """
+    try:
+        entries = json.loads(text)
+    except ValueError:
+        entries = None
+    if not isinstance(entries, list):
+        raise InvalidInput(f"{name} in the metadata must be a list in JSON; it is {shortened(text)}; use json.dumps.")
+    return _of_list(entries)
+
+
+_WITHOUT_NUMPY = ("BF16", "F8_E4M3", "F8_E5M2")
+
+
+def _read_safetensors(path: Path) -> Arrays:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            lists = {name: _of_json(name, text) for name, text in (file.metadata() or {}).items() if name in NAMES[1:]}
+            kinds = {name: file.get_slice(name).get_dtype() for name in NAMES if name in file.keys()}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _WITHOUT_NUMPY}
+        if len(arrays) < len(kinds):
+            with safe_open(path, framework="pt") as file:
+                arrays |= {name: file.get_tensor(name).float().numpy() for name in kinds.keys() - arrays.keys()}
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+    return {**lists, **arrays}
+
+
+_READERS: dict[str, Callable[[Path], Arrays]] = {
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+    ".safetensors": _read_safetensors,
+}
+SUFFIXES = tuple(_READERS)
+
+
+# What can be wrong with the content.
+
+
+def _mistakes(arrays: Arrays) -> Iterator[str]:
+    if EMBEDDINGS not in arrays:
+        found = f"it has {', '.join(arrays)}" if arrays else f"it has none of {', '.join(NAMES)}"
+        yield f"there are no {EMBEDDINGS}; {found}."
+        return
+    embeddings = arrays[EMBEDDINGS]
+    if embeddings.ndim != 2 or embeddings.dtype.kind not in "fiu" or not embeddings.size:
+        yield (
+            f"{EMBEDDINGS} must be numbers, items × features; they are {embeddings.dtype} of "
+            f"{' × '.join(map(str, embeddings.shape)) or 'no dimension'}."
+        )
+        return
+    with np.errstate(over="ignore"):
+        embeddings_NF = embeddings.astype(np.float32, copy=False)
+    largest_N = np.abs(embeddings_NF).max(axis=1)
+    for bad_N, what in ((~np.isfinite(largest_N), "numbers that are not finite"), (largest_N == 0, "zeros only")):
+        if rows := np.flatnonzero(bad_N).tolist():
+            reason = "a vector of zeros has no direction" if what == "zeros only" else "float32 cannot hold them"
+            yield (
+                f"{counted(len(rows), 'row')} of {EMBEDDINGS} with {what} ({_rows(rows)}): {reason}; correct or remove."
+            )
+    for name in NAMES[1:]:
+        if name in arrays:
+            yield from _column_mistakes(name, arrays[name], len(embeddings))
+
+
+def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[str]:
+    if values.ndim != 1:
+        yield f"{name} must be one text or whole number for each item; they are {' × '.join(map(str, values.shape))}."
+        return
+    entries = [*values] if values.dtype.kind in "mM" else values.tolist()  # in which nanoseconds are whole numbers
+    if len(values) != count:
+        yield f"there are {count:,} {EMBEDDINGS} and {len(values):,} {name}; give one for each."
+    elif empty := [row for row, entry in enumerate(entries) if entry is None or entry == "" or entry != entry]:
+        yield _empty(name, empty)
+    elif odd := [entry for entry in entries if not isinstance(_whole(entry), int | str)]:
+        yield f"{name} must be text or whole numbers; one is {shortened(repr(odd[0]))}; write them as text."
+    elif name not in REPEATED and (twice := [entry for entry, times in Counter(entries).items() if times > 1]):
+        yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
+
+
+def _empty(name: str, rows: list[int]) -> str:
+    what = counted(len(rows), "empty entry", "empty entries")
+    return f"{name} has {what} ({_rows(rows)}); fill them in, or remove these items."
+
+
+def _rows(rows: list[int]) -> str:
+    return f"row {', '.join(map(str, rows[:5]))}{', …' if len(rows) > 5 else ''}"
+
+
+def _text(values: NDArray[Any]) -> tuple[str, ...]:
+    return tuple(str(_whole(entry)) for entry in values.tolist())
+
+
+def _whole(entry: object) -> object:
+    """Return a number such as 3.0, of which libraries make 3 where an entry is missing, as 3."""
+    return int(entry) if isinstance(entry, float) and entry.is_integer() else entry
+
+
+# The data set.
 
 
 @dataclass(frozen=True, kw_only=True)
