@@ -54,11 +54,10 @@ from trainables.files import write_whole
 from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.training.config import TrainingConfig
-from trainables.training.epoch_training import Diverged
+from trainables.training.epoch_training import Diverged, Validation
 from trainables.training.inputs import Inputs
 from trainables.training.train import Training
 from trainables.training.untrained import whitened, whitening
-from trainables.training.validation import Validation
 
 TABLES = Path(__file__).parent.parent / "tables"
 NETWORKS = TABLES / "networks.json"

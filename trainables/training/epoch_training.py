@@ -1,23 +1,28 @@
-"""The interface of a training, which workers, scoring and verification know, and its checkpoints and records."""
+"""The interface of a training, which workers, scoring and verification know, its validation, checkpoints and records.
+
+Shapes: N items of all views, D embedding dimensions.
+"""
 
 import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
+import torch
+from torch import Tensor
+
+from trainables.data.dataset import Dataset
 from trainables.data.store.spec import StoreSpec
+from trainables.data.store.view import StoreView, protocol_for, superclasses_for, training_half
 from trainables.files import as_path, write_json
-from trainables.metrics.table import metric_name
-from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, defined
+from trainables.metrics.evaluation import evaluate, per_query_metrics
+from trainables.metrics.table import is_retrieval, metric_name
+from trainables.spec import EMBED_MS, SIZE_MB, DeviceMemory, EpochRecord, TrialSpec, UntrainedSpec, defined
 from trainables.storage import AnyPath
 from trainables.training.checkpoints import Checkpoints
-
-if TYPE_CHECKING:
-    import torch
-
-    from trainables.data.store.view import StoreView
-    from trainables.training.validation import Validation
+from trainables.unit import without_direction
 
 
 class Validated(TypedDict):
@@ -31,6 +36,54 @@ class Diverged(ArithmeticError):
     """A loss, an embedding or an objective that is not finite."""
 
 
+class Validation:
+    """Items on which an epoch, or a network without training, is scored: ``queries`` of ``dataset``.
+
+    A ``gallery`` has training items, as further wrong neighbours.
+
+    Attributes:
+        views: the queries, and the gallery if there is one.
+    """
+
+    def __init__(
+        self, metrics: Sequence[str], dataset: Dataset, queries: StoreView, gallery: StoreView | None = None
+    ) -> None:
+        self.views = [queries] if gallery is None else [queries, gallery]
+        self._metrics = metrics
+        self._labels_N = torch.as_tensor(queries.labels_N)
+        if gallery is not None:
+            self._labels_N = torch.cat((self._labels_N, gallery.labels_N + len(queries.class_names)))
+        self._superclasses_N = superclasses_for(metrics, dataset, queries)
+        self._protocol = protocol_for(dataset, queries.image_keys)
+
+    @classmethod
+    def of(cls, spec: TrialSpec | UntrainedSpec, queries: StoreView, train: StoreView) -> "Validation":
+        """Return the validation of ``spec``, whose gallery has half of the items ``train`` if it has a gallery seed."""
+        gallery = None if spec.gallery_seed is None else training_half(train, spec.gallery_seed)
+        return cls(spec.metrics, spec.images.dataset, queries, gallery)
+
+    def by_class(self, embeddings_ND: Tensor, metric: str) -> dict[str, float]:
+        """Return ``metric`` for the queries of each class; empty if it is not computed by query."""
+        if not is_retrieval(metric):
+            return {}
+        view = self.views[0]
+        (scores_Q,) = per_query_metrics(
+            embeddings_ND, self._labels_N, [metric], queries=len(view), protocol=self._protocol
+        ).values()
+        is_query_Q, classes = ~scores_Q.isnan(), len(view.class_names)
+        labels_Q = torch.as_tensor(view.labels_N)[is_query_Q]
+        counts_C = torch.bincount(labels_Q, minlength=classes)
+        means_C = torch.bincount(labels_Q, weights=scores_Q[is_query_Q], minlength=classes) / counts_C
+        return {name: means_C[c].item() for c, name in enumerate(view.class_names) if counts_C[c]}
+
+    def scores(self, embeddings_ND: Tensor) -> dict[str, float]:
+        """Return the metrics of the embeddings of all ``views``, one after the other."""
+        return evaluate(
+            embeddings_ND, self._labels_N, self._metrics,
+            queries=len(self.views[0]), superclasses_N=self._superclasses_N, protocol=self._protocol,
+        )  # fmt: skip
+
+
 class EpochTraining(ABC):
     """The training of a spec on one device, an epoch at a time, resumed from its newest checkpoint if there is one.
 
@@ -40,16 +93,16 @@ class EpochTraining(ABC):
         records: those of the epochs that are trained.
     """
 
-    def __init__(self, spec: TrialSpec, device: "torch.device") -> None:
+    def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         assert not spec.folds, "a spec with folds is several trainings"
         self.spec = spec
         self.device = device
         self.records: list[EpochRecord] = []
         self._best = -math.inf
+        self._validation: Validation | None = None
 
     @property
     def finished(self) -> bool:
-        """Return True if all epochs are trained."""
         return len(self.records) >= self.spec.training.epochs
 
     @abstractmethod
@@ -64,8 +117,8 @@ class EpochTraining(ABC):
     @classmethod
     @abstractmethod
     def tested(
-        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: "torch.device"
-    ) -> "tuple[StoreView, torch.Tensor]":
+        cls, spec: TrialSpec, checkpoint: AnyPath, images: StoreSpec, device: torch.device
+    ) -> tuple[StoreView, Tensor]:
         """Return ``images``, and their embeddings [N, D] by the model that was kept at ``checkpoint``."""
 
     def _new_attempt(self, origin: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -81,29 +134,13 @@ class EpochTraining(ABC):
 
     def _recorded(self, record: EpochRecord) -> EpochRecord:
         """Add a GPU's memory to the ``record`` of an epoch, save the state after it, and return the record."""
-        if memory := _memory_on(self.device):
-            record["memory"] = memory
+        if self.device.type == "cuda":
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self.device), total=total)
         self._save(record)
         if self.finished:
             self.wait_for_checkpoints()
         return record
-
-    def _costs(
-        self, seconds: float, items: int, tensors: "Callable[[], Mapping[str, torch.Tensor]]"
-    ) -> dict[str, float]:
-        """Return the costs that the spec asks for.
-
-        Args:
-            seconds: the time in which the validation's ``items`` were embedded.
-            items: their number.
-            tensors: returns those of the model; called if its size is asked for.
-        """
-        costs = {}
-        if EMBED_MS in self.spec.costs:
-            costs[EMBED_MS] = 1000 * seconds / max(1, items)
-        if SIZE_MB in self.spec.costs:
-            costs[SIZE_MB] = sum(tensor.nbytes for tensor in tensors().values()) / 1e6
-        return costs
 
     @abstractmethod
     def _save(self, record: EpochRecord) -> None:
@@ -121,21 +158,40 @@ class EpochTraining(ABC):
         self.records.append(record)
         return is_best
 
-    def _validated(
-        self, metrics: dict[str, float], validation: "Validation", embeddings_ND: "torch.Tensor"
-    ) -> Validated:
-        """Return the metrics, with the objective of each class if the spec asks for it and the epoch is the best.
+    def _validate(self) -> Validated:
+        """Score the validation items; their classes only in a confirmation, if the epoch is the best so far.
 
         Raises:
-            Diverged: the objective, or a metric of the goal, is undefined.
+            Diverged: embeddings have no direction, or the objective or a metric of the goal is undefined.
         """
-        found = defined(metrics)
+        if self._validation is None:
+            return {"metrics": {}}
+        begin = time.perf_counter()
+        embeddings_ND = torch.cat([self._embed(view) for view in self._validation.views])
+        bad = without_direction(embeddings_ND)  # waits for the device
+        seconds = time.perf_counter() - begin
+        if bad:
+            raise Diverged(f"Of the validation images, {bad}.")
+        metrics = self._validation.scores(embeddings_ND)
+        if EMBED_MS in self.spec.costs:
+            metrics[EMBED_MS] = 1000 * seconds / len(embeddings_ND)
+        if SIZE_MB in self.spec.costs:
+            metrics[SIZE_MB] = sum(tensor.nbytes for tensor in self._tensors().values()) / 1e6
+        validated = Validated(metrics=defined(metrics))
         for name in map(metric_name, (self.spec.objective, *self.spec.needed)):
-            if found[name] is None:
+            if validated["metrics"][name] is None:
                 raise Diverged(f"{name} is undefined ({metrics[name]}) in epoch {len(self.records) + 1}.")
-        if not self.spec.by_class or metrics[metric_name(self.spec.objective)] <= self._best:
-            return {"metrics": found}
-        return {"metrics": found, "classes": validation.by_class(embeddings_ND, self.spec.objective)}
+        if self.spec.by_class and metrics[metric_name(self.spec.objective)] > self._best:
+            validated["classes"] = self._validation.by_class(embeddings_ND, self.spec.objective)
+        return validated
+
+    @abstractmethod
+    def _embed(self, view: StoreView) -> Tensor:
+        """Return the embeddings [N, D] of the items of ``view``."""
+
+    @abstractmethod
+    def _tensors(self) -> Mapping[str, Tensor]:
+        """Return the tensors of the model, whose size is a cost."""
 
     @property
     def _progress(self) -> dict[str, Any]:
@@ -156,16 +212,6 @@ class EpochTraining(ABC):
 
     def end(self) -> None:  # noqa: B027
         """Release what the training holds beside memory."""
-
-
-def _memory_on(device: "torch.device") -> DeviceMemory | None:
-    """Return the memory of a GPU, for a record; None on a CPU."""
-    if device.type != "cuda":
-        return None
-    import torch
-
-    total = torch.cuda.get_device_properties(device).total_memory
-    return DeviceMemory(peak=torch.cuda.max_memory_reserved(device), total=total)
 
 
 def origin_of(spec: TrialSpec) -> dict[str, Any]:

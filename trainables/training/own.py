@@ -20,16 +20,15 @@ import torch
 from torch import Tensor
 
 from trainables.data.store.spec import StoreSpec
-from trainables.data.store.view import StoreView, training_half
+from trainables.data.store.view import StoreView
 from trainables.errors import InvalidInput
 from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
 from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, defined
 from trainables.storage import AnyPath
-from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
+from trainables.training.epoch_training import Diverged, EpochTraining, Validation, origin_of
 from trainables.training.inputs import learned_labels, opened_images
 from trainables.training.trainable import Items, Trainable, checked_embeddings, seed_epoch, trainable_class
-from trainables.training.validation import Validation
 from trainables.unit import without_direction
 
 logger = logging.getLogger(__name__)
@@ -48,11 +47,8 @@ class OwnTraining(EpochTraining):
         super().__init__(spec, device)
         store = opened_images(spec.images)
         train_view = store.subset(spec.train_classes)
-        self._validation = None
         if spec.validation_classes:
-            gallery = None if spec.gallery_seed is None else training_half(train_view, spec.gallery_seed)
-            queries = store.subset(spec.validation_classes)
-            self._validation = Validation(spec.metrics, spec.images.dataset, queries, gallery)
+            self._validation = Validation.of(spec, store.subset(spec.validation_classes), train_view)
         self._own = _set_up(spec, train_view, device)
         try:
             if (state := self._new_attempt(origin_of(spec))) is not None:
@@ -81,19 +77,15 @@ class OwnTraining(EpochTraining):
             record["reported"] = defined(numbers)
         return self._recorded(record)
 
-    def _validate(self) -> Validated:
-        if self._validation is None:
-            return {"metrics": {}}
-        begin, views = time.perf_counter(), self._validation.views
-        embeddings_ND = torch.cat([_embedded_blindly(self._own, view) for view in views])
-        seconds = time.perf_counter() - begin
-        metrics = self._validation.scores(embeddings_ND)
-        metrics |= self._costs(seconds, sum(map(len, views)), lambda: _saved(self._own))
-        return self._validated(metrics, self._validation, embeddings_ND)
+    def _embed(self, view: StoreView) -> Tensor:
+        return _embedded_blindly(self._own, view)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return _saved(self._own)
 
     def _save(self, record: EpochRecord) -> None:
         """Append ``record`` and save what the training saves, also as the model if it is the best so far."""
-        files = _saved(self._own)
+        files = self._tensors()
         best, description = None, None
         if self._is_best(record):
             assert self.spec.trainable is not None

@@ -17,7 +17,7 @@ from torch import Tensor
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.store.spec import StoreSpec
-from trainables.data.store.view import FeatureView, StoreView, training_half
+from trainables.data.store.view import FeatureView, StoreView
 from trainables.errors import InvalidInput, listed
 from trainables.inference.model_files import FROZEN, LOSS, EmbedderSpec, frozen_backbone, read_network
 from trainables.losses import LOSSES, Loss, loss_row
@@ -31,11 +31,9 @@ from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 from trainables.storage import AnyPath, StorageFailure, cause_of
 from trainables.training.config import OPTIMIZERS, parameter_group
-from trainables.training.epoch_training import Diverged, EpochTraining, Validated, origin_of
+from trainables.training.epoch_training import Diverged, EpochTraining, Validation, origin_of
 from trainables.training.inputs import Inputs, learned_labels, raise_if_other
 from trainables.training.steps import Steps
-from trainables.training.validation import Validation
-from trainables.unit import without_direction
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +62,8 @@ class Training(EpochTraining):
         self._inputs = Inputs(spec.images, spec.model, spec.training, device)
         self.train_view = self._inputs.view(spec.train_classes)
         self.labels_N = learned_labels(self.train_view, spec)
-        self._validation = None
         if spec.validation_classes:
-            gallery = None if spec.gallery_seed is None else training_half(self.train_view, spec.gallery_seed)
-            queries = self._inputs.view(spec.validation_classes)
-            self._validation = Validation(spec.metrics, spec.images.dataset, queries, gallery)
+            self._validation = Validation.of(spec, self._inputs.view(spec.validation_classes), self.train_view)
 
         torch.manual_seed(spec.seed)
         self.model = self._inputs.network()
@@ -126,10 +121,9 @@ class Training(EpochTraining):
         start, epoch = time.time(), len(self.records) + 1
         with deterministic(self.device, self._config.deterministic):
             loss, batches, used = self._train(epoch)
-        validated = self._validate()
         record = EpochRecord(
             epoch=epoch, loss=loss, batches=batches,
-            **validated, start=start, end=time.time(), checkpoint=None,
+            **self._validate(), start=start, end=time.time(), checkpoint=None,
         )  # fmt: skip
         if used:
             record["used"] = used
@@ -207,19 +201,6 @@ class Training(EpochTraining):
         """Take one optimizer step and return the detached loss."""
         return self.steps.take(images, labels_B)
 
-    def _validate(self) -> Validated:
-        if self._validation is None:
-            return {"metrics": {}}
-        begin = time.perf_counter()
-        embeddings_ND = torch.cat([self._embed(view) for view in self._validation.views])
-        bad = without_direction(embeddings_ND)  # waits for the device
-        seconds = time.perf_counter() - begin
-        if bad:
-            raise Diverged(f"Of the validation images, {bad}.")
-        metrics = self._validation.scores(embeddings_ND)
-        metrics |= self._costs(seconds, len(embeddings_ND), lambda: merged(self.model).state_dict())
-        return self._validated(metrics, self._validation, embeddings_ND)
-
     def _embed(self, view: StoreView) -> Tensor:
         config = self._config
         with deterministic(self.device, config.deterministic):
@@ -228,13 +209,16 @@ class Training(EpochTraining):
                 batch_size=config.embedding_batch, device=self.device, precision=config.precision,
             )  # fmt: skip
 
+    def _tensors(self) -> Mapping[str, Tensor]:
+        return merged(self.model).state_dict()
+
     def _save(self, record: EpochRecord) -> None:
         """Append ``record`` and save the state to resume from, and the model if it is the best so far."""
         weights = {"model": self.model.state_dict(), "loss": self.loss.state_dict()}
         best, description = None, None
         if self._is_best(record):
             of_loss = {f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}
-            best = {**merged(self.model).state_dict(), **of_loss}
+            best = {**self._tensors(), **of_loss}
             description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
         self.set_learning_rates(record["epoch"] + 1, 0, record["batches"])  # recorded as those of the next step
         last = {**weights, "optimizer": self.optimizer.state_dict(), **self._progress}

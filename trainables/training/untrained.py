@@ -19,7 +19,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.images import fitted
 from trainables.data.loading import ImagesInMemory
 from trainables.data.store.build import read_item
-from trainables.data.store.view import StoreView, training_half
+from trainables.data.store.view import StoreView
 from trainables.errors import InvalidInput
 from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
 from trainables.metrics.evaluation import evaluate
@@ -28,8 +28,8 @@ from trainables.models.backbones import backbone
 from trainables.models.config import ModelConfig
 from trainables.process import contained
 from trainables.spec import UntrainedSpec, ValidatedUntrained, defined
+from trainables.training.epoch_training import Validation
 from trainables.training.inputs import Inputs, described_backbone, features_of, of_backbone
-from trainables.training.validation import Validation
 
 WEIGHT, BIAS = "head.0.weight", "head.0.bias"
 """The names of the whitening's tensors in an :class:`EmbeddingModel` with the head ``linear``."""
@@ -82,9 +82,8 @@ def _validations(
     """Yield for each division its validation, with the features, plain and whitened, of its items."""
     for train, validation in divisions:
         train_view, view = inputs.view(train), inputs.view(validation)
-        half = None if spec.gallery_seed is None else training_half(train_view, spec.gallery_seed)
         layer = whitening(features_NF[_rows(train_view, features_NF.device)], spec.model.embedding_dim)
-        scored = Validation(spec.metrics, spec.images.dataset, view, half)
+        scored = Validation.of(spec, view, train_view)
         rows_N = torch.cat([_rows(part, features_NF.device) for part in scored.views])
         yield scored, features_NF[rows_N], whitened(features_NF, layer)[rows_N]
 

@@ -19,8 +19,8 @@ from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, training_half
 from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
+from trainables.training.epoch_training import Validation
 from trainables.training.train import train
-from trainables.training.validation import Validation
 
 METRICS = ("map_at_r", "recall_at_1", "map", "recall_at_2")
 
