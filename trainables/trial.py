@@ -27,7 +27,6 @@ class TrainingTrial(tune.Trainable):
         self._assign(config["spec"])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Replace the training; the actor is reused."""
         self._worker.end()
         self._assign(new_config["spec"])
         return True

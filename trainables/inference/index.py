@@ -227,12 +227,7 @@ def read_description(folder: AnyPath) -> IndexDescription:
 
 
 def _content(folder: AnyPath, name: str, description: IndexDescription) -> bytes:
-    """Return the content of the file ``name`` of an index.
-
-    Raises:
-        ValueError: it is not the file that the description describes.
-        OSError: it cannot be read.
-    """
+    """Return the content of the file ``name`` of an index."""
     content = read_regular(folder / name)
     digest = hashlib.sha256(content).hexdigest()
     if digest != description.sha256[name]:
@@ -244,9 +239,6 @@ def _deserialized(content: bytes) -> Any:
     """Return the flat index in ``content``.
 
     faiss chooses the code that reads a file by its first bytes, and trusts the sizes in it; so both are checked first.
-
-    Raises:
-        ValueError: it is not a flat index by inner product.
     """
     faiss = _faiss()
     numbers = int.from_bytes(content[_HEADER - 8 : _HEADER], "little")

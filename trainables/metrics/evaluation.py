@@ -114,11 +114,7 @@ def evaluate(
 
 
 def _own_value(name: str, score: Callable[..., Any], embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
-    """Return the value of a user-defined metric, which gets tensors of its own.
-
-    Raises:
-        InvalidInput: it raises, or returns no number.
-    """
+    """Return the value of a user-defined metric, which gets tensors of its own."""
     try:
         with contained():
             return float(score(embeddings_ND.clone(), labels_N.clone()))

@@ -233,9 +233,6 @@ def _own_backbone(path: str) -> Backbone:
 
     The latter has an attribute ``features``, the channels of its maps, and may have ``mean``, ``scale``, ``bgr`` and
     ``tokens``; by default images stay in 0 … 1.
-
-    Raises:
-        InvalidInput: there is nothing at ``path``, it is not callable, or has no ``features``.
     """
     part: Any = load_part(path, kind="backbone")
     if isinstance(part, Backbone):

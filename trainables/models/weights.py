@@ -103,9 +103,6 @@ def _tensors(path: Path) -> "Tensors":
     """Return the dense floating-point tensors of a file by name; a tensor within dictionaries has a dotted name.
 
     Integers, such as counts of batches and index tables, are left out: they are never learned.
-
-    Raises:
-        InvalidInput: the file cannot be read, or holds no named tensors.
     """
     try:
         content = _content(path)

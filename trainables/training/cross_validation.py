@@ -37,7 +37,6 @@ class CrossValidation:
 
     @property
     def finished(self) -> bool:
-        """Return True if all folds are trained."""
         return self._training is None
 
     def run_epoch(self) -> EpochRecord:

@@ -32,12 +32,10 @@ class EstimatorTrainable(RepeatedTrainable):
     function: ClassVar[Callable[..., Any]]
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
-        """Make the estimator."""
         super().setup(params, train, seed=seed, device=device)
         self._estimator = self.function(params, train, Report(epochs=self.epochs, seed=seed, device=device))
 
     def train_epoch(self) -> None:
-        """Fit the estimator."""
         self._estimator.fit(self.train.items, self.train.labels)
         self.epoch += 1
 
@@ -57,7 +55,6 @@ class _Fit(Trainable):
     function: ClassVar[Callable[..., Any]]
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
-        """Call the function."""
         self._report = Report(epochs=self.epochs, seed=seed, device=device)
         self._folder = tempfile.TemporaryDirectory(prefix="holdout-fit-")
         self._checkpoint = Path(self._folder.name) / "last"
@@ -89,7 +86,6 @@ class _Fit(Trainable):
         (folder / "epochs.txt").write_text(str(self._epoch))
 
     def load(self, folder: Path) -> None:
-        """Read the number of epochs; subclasses add the checkpoint."""
         self._epoch = int((folder / "epochs.txt").read_text())
 
     def finish(self) -> None:
@@ -112,7 +108,6 @@ class LightningTrainable(_Fit):
     trainer_options: ClassVar[Mapping[str, Any]] = {}
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: torch.device) -> None:
-        """Make the module and its data."""
         super().setup(params, train, seed=seed, device=device)
         self._module, self._data = self._made
         logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it describes the machine
@@ -178,12 +173,10 @@ class LightningTrainable(_Fit):
         return found
 
     def save(self, folder: Path) -> None:
-        """Copy Lightning's checkpoint."""
         super().save(folder)
         shutil.copy(self._checkpoint, folder / "last.ckpt")
 
     def load(self, folder: Path) -> None:
-        """Load the checkpoint, from which the fit resumes."""
         super().load(folder)
         shutil.copy(folder / "last.ckpt", self._checkpoint)
         state = torch.load(self._checkpoint, map_location="cpu", weights_only=True)
@@ -238,7 +231,6 @@ class SentenceTransformerTrainable(_Fit):
         return torch.nn.ModuleList([self._made.model, self._made.loss])
 
     def embed(self, items: Any) -> torch.Tensor:
-        """Encode texts and images."""
         return _encoded(self._made.model, items)
 
     @classmethod

@@ -178,7 +178,6 @@ class RepeatedTrainable(Trainable):
     probed: ClassVar[int] = 16
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
-        """Keep the training items."""
         self.train, self.seed, self.epoch = train, seed, 0
 
     def save(self, folder: Path) -> None:
@@ -263,7 +262,6 @@ class Report:
         return found
 
     def end(self) -> None:
-        """End the function where it waits."""
         self._goes_on.put(False)
 
 
@@ -277,7 +275,6 @@ class FunctionTrainable(RepeatedTrainable):
     function: ClassVar[Callable[..., Any]]
 
     def setup(self, params: Mapping[str, Any], train: Items, *, seed: int, device: "torch.device") -> None:
-        """Start the thread, which waits."""
         super().setup(params, train, seed=seed, device=device)
         self._report = report = Report(epochs=self.epochs, seed=seed, device=device)
         function = self.function
@@ -296,11 +293,9 @@ class FunctionTrainable(RepeatedTrainable):
         return numbers
 
     def embed(self, items: Any) -> Any:
-        """Embed items by the function that was reported."""
         return self._reported(items)
 
     def finish(self) -> None:
-        """End the thread."""
         self._report.end()
 
 

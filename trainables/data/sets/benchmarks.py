@@ -202,7 +202,6 @@ Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg"""
         return train, test
 
     def parts(self) -> dict[str, str]:
-        """Map test images to ``query`` or ``gallery``."""
         part_of = {key: part for key, _, part in self._list}
         _, test = self._halves
         return {key: part_of[key] for keys in test.values() for key in keys}

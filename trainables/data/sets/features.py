@@ -109,11 +109,7 @@ def _read_parquet(path: Path) -> Arrays:
 
 
 def _of_column(name: str, column: Any) -> NDArray[Any]:
-    """Return the array of a column.
-
-    Raises:
-        InvalidInput: embeddings are no lists of one length.
-    """
+    """Return the array of a column."""
     import pyarrow.compute
 
     types = pyarrow.types
@@ -135,11 +131,7 @@ def _of_list(entries: list[Any]) -> NDArray[Any]:
 
 
 def _of_json(name: str, text: str) -> NDArray[Any]:
-    """Return the array of a list in a safetensors file's metadata.
-
-    Raises:
-        InvalidInput: it is no list.
-    """
+    """Return the array of a list in a safetensors file's metadata."""
     try:
         entries = json.loads(text)
     except ValueError:

@@ -65,11 +65,7 @@ the last three columns only if you have them"""
 
     @cached_property
     def _rows(self) -> dict[str, dict[str, str]]:
-        """The rows by image key.
-
-        Raises:
-            InvalidInput: all that is wrong with the file.
-        """
+        """The rows by image key."""
         rows = _read(Path(str(self.file)))
         said = f"dataset.file is {str(self.file)!r}"
         raise_if_any([f"{said}: {sentence}" for sentence in _row_mistakes(rows)])
@@ -150,11 +146,7 @@ def is_manifest(path: str | os.PathLike[str]) -> bool:
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV file by column, without the spaces around cells.
-
-    Raises:
-        InvalidInput: it cannot be read, lacks columns or rows, or has other columns.
-    """
+    """Return the rows of a CSV file by column, without the spaces around cells."""
     said = f"dataset.file is {str(path)!r}"
     try:
         lines = [*csv.reader(io.StringIO(read_text(path), newline=""), strict=True)]

@@ -40,7 +40,6 @@ _STORE = re.compile(rf"[0-9a-f]{{64}}({re.escape(DRAFT)})?")
 
 
 def lock_file(store: Path) -> Path:
-    """Return the path of the lock file."""
     return store.with_name(f"{store.name}.used")
 
 
@@ -68,11 +67,7 @@ class InUse:
 
 @contextmanager
 def _exclusive(store: Path) -> Iterator[bool]:
-    """Try to lock ``store`` exclusively; yield True on success. New users wait while it is held.
-
-    Raises:
-        OSError: this process may not write there.
-    """
+    """Try to lock ``store`` exclusively; yield True on success. New users wait while it is held."""
     file = os.open(lock_file(store), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:

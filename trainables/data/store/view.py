@@ -133,7 +133,6 @@ class StoreView:
 
     @property
     def image_keys(self) -> tuple[str, ...]:
-        """The data set's keys of the images."""
         return tuple(self.store.image_keys[row] for row in self.rows_N.tolist())
 
     def gather(self, indices: Tensor, windows_B4: Tensor) -> Tensor:
