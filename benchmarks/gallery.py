@@ -34,11 +34,11 @@ from trainables.data import DATASETS
 from trainables.data.split import ClassSplit, make_split
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import Store, StoreView
+from trainables.inference.model_files import read_network
 from trainables.metrics import evaluate
 from trainables.models import EmbeddingModel
 from trainables.models.config import ModelConfig
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training.checkpoints import load_checkpoint
 from trainables.training.config import TrainingConfig
 from trainables.training.train import Training, embed
 
@@ -139,7 +139,7 @@ def measured(spec: TrialSpec, images: Images) -> Found:
         record = training.run_epoch()
         training.wait_for_checkpoints()
         # Without validation classes every epoch counts as the best so far and is saved.
-        weights[record["epoch"]] = load_checkpoint(Path(spec.directory) / str(record["checkpoint"]))["model"]
+        weights[record["epoch"]] = read_network(Path(spec.directory) / str(record["checkpoint"]))[0]
         model.load_state_dict(weights[record["epoch"]])
         start = time.perf_counter()
         of_validation_ND = _embedded(model, images.validation, spec.training)

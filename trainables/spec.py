@@ -1,7 +1,6 @@
 """The specification of one training, and the record of one epoch."""
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -10,6 +9,7 @@ from typing import Any, NotRequired, TypedDict
 
 from trainables.data.split import left_out
 from trainables.data.store.spec import StoreSpec
+from trainables.files import json_digest
 from trainables.models.config import ModelConfig
 from trainables.training.config import TrainingConfig
 
@@ -138,7 +138,7 @@ class TrialSpec:
         for name in ("trainable", "costs", "needed"):  # digests are those of earlier versions
             if not content[name]:
                 del content[name]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return json_digest(content)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,12 +124,12 @@ def _split(dataset: "Dataset") -> "ClassSplit":
 
 def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
     """Print which files look damaged by their headers; none is decoded, so test images are not seen."""
-    from trainables.data.header import inspect_headers
+    from trainables.data.header import inspect
 
     classes = dataset.classes()
     for part, names in {"training classes": split.train + split.validation, "test classes": split.test}.items():
         keys = [key for name in names for key in classes[name]]
-        if sentence := inspect_headers(dataset, keys, seconds=INSPECT_S).sentence(part):
+        if sentence := inspect(dataset.damage, keys, seconds=INSPECT_S).sentence(part):
             say([sentence], "yellow")
 
 

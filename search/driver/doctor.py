@@ -32,7 +32,7 @@ from search.selection import REPAIR
 from search.stages import Stage
 from search.study import is_blind, without_model
 from search.tables import ENGINES, PRUNERS, engine_name
-from trainables.data.header import inspect_headers
+from trainables.data.header import inspect
 from trainables.errors import InvalidInput, counted, listed
 from trainables.machine import allotted_cpus, allotted_memory, driver_problem
 from trainables.spec import DeviceMemory, TrialSpec
@@ -209,7 +209,7 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
     parts = ("training", plan.images.class_names, replace_them), ("test", plan.split.test, REPAIR)
     for part, names, fix in parts:
         keys = [key for name in names for key in classes[name]]
-        seen = inspect_headers(source, keys, seconds=INSPECT_S)
+        seen = inspect(source.damage, keys, seconds=INSPECT_S)
         found = seen.sentence(f"{part} classes") or f"none of {len(keys):,} looks damaged, and none was decoded"
         result = CheckResult(f"{part} images", "ok", found.rstrip("."))
         yield replace(result, state="warning", fix=fix) if seen.damaged else result

@@ -38,10 +38,10 @@ from search.selection import (
 )
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
-from trainables.data.store.contents import digests_by_class, named_digest, read_contents
+from trainables.data.store.contents import digests_by_class, read_contents
 from trainables.data.store.spec import StoreSpec
 from trainables.errors import Failure, InvalidInput, listed, raise_if_any
-from trainables.files import write_json, write_whole
+from trainables.files import json_digest, write_json, write_whole
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
@@ -339,7 +339,7 @@ def with_training_images(plan: Plan) -> Plan:
 
 def digest_of_images(store: Path) -> str:
     """Return the digest of the decoded training images in ``store``, by their classes."""
-    return named_digest(digests_by_class(read_contents(store)))
+    return json_digest(digests_by_class(read_contents(store)))
 
 
 def note_opened_images(plan: Plan) -> str | None:

@@ -169,11 +169,11 @@ class SealedTest:
 
     def damage(self, seconds: float) -> str | None:
         """Inspect the files of the test images for at most ``seconds``; return a message about damaged ones."""
-        from trainables.data.header import inspect_headers  # imports numpy and Pillow
+        from trainables.data.header import inspect  # imports numpy and Pillow
 
         classes = self.dataset.classes()
         keys = [key for name in self.split.test for key in classes[name]]
-        seen = inspect_headers(self.dataset, keys, seconds=seconds)
+        seen = inspect(self.dataset.damage, keys, seconds=seconds)
         sentence = seen.sentence("test classes")
         return f"{sentence} {REPAIR}" if sentence and seen.damaged else sentence
 

@@ -17,7 +17,7 @@ from search.selection.ledger import Ledger
 from search.study import JournalReader
 from trainables.data.store.spec import opened_store
 from trainables.inference.model_files import read_tensors
-from trainables.training.checkpoints import load_checkpoint
+from trainables.training.checkpoints import parsed_state
 
 NAME = "birds"
 LOSS = "proxy_anchor"
@@ -79,7 +79,7 @@ def check_whole(*folders: Path) -> None:
         elif path.suffix == ".safetensors":
             read_tensors(path)
         elif path.suffix == ".pt":
-            load_checkpoint(path)
+            parsed_state(path.read_bytes())
         elif path.suffix == ".journal":
             JournalReader(path).read()
         else:

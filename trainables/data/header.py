@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, identified, open_file, unreadable
 from trainables.errors import InvalidInput, listed
 
@@ -61,13 +60,10 @@ class HeaderCheck:
         return f"{len(self.damaged):,} {which} {'looks' if len(self.damaged) == 1 else 'look'} damaged: {shown}."
 
 
-def inspect_headers(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> HeaderCheck:
-    """Check the images ``keys`` without decoding them, and begin no further one after ``seconds``."""
-    return inspect(dataset.damage, keys, seconds=seconds)
-
-
 def inspect(damage_of: Callable[[str], str | None], keys: Sequence[str], *, seconds: float) -> HeaderCheck:
-    """Check the images ``keys`` by a function that returns or raises what is wrong with one.
+    """Check the images ``keys``, and begin no further one after ``seconds``.
+
+    ``damage_of`` returns or raises what is wrong with one, such as a data set's ``damage``, which decodes none.
 
     Raises:
         InvalidInput: the function raises it, since it is wrong with all.

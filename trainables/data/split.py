@@ -30,8 +30,6 @@ from trainables.data.marks import check_listing, joined_classes
 from trainables.errors import InvalidInput, counted, listed, raise_if_any
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from trainables.data.dataset import Dataset
 
 
@@ -372,11 +370,6 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> Non
                 "to find. Add images."
             )
     raise_if_any(sentences)
-
-
-def merged_labels(labels_N: "Tensor", merge: int) -> "Tensor":
-    """Merge every ``merge`` consecutive classes in the labels 0 … C−1 of N images; the last group may be smaller."""
-    return labels_N // merge
 
 
 def merged_sizes(class_sizes: Sequence[int], merge: int) -> list[int]:

@@ -107,11 +107,6 @@ def clustering_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, s
     return agreement(labels_N, clusters_of(embeddings_ND, labels_N, seed=seed))
 
 
-def superclass_agreement(superclasses_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, float]:
-    """Compute ``nmi_super`` and ``f1_super``, the agreement of superclasses with as many clusters."""
-    return {f"{name}_super": value for name, value in agreement(superclasses_N, clusters_N).items()}
-
-
 def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
     """Compute the cluster of each image, int64 [N] on the labels' device, with as many clusters as classes.
 

@@ -13,11 +13,8 @@ from trainables.forecast import Forecast
 from trainables.metrics.clustering import (
     agreement,
     class_distances,
-    clustering_metrics,
     clusters_of,
-    distance_metrics,
     distances_of,
-    superclass_agreement,
 )
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.ranking import Gallery, checked, checked_superclasses
@@ -89,18 +86,13 @@ def evaluate(
     ]
     raise_if_any([*unknown, *name_conflicts(names)])
     own = {name: own_metric(name) for name in names if is_own(name)}
-    retrieval = [name for name in names if name not in {**CLUSTERING, **SUPERCLASSES, **DISTANCES, **own}]
-    values: dict[str, float] = {}
-    if retrieval:
-        values |= _means(embeddings_ND, labels_N, retrieval, exclude_singletons, queries, protocol)
-    embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries]
-    if not CLUSTERING.keys().isdisjoint(names):
-        values |= clustering_metrics(embeddings_ND, labels_N, seed=seed)
-    if superclass_metrics(names):
-        superclasses_N = checked_superclasses(names, superclasses_N)[:queries]
-        values |= superclass_agreement(superclasses_N, clusters_of(embeddings_ND, superclasses_N, seed=seed))
-    if not DISTANCES.keys().isdisjoint(names):
-        values |= distance_metrics(embeddings_ND, labels_N)
+    parts = metric_parts(embeddings_ND, labels_N, names, superclasses_N, protocol, queries=queries, seed=seed)
+    embeddings_ND, labels_of_all_N, labels_N = embeddings_ND[:queries], labels_N.cpu(), labels_N[:queries]
+    if exclude_singletons:
+        positives_N, _ = _whole_protocol(len(labels_of_all_N), len(labels_N), protocol).counts(labels_of_all_N)
+        found_Q = positives_N[: len(labels_N)] > 0
+        parts |= {name: part[found_Q] for name, part in parts.items() if is_retrieval(name)}
+    values = from_parts(parts, labels_N, names)
     if own:
         on_cpu = checked(embeddings_ND.cpu(), labels_N.cpu())  # user-defined metrics need not support GPUs
         for name, score in own.items():
@@ -134,7 +126,7 @@ def retrieval_metrics(
     Raises:
         InvalidInput: a k below 1, no embeddings, not finite, or labels of another number.
     """
-    return _means(embeddings_ND, labels_N, retrieval_names(ks), exclude_singletons)
+    return evaluate(embeddings_ND, labels_N, retrieval_names(ks), exclude_singletons=exclude_singletons)
 
 
 def per_query_metrics(
@@ -192,22 +184,6 @@ def _whole_protocol(images: int, queries: int, protocol: RetrievalProtocol | Non
     return protocol.with_further(images - queries)
 
 
-def _means(
-    embeddings_ND: torch.Tensor,
-    labels_N: torch.Tensor,
-    names: Sequence[str],
-    exclude_singletons: bool,
-    queries: int | None = None,
-    protocol: RetrievalProtocol | None = None,
-) -> dict[str, float]:
-    scores = per_query_metrics(embeddings_ND, labels_N, names, queries=queries, protocol=protocol)
-    if exclude_singletons:
-        whole = _whole_protocol(len(labels_N), len(labels_N[:queries]), protocol)
-        positives_N, _ = whole.counts(labels_N.cpu())
-        scores = {name: score_N[positives_N[:queries] > 0] for name, score_N in scores.items()}
-    return {name: score_N.nanmean().item() for name, score_N in scores.items()}
-
-
 # Parts of metrics by image or class, from which the metrics can be recomputed without embeddings.
 
 CLUSTERS = "clusters"
@@ -221,8 +197,11 @@ def metric_parts(
     names: Sequence[str],
     superclasses_N: torch.Tensor | None = None,
     protocol: RetrievalProtocol | None = None,
+    *,
+    queries: int | None = None,
+    seed: int = 0,
 ) -> dict[str, torch.Tensor]:
-    """Compute the parts of metrics; user-defined ones have none.
+    """Compute the parts of metrics, with the arguments of :func:`evaluate`; user-defined ones have none.
 
     A retrieval metric's part is the score of each query, under its name, NaN for other images. Clustering has the
     cluster of each image, and with superclasses also the superclass and the cluster among as many clusters as
@@ -233,12 +212,15 @@ def metric_parts(
             them.
     """
     retrieval = [name for name in names if is_retrieval(name)]
-    parts = per_query_metrics(embeddings_ND, labels_N, retrieval, protocol=protocol)
+    parts: dict[str, torch.Tensor] = {}
+    if retrieval:
+        parts = per_query_metrics(embeddings_ND, labels_N, retrieval, queries=queries, protocol=protocol)
+    embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries]
     if not CLUSTERING.keys().isdisjoint(names):
-        parts[CLUSTERS] = clusters_of(embeddings_ND, labels_N)
+        parts[CLUSTERS] = clusters_of(embeddings_ND, labels_N, seed=seed)
     if superclass_metrics(names):
-        parts[SUPERCLASS] = checked_superclasses(names, superclasses_N)
-        parts[CLUSTERS_SUPER] = clusters_of(embeddings_ND, parts[SUPERCLASS])
+        parts[SUPERCLASS] = checked_superclasses(names, superclasses_N)[:queries]
+        parts[CLUSTERS_SUPER] = clusters_of(embeddings_ND, parts[SUPERCLASS], seed=seed)
     if not DISTANCES.keys().isdisjoint(names):
         parts[INTRA], parts[INTER] = class_distances(embeddings_ND, labels_N)
     return parts
@@ -250,7 +232,8 @@ def from_parts(parts: Mapping[str, torch.Tensor], labels_N: torch.Tensor, names:
     if not CLUSTERING.keys().isdisjoint(names):
         values |= agreement(labels_N, parts[CLUSTERS])
     if superclass_metrics(names):
-        values |= superclass_agreement(parts[SUPERCLASS], parts[CLUSTERS_SUPER])
+        found = agreement(parts[SUPERCLASS], parts[CLUSTERS_SUPER])
+        values |= {f"{name}_super": value for name, value in found.items()}
     if not DISTANCES.keys().isdisjoint(names):
         values |= distances_of(parts[INTRA], parts[INTER])
     return {name: values[name] for name in names if name in values}

@@ -3,10 +3,12 @@
 Shapes: N images, Q queries, K images of the gallery, C classes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from trainables.errors import raise_if_any
 
@@ -48,20 +50,24 @@ class RetrievalProtocol:
 
     def __getitem__(self, rows: Tensor) -> "RetrievalProtocol":
         """Return the protocol of some of the images."""
-        cameras_N = None if self.cameras_N is None else self.cameras_N[rows]
-        return RetrievalProtocol(queries_N=self.queries_N[rows], gallery_N=self.gallery_N[rows], cameras_N=cameras_N)
+        return self._changed(lambda of_N: of_N[rows])
 
     def with_further(self, images: int) -> "RetrievalProtocol":
         """Return the protocol with ``images`` more at the end, which are in the gallery only."""
-        cameras_N = None if self.cameras_N is None else torch.cat((self.cameras_N, torch.full((images,), -1)))
-        queries_N = torch.cat((self.queries_N, torch.zeros(images, dtype=torch.bool)))
-        gallery_N = torch.cat((self.gallery_N, torch.ones(images, dtype=torch.bool)))
-        return RetrievalProtocol(queries_N=queries_N, gallery_N=gallery_N, cameras_N=cameras_N)
+        added = (0, images)
+        cameras_N = None if self.cameras_N is None else pad(self.cameras_N, added, value=-1)
+        return RetrievalProtocol(
+            queries_N=pad(self.queries_N, added), gallery_N=pad(self.gallery_N, added, value=True), cameras_N=cameras_N
+        )
 
     def to(self, device: torch.device) -> "RetrievalProtocol":
-        cameras_N = None if self.cameras_N is None else self.cameras_N.to(device)
+        return self._changed(lambda of_N: of_N.to(device))
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "RetrievalProtocol":
         return RetrievalProtocol(
-            queries_N=self.queries_N.to(device), gallery_N=self.gallery_N.to(device), cameras_N=cameras_N
+            queries_N=change(self.queries_N),
+            gallery_N=change(self.gallery_N),
+            cameras_N=None if self.cameras_N is None else change(self.cameras_N),
         )
 
     def ignored(self, labels_N: Tensor, queries_Q: Tensor, rows_QK: Tensor) -> Tensor:

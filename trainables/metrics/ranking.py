@@ -219,14 +219,13 @@ class Gallery:
         self.longest, self.shortest = len(self._rows_G) - least, len(self._rows_G) - self._most_ignored
         self._block = max(min(_BLOCK_QUERIES, _BLOCK_PRODUCTS // max(len(self._rows_G), 1)), 1)
 
-    def rankings(self, depth: int, queries_Q: torch.Tensor | None = None) -> Iterator[tuple[torch.Tensor, Ranking]]:
-        """Yield blocks of some queries, all by default, in any order: indices [Q], and the first ``depth`` ranks.
+    def rankings(self, depth: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
+        """Yield blocks of the queries, in any order: indices [Q], and the first ``depth`` ranks.
 
         Ranks end at the size of the gallery.
         """
         ranks = min(depth, self.longest)
-        queries_Q = self.queries_Q if queries_Q is None else queries_Q
-        for block_Q in queries_Q.split(max(min(self._block, _BLOCK_RANKS // max(depth, 1)), 1)):
+        for block_Q in self.queries_Q.split(max(min(self._block, _BLOCK_RANKS // max(depth, 1)), 1)):
             yield from self._rankings(block_Q, ranks)
 
     def neighbours(self, queries_Q: torch.Tensor, k: int) -> torch.Tensor:
@@ -235,11 +234,10 @@ class Gallery:
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(self._block)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
-    def hits(self, queries_Q: torch.Tensor | None = None) -> Iterator[tuple[torch.Tensor, Hits]]:
-        """Yield blocks of some queries, all by default: indices [Q], and their relevant images."""
-        queries_Q = self.queries_Q if queries_Q is None else queries_Q
-        most = int(self.positives_N[queries_Q].max()) if len(queries_Q) else 0
-        for block_Q in queries_Q.split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
+    def hits(self) -> Iterator[tuple[torch.Tensor, Hits]]:
+        """Yield blocks of the queries: indices [Q], and their relevant images."""
+        most = int(self.positives_N[self.queries_Q].max())
+        for block_Q in self.queries_Q.split(max(_BLOCK_RANKS // len(self._rows_G), 1)):
             yield block_Q, self._hits(block_Q, most)
 
     def similarities(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

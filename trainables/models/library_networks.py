@@ -38,10 +38,10 @@ def _before_the_head(nodes: list[str]) -> str:
     return next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS)
 
 
-def _as_maps(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
-    """Return the extractor's maps; a vision transformer's vectors [B, F] become maps of one position, [B, F, 1, 1]."""
-    maps = outputs[OUTPUT]
-    return maps[:, :, None, None] if maps.ndim == 2 else maps
+def _output_of(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
+    """Return maps or tokens; a vision transformer's vectors [B, F] become maps of one position, [B, F, 1, 1]."""
+    found = outputs[OUTPUT]
+    return found[:, :, None, None] if found.ndim == 2 else found
 
 
 TOKENS = "encoder.ln"
@@ -56,12 +56,8 @@ def tokens(name: str) -> nn.Module:
 def up_to_tokens(transformer: nn.Module) -> nn.Module:
     """Return the part of a vision transformer of torchvision from images to tokens [B, 1 + T, F]."""
     extractor = create_feature_extractor(transformer, {TOKENS: OUTPUT})
-    extractor.register_forward_hook(_as_tokens)
+    extractor.register_forward_hook(_output_of)
     return extractor
-
-
-def _as_tokens(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
-    return outputs[OUTPUT]
 
 
 def trunk(name: str) -> nn.Module:
@@ -71,7 +67,7 @@ def trunk(name: str) -> nn.Module:
     extractor = create_feature_extractor(
         whole, train_return_nodes={train: OUTPUT}, eval_return_nodes={evaluation: OUTPUT}
     )
-    extractor.register_forward_hook(_as_maps)
+    extractor.register_forward_hook(_output_of)
     return extractor
 
 
@@ -111,10 +107,6 @@ def torchvision_backbone(name: str) -> Backbone:
 Hook = Callable[[nn.Module, tuple[Tensor], Tensor], Tensor]
 
 
-def _as_they_are(module: nn.Module, images: tuple[Tensor], maps: Tensor) -> Tensor:
-    return maps
-
-
 def _channels_first(module: nn.Module, images: tuple[Tensor], maps: Tensor) -> Tensor:
     return maps.permute(0, 3, 1, 2)
 
@@ -123,24 +115,18 @@ def _one_position(module: nn.Module, images: tuple[Tensor], vectors: Tensor) -> 
     return vectors[:, :, None, None]
 
 
-def _network(name: str, **options: str) -> nn.Module:
+def _network(name: str, hook: Hook | None = None, **options: str) -> nn.Module:
     network: nn.Module = importlib.import_module("timm").create_model(name, num_classes=0, **options)
-    return network
-
-
-def _build(name: str, hook: Hook, **options: str) -> nn.Module:
-    network = _network(name, **options)
-    network.register_forward_hook(hook)
+    if hook is not None:
+        network.register_forward_hook(hook)
     return network
 
 
 def _tokens(name: str, prefix: int) -> nn.Module:
     """Build a transformer up to its tokens; between class token and patches it has ``prefix`` − 1 others."""
-    network: Any = _network(name)
-    network.forward = network.forward_features  # the parameters keep timm's names
-    network.register_forward_hook(partial(_without_registers, prefix))
-    whole: nn.Module = network
-    return whole
+    network = _network(name, partial(_without_registers, prefix))
+    network.forward = network.forward_features  # type: ignore[assignment]  # the parameters keep timm's names
+    return network
 
 
 def _without_registers(prefix: int, module: nn.Module, images: tuple[Tensor], tokens: Tensor) -> Tensor:
@@ -186,9 +172,9 @@ def timm_backbone(name: str) -> Backbone:
         shape = _output(network, sides)
         if len(shape) == 4:
             shape = _output(_network(name, global_pool=""), sides)
-    build, of_tokens = partial(_build, name, _one_position), None
+    build, of_tokens = partial(_network, name, _one_position), None
     if len(shape) == 4:
-        build = partial(_build, name, _as_they_are if shape[1] == features else _channels_first, global_pool="")
+        build = partial(_network, name, None if shape[1] == features else _channels_first, global_pool="")
     elif hasattr(network, "cls_token") and all(
         isinstance(getattr(network, part, None), nn.Identity | None) for part in ("fc_norm", "attn_pool")
     ):

@@ -75,7 +75,7 @@ class Checkpoints:
             if (content := read_whole(path)) is None:
                 continue
             try:
-                state = _parsed(content)
+                state = parsed_state(content)
             except Exception as error:  # a damaged file can raise anything
                 logger.warning("%s cannot be read (%s); an older checkpoint is used.", path, type(error).__name__)
                 continue
@@ -93,10 +93,8 @@ class Checkpoints:
         """Save ``last`` to resume from and, if given, ``best`` with its ``description`` as the best model so far.
 
         Both are copied now, once the files of the previous call are written, and written in the background, ``best``
-        first. A process that is killed while it trains the next epoch loses at most this one.
-
-        Raises:
-            Exception: the files of the previous call could not be written.
+        first; an error is raised by the next call. A process that is killed while it trains the next epoch loses at
+        most this one.
         """
         self._writer.wait()  # so that there is one copy at a time
         last, best = on_cpu((last, best))
@@ -115,11 +113,7 @@ class Checkpoints:
         self._remove_if_ended("last.pt")
 
     def wait(self) -> None:
-        """Wait until all files are written.
-
-        Raises:
-            Exception: a file could not be written.
-        """
+        """Wait until all files are written; raise the error of one that could not be."""
         self._writer.wait()
 
     def close(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -165,12 +159,8 @@ def finished_records(directory: str, digest: str) -> list[Any] | None:
     return None
 
 
-def load_checkpoint(path: AnyPath) -> dict[str, Any]:
-    """Load the state stored at ``path`` onto the CPU, without executing any code in it."""
-    return _parsed(path.read_bytes())
-
-
-def _parsed(content: bytes) -> dict[str, Any]:
+def parsed_state(content: bytes) -> dict[str, Any]:
+    """Load the state in the ``content`` of a file onto the CPU, without executing any code in it."""
     import torch
 
     state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -213,20 +203,12 @@ class BackgroundWriter:
         self._under_way: Future[None] | None = None
 
     def start(self, job: Callable[[], None]) -> None:
-        """Run ``job`` after the previous one.
-
-        Raises:
-            Exception: the previous job raised it; ``job`` is then not run.
-        """
+        """Run ``job`` after the previous one, or raise the error of that."""
         self.wait()
         self._under_way = self._thread.submit(job)
 
     def wait(self) -> None:
-        """Wait for the running job.
-
-        Raises:
-            Exception: the job raised it; raised once.
-        """
+        """Wait for the running job; raise its error, once."""
         if self._under_way is None:
             return
         wait([self._under_way])  # separate from result(), so that Ctrl-C here does not drop the job

@@ -11,7 +11,6 @@ from itertools import chain, count, islice
 import torch
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.split import merged_labels
 from trainables.metrics.evaluation import evaluate
 from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
@@ -101,7 +100,7 @@ def _steps(spec: TrialSpec, images: ImageCounts) -> int:
     config = spec.training
     labels_N = torch.repeat_interleave(torch.arange(len(images.train)), torch.tensor(images.train))
     sampler = BATCH_SAMPLERS[config.sampler](
-        merged_labels(labels_N, spec.merge),
+        labels_N // spec.merge,
         batch_size=config.batch_size,
         images_per_class=config.images_per_class,
         seed=spec.seed,

@@ -40,12 +40,7 @@ class CrossValidation:
         return self._training is None
 
     def run_epoch(self) -> EpochRecord:
-        """Train the next epoch of the current fold.
-
-        Raises:
-            Diverged: the loss or the embeddings are not finite.
-            Exception: the checkpoints of the previous epoch could not be written.
-        """
+        """Train the next epoch of the current fold, see :meth:`EpochTraining.run_epoch`."""
         assert self._training is not None, "all folds are trained already"
         record = self._of_fold(self._training.run_epoch())
         self.records.append(record)
@@ -56,11 +51,7 @@ class CrossValidation:
         return record
 
     def wait_for_checkpoints(self) -> None:
-        """Wait until the checkpoints of the last epoch are written; those of finished folds already are.
-
-        Raises:
-            Exception: they could not be written.
-        """
+        """Wait until the checkpoints of the last epoch are written; those of finished folds already are."""
         if self._training is not None:
             self._training.wait_for_checkpoints()
 

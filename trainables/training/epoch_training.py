@@ -195,15 +195,10 @@ class EpochTraining(ABC):
 
     @property
     def _progress(self) -> dict[str, Any]:
-        """The part of the state to resume from that every training has."""
         return {"best": self._best, "records": [dict(entry) for entry in self.records]}
 
     def wait_for_checkpoints(self) -> None:
-        """Wait until the checkpoints of the last epoch are written.
-
-        Raises:
-            Exception: they could not be written.
-        """
+        """Wait until the checkpoints of the last epoch are written; raise the error if they could not be."""
         self._checkpoints.wait()
 
     def close(self) -> None:

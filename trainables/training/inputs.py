@@ -21,7 +21,7 @@ from torch import Tensor
 
 from trainables.data.augment import Frame
 from trainables.data.loading import Images
-from trainables.data.split import merged_labels, noisy_labels
+from trainables.data.split import noisy_labels
 from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import SHARE, FeatureView, Store, StoreView, on_device
@@ -84,7 +84,7 @@ class Inputs:
 
 def learned_labels(view: StoreView, spec: TrialSpec) -> Tensor:
     """Return the labels [N] of ``view`` that a training of ``spec`` learns: merged, or with noise, if asked for."""
-    labels_N = merged_labels(torch.as_tensor(view.labels_N), spec.merge)
+    labels_N = torch.as_tensor(view.labels_N) // spec.merge  # the last group may be smaller
     if not spec.label_noise:
         return labels_N
     return torch.tensor(noisy_labels(labels_N.tolist(), view.image_keys, rate=spec.label_noise, seed=spec.noise_seed))

@@ -3,7 +3,6 @@
 Legend: N items, D embedding.
 """
 
-import hashlib
 import linecache
 import logging
 import math
@@ -22,6 +21,7 @@ from torch import Tensor
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView
 from trainables.errors import InvalidInput
+from trainables.files import in_digest_order
 from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
 from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, defined
@@ -144,8 +144,7 @@ def _embedded_blindly(own: Trainable, view: StoreView) -> Tensor:
 
     In the order of the data set neighbours are of one class, so embeddings smoothed over a batch would know the labels.
     """
-    keys = view.image_keys
-    order_N = torch.tensor(sorted(range(len(keys)), key=lambda row: hashlib.sha256(keys[row].encode()).digest()))
+    order_N = torch.tensor(in_digest_order(view.image_keys))
     return _embedded(own, view.rows(order_N))[order_N.argsort()]
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageFile
 from support.small_search import draw_folder
 
-from trainables.data.header import HeaderCheck, damage_in, inspect_headers
+from trainables.data.header import HeaderCheck, damage_in, inspect
 from trainables.data.images import read_image
 from trainables.data.sets.folders import Folder
 
@@ -99,11 +99,11 @@ def test_all_that_are_damaged_are_counted_and_the_first_are_named(tmp_path: Path
     root = draw_folder(tmp_path / "images", classes=4)
     dataset = Folder(root=str(root))
     keys = [key for keys in dataset.classes().values() for key in keys]
-    assert inspect_headers(dataset, keys, seconds=60) == HeaderCheck(looked=40, total=40, seconds=60, damaged=())
-    assert inspect_headers(dataset, keys, seconds=60).sentence("test classes") is None
+    assert inspect(dataset.damage, keys, seconds=60) == HeaderCheck(looked=40, total=40, seconds=60, damaged=())
+    assert inspect(dataset.damage, keys, seconds=60).sentence("test classes") is None
     for key in keys[3::4]:
         (root / key).write_bytes((root / key).read_bytes()[:300])
-    look = inspect_headers(dataset, keys, seconds=60)
+    look = inspect(dataset.damage, keys, seconds=60)
     assert [image.key for image in look.damaged] == keys[3::4]
     said = look.sentence("test classes")
     assert said is not None
@@ -123,7 +123,7 @@ class Slow(Folder):
 def test_a_slow_file_system_does_not_block(tmp_path: Path) -> None:
     dataset = Slow(root=str(draw_folder(tmp_path / "images", classes=30)))
     keys = [key for keys in dataset.classes().values() for key in keys]
-    look = inspect_headers(dataset, keys, seconds=1)
+    look = inspect(dataset.damage, keys, seconds=1)
     assert 8 <= look.looked < 100
     assert look.sentence("test classes") == (
         f"None of the {look.looked} of 300 images of test classes that could be checked in 1 s looks damaged."

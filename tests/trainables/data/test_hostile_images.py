@@ -23,7 +23,7 @@ from support.refusals import sentences_of
 
 from trainables.data import DATASETS, Dataset
 from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.header import inspect_headers
+from trainables.data.header import inspect
 from trainables.data.images import opened_image
 from trainables.data.loading import load
 from trainables.data.store.contents import read_contents
@@ -172,7 +172,7 @@ def test_an_image_is_upright_whatever_else_its_metadata_hold(tag: int, kind: int
 def test_in_a_test_class(name: str, tmp_path: Path) -> None:
     """The image is checked without decoding; damage is reported and nothing stops."""
     reason, dataset = CASES[name][2], folder_with(name, tmp_path / "images")
-    sentence = inspect_headers(dataset, dataset.classes()["a"], seconds=60).sentence("test classes")
+    sentence = inspect(dataset.damage, dataset.classes()["a"], seconds=60).sentence("test classes")
     if reason is None:
         assert sentence is None
     else:
@@ -222,7 +222,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     user = os.geteuid()
     os.seteuid(65534 if user == 0 else user)
     try:
-        look = inspect_headers(dataset, ["a/0.jpg", "a/1.jpg"], seconds=60)
+        look = inspect(dataset.damage, ["a/0.jpg", "a/1.jpg"], seconds=60)
     finally:
         os.seteuid(user)
     assert [(image.key, image.reason) for image in look.damaged] == [("a/0.jpg", "Permission denied")]

@@ -10,7 +10,8 @@ from PIL import Image
 from support.image_stores import build_store
 
 from trainables.data.sets.folders import Folder
-from trainables.data.store.contents import StoreContents, digests_by_class, named_digest, read_contents
+from trainables.data.store.contents import StoreContents, digests_by_class, read_contents
+from trainables.files import json_digest
 
 Digested = Callable[..., StoreContents]
 
@@ -48,7 +49,7 @@ def test_digests_and_looks_ignore_scaling_names_and_formats(digested: Digested, 
     after = digested("acz")
     assert sorted(digests_by_class(after).values()) == sorted(digests_by_class(before).values())
     assert sorted(after.image_looks) == sorted(before.image_looks)
-    assert named_digest(digests_by_class(after)) != named_digest(digests_by_class(before))
+    assert json_digest(digests_by_class(after)) != json_digest(digests_by_class(before))
 
 
 def test_one_pixel_changes_the_digest_and_not_the_look(digested: Digested, root: Path) -> None:

@@ -22,7 +22,7 @@ from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath, StorageFailure
 from trainables.training import checkpoints
-from trainables.training.checkpoints import BackgroundWriter, forget_last, load_checkpoint
+from trainables.training.checkpoints import BackgroundWriter, forget_last, parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.train import Training, train
 
@@ -96,7 +96,7 @@ def assert_equal_models(one: Path, other: Path) -> None:
 def named_tensors(path: Path) -> dict[str, torch.Tensor]:
     if path.suffix == ".safetensors":
         return read_tensors(path)[0]
-    state = load_checkpoint(path)
+    state = parsed_state(path.read_bytes())
     return {f"{part}.{name}": value for part in ("model", "loss") for name, value in state[part].items()}
 
 
@@ -113,7 +113,7 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
     alone.wait_for_checkpoints()
     for name in ("best.safetensors", "last.pt"):
         assert_equal_models(*(Path(run.spec.directory) / "attempt-1" / name for run in (training, alone)))
-    last = load_checkpoint(Path(spec.directory) / "attempt-1" / "last.pt")
+    last = parsed_state((Path(spec.directory) / "attempt-1" / "last.pt").read_bytes())
     assert lasting(last["records"]) == lasting(alone.records)
 
 
@@ -123,7 +123,7 @@ def test_the_next_epoch_waits_until_the_one_before_is_written(spec: TrialSpec, w
     assert files(spec) == set()
     with soon(writing):
         training.run_epoch()
-    assert load_checkpoint(Path(spec.directory) / "attempt-1" / "last.pt")["best"] >= 1
+    assert parsed_state((Path(spec.directory) / "attempt-1" / "last.pt").read_bytes())["best"] >= 1
 
 
 def test_a_training_that_is_done_has_written_everything(spec: TrialSpec, writing: threading.Event) -> None:

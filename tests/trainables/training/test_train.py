@@ -15,7 +15,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.inference.model_files import read_tensors
 from trainables.losses import LOSSES
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training.checkpoints import load_checkpoint
+from trainables.training.checkpoints import parsed_state
 from trainables.training.config import Schedule
 from trainables.training.epoch_training import Diverged
 from trainables.training.train import Training, failure_of, train
@@ -84,7 +84,9 @@ def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path
     while not second.finished:
         second.run_epoch()
     assert without_times(second.records) == without_times(whole.records)
-    states = [load_checkpoint(tmp_path / path) for path in ("whole/attempt-1/last.pt", "trial/attempt-2/last.pt")]
+    states = [
+        parsed_state((tmp_path / path).read_bytes()) for path in ("whole/attempt-1/last.pt", "trial/attempt-2/last.pt")
+    ]
     for part in ("model", "loss"):
         for name, value in states[0][part].items():
             assert torch.equal(value, states[1][part][name]), name

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -122,19 +121,12 @@ def _planes(features: int) -> np.ndarray:
 
 
 def digests_by_class(contents: StoreContents) -> dict[str, list[str]]:
-    """Map class names to the sorted digests of their images."""
+    """Map class names to the sorted digests of their images; the digest of this JSON identifies all images."""
     found: dict[str, list[str]] = {name: [] for name in contents.class_names}
     for label, digest in zip(contents.labels_N, contents.image_digests, strict=True):
         found[contents.class_names[label]].append(digest)
     return {name: sorted(digests) for name, digests in found.items()}
 
 
-def named_digest(by_class: Mapping[str, list[str]]) -> str:
-    """Return the SHA-256 (hex) of all images and the names of their classes."""
-    return hashlib.sha256(json.dumps(by_class, sort_keys=True).encode()).hexdigest()
-
-
 FORMAT = 5
-
-
 PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"

@@ -4,7 +4,6 @@ Legend: N images; B images of a batch, M of all batches; C classes; H, W the lar
 2 is (height, width); 4 is (top, left, height, width).
 """
 
-import hashlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from trainables.data.marks import GALLERY, QUERY
 from trainables.data.store.cache import InUse
 from trainables.data.store.contents import PIXELS, read_contents
 from trainables.errors import InvalidInput, listed
+from trainables.files import in_digest_order
 from trainables.metrics.protocol import RetrievalProtocol
 from trainables.metrics.table import superclass_metrics
 
@@ -263,11 +263,9 @@ def training_half(view: StoreView, seed: int) -> StoreView:
     keys_of: dict[int, list[str]] = {}
     for key, label in zip(view.image_keys, view.labels_N.tolist(), strict=True):
         keys_of.setdefault(label, []).append(key)
-    half = {key for keys in keys_of.values() for key in _lowest_half(keys, seed)}
+    half: set[str] = set()
+    for keys in keys_of.values():
+        hashed = in_digest_order([f"{seed}:{key}" for key in keys])
+        half.update(keys[at] for at in hashed[: (len(keys) + 1) // 2])
     chosen_N = torch.tensor([key in half for key in view.image_keys])
     return replace(view, rows_N=view.rows_N[chosen_N], labels_N=view.labels_N[chosen_N])
-
-
-def _lowest_half(keys: Sequence[str], seed: int) -> list[str]:
-    hashed = sorted(keys, key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).digest())
-    return hashed[: (len(keys) + 1) // 2]
