@@ -158,9 +158,6 @@ def search_space_of_trainable(part: LossPart, wishes: Mapping[str, Any]) -> Sear
     """Return the search space of a user-defined training; ``wishes`` is its part of the section ``space``.
 
     Its class sees the values first when it trains, so a wish may name any of the declared kind.
-
-    Raises:
-        InvalidInput: as :func:`search_space`.
     """
     assert part.path is not None
     declared = space_of_trainable(part.path)

@@ -85,11 +85,7 @@ def is_full(error: BaseException) -> bool:
 
 @contextmanager
 def full_disk_errors(address: object) -> Iterator[None]:
-    """Convert errors of a full disk to :class:`DiskFull`, for the file named in the error, else ``address``.
-
-    Raises:
-        DiskFull: there is no space left.
-    """
+    """Convert errors of a full disk to :class:`DiskFull`, for the file named in the error, else ``address``."""
     try:
         yield
     except DiskFull:

@@ -42,11 +42,7 @@ OWN = {"trainable": Trainable, "loss": Loss, "dataset": Dataset, "sampler": Batc
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a part, given by name or import path: loss, dataset, backbone, sampler, metric or trainable.
-
-    Raises:
-        InvalidInput: there is no such part, or it is of no known kind.
-    """
+    """Return the kind of a part, given by name or import path: loss, dataset, backbone, sampler, metric or trainable."""
     if name.partition(":")[0] in LIBRARIES:
         return "backbone"
     if is_own(name):

@@ -29,23 +29,16 @@ class Frame:
 class AugmentationRow(PartRow):
     """An augmentation: the function that draws the crop boxes. ``resizes`` if images are first resized to the frame."""
 
-    summary: str
-    resizes: bool
+    resizes: bool = True
 
 
 DrawCrops: TypeAlias = "Callable[[Tensor, Frame, Generator | None], Crops]"
 
 _ROWS = {
-    "none": AugmentationRow(path="trainables.data.crops:none", summary="resize, centre crop", resizes=True),
-    "crop": AugmentationRow(path="trainables.data.crops:crop", summary="resize, random crop", resizes=True),
-    "crop_flip": AugmentationRow(
-        path="trainables.data.crops:crop_flip", summary="resize, random crop, flip", resizes=True
-    ),
-    "resized_crop_flip": AugmentationRow(
-        path="trainables.data.crops:resized_crop_flip",
-        summary="random resized crop (Szegedy et al., 2015), flip",
-        resizes=False,
-    ),
+    "none": AugmentationRow(path="trainables.data.crops:none"),
+    "crop": AugmentationRow(path="trainables.data.crops:crop"),
+    "crop_flip": AugmentationRow(path="trainables.data.crops:crop_flip"),
+    "resized_crop_flip": AugmentationRow(path="trainables.data.crops:resized_crop_flip", resizes=False),
 }
 
 AUGMENTATIONS: PartTable[DrawCrops, AugmentationRow] = PartTable("augmentation", _ROWS)

@@ -75,24 +75,13 @@ def _too_large(batch_size: int, capacity: int, has: str) -> list[str]:
 class BatchSamplerRow(PartRow):
     """A batch sampler, with the rule that says which batches it can fill."""
 
-    summary: str
     problems: Rule
 
 
 _ROWS = {
-    "random": BatchSamplerRow(
-        path="trainables.data.samplers:RandomSampler", summary="shuffled images", problems=random_problems
-    ),
-    "balanced": BatchSamplerRow(
-        path="trainables.data.samplers:BalancedSampler",
-        summary="images_per_class of each class, classes without replacement",
-        problems=balanced_problems,
-    ),
-    "up_to": BatchSamplerRow(
-        path="trainables.data.samplers:UpToSampler",
-        summary="up to images_per_class of each class, small classes whole; the last class fills the batch",
-        problems=up_to_problems,
-    ),
+    "random": BatchSamplerRow(path="trainables.data.samplers:RandomSampler", problems=random_problems),
+    "balanced": BatchSamplerRow(path="trainables.data.samplers:BalancedSampler", problems=balanced_problems),
+    "up_to": BatchSamplerRow(path="trainables.data.samplers:UpToSampler", problems=up_to_problems),
 }
 
 BATCH_SAMPLERS: "PartTable[type[BatchSampler], BatchSamplerRow]" = PartTable(
@@ -113,21 +102,13 @@ def lacks(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_
 
 
 def fitting_batch(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> int | None:
-    """Return the largest batch of at most ``batch_size`` that ``sampler`` can fill; None if it can fill none.
-
-    Raises:
-        InvalidInput: as for :func:`batch_problems`.
-    """
+    """Return the largest batch of at most ``batch_size`` that ``sampler`` can fill; None if it can fill none."""
     sizes = range(batch_size, 0, -1)
     return next((size for size in sizes if not batch_problems(sampler, class_sizes, size, images_per_class)), None)
 
 
 def batch_problems(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
-    """Return sentences on why ``sampler`` cannot fill these batches. Imports user-defined samplers only.
-
-    Raises:
-        InvalidInput: the import path does not lead to a batch sampler.
-    """
+    """Return sentences on why ``sampler`` cannot fill these batches. Imports user-defined samplers only."""
     row = BATCH_SAMPLERS.rows.get(sampler)
     rule = row.problems if row else BATCH_SAMPLERS[sampler].problems
     return rule(class_sizes, batch_size, images_per_class)

@@ -77,11 +77,7 @@ def joined_classes(classes: Mapping[str, Sequence[str]], groups: Mapping[str, st
 
 
 def check_galleries(dataset: "Dataset", split: "ClassSplit", classes: Mapping[str, Sequence[str]]) -> None:
-    """Check that every official query has an image of its class in its gallery, and each scored part such queries.
-
-    Raises:
-        InvalidInput: it has not.
-    """
+    """Check that every official query has an image of its class in its gallery, and each scored part such queries."""
     parts, cameras = dataset.parts(), dataset.cameras()
     if not parts and not cameras:
         return

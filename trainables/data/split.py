@@ -158,11 +158,7 @@ def split_dataset(
     merge: int | None = None,
     label_noise: float = 0.0,
 ) -> ClassSplit:
-    """Split the ``classes`` of a data set as :func:`make_split` does, with its groups; errors as there.
-
-    Raises:
-        InvalidInput: also those of :func:`~trainables.data.marks.check_listing`.
-    """
+    """Split the ``classes`` of a data set as :func:`make_split` does, with its groups, after :func:`check_listing`."""
     check_listing(dataset, classes)
     marks = {"groups": dataset.groups(), "parts": dataset.parts(), "cameras": dataset.cameras()}
     split = make_split(
@@ -352,9 +348,6 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> Non
     """Check, without opening images, that no class is empty and that each part has a class with two images.
 
     A class with one image may be scored; its query has nothing to find and counts as a miss.
-
-    Raises:
-        InvalidInput: classes are empty, or all classes of a part have fewer than two images.
     """
     sentences = []
     validating = [("validation", names) for _, names in split.divisions]

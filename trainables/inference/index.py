@@ -195,11 +195,7 @@ class ImageIndex:
 
 
 def read_description(folder: AnyPath) -> IndexDescription:
-    """Read ``index.json`` in ``folder``.
-
-    Raises:
-        InvalidInput: the folder holds no index, or one that has another format or is damaged.
-    """
+    """Read ``index.json`` in ``folder``; raise :class:`InvalidInput` if it holds no index that can be read."""
     path = folder / DESCRIPTION
     try:
         content = json.loads(read_regular(path))
@@ -261,11 +257,7 @@ def _faiss() -> ModuleType:
 
 
 def refuse_other_folder(folder: AnyPath) -> None:
-    """Raise unless ``folder`` may be written: it does not exist, is empty, or holds an index.
-
-    Raises:
-        InvalidInput: ``folder`` is a file, or holds other files.
-    """
+    """Raise :class:`InvalidInput` unless ``folder`` may be written: it does not exist, is empty, or holds an index."""
     if folder.is_file():
         raise InvalidInput(f"{folder} is a file, and an index is a folder; name another one.")
     ours = {VECTORS, PATHS, DESCRIPTION}
@@ -279,11 +271,7 @@ def refuse_other_folder(folder: AnyPath) -> None:
 
 
 def refuse_neighbours(k: int, description: IndexDescription) -> None:
-    """Raise if ``k`` is less than 1 or exceeds the size of the index.
-
-    Raises:
-        InvalidInput: it does.
-    """
+    """Raise :class:`InvalidInput` if ``k`` is less than 1 or exceeds the size of the index."""
     most = description.images
     if not 1 <= k <= most:
         fix = f"1 to {most}" if most > 1 else "1"

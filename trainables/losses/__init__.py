@@ -180,11 +180,7 @@ LOSSES = LossTable("loss", _ROWS, base="trainables.losses.base:Loss")
 
 
 def loss_row(loss: str) -> LossRow:
-    """Return the row of a loss, given by name or import path; a user-defined class holds it in attributes.
-
-    Raises:
-        InvalidInput: the import path leads to no loss.
-    """
+    """Return the row of a loss, given by name or import path; a user-defined class holds it in attributes."""
     if loss in LOSSES:
         return LOSSES.rows[loss]
     own = LOSSES[loss]
@@ -213,9 +209,6 @@ def loss_part(loss: str, name: str | None = None) -> LossPart:
     """Return the part of a loss, given by name or import path.
 
     A user-defined loss is labelled ``name``; without one it is imported, and labelled by its ``name`` or class name.
-
-    Raises:
-        InvalidInput: the import path leads to no loss.
     """
     if is_own(loss):
         return LossPart(name=name or LOSSES.plain_name(loss), path=loss)

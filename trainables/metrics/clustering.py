@@ -1,5 +1,7 @@
 """Metrics of clusters and distances: k-means, NMI, F1, and distances within and between classes.
 
+Errors are those of :func:`trainables.metrics.ranking.checked`.
+
 Shapes: N images, D embedding, C clusters or classes, R images that are assigned again,
 B images of a block.
 """
@@ -100,19 +102,12 @@ def clustering_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, s
     """Compute ``nmi`` and pairwise ``f1`` (Song et al. 2016) of k-means on the unit vectors.
 
     Example: classes aabb, clusters 1112: nmi = .344, f1 = 2·(1/3)(1/2)/(1/3 + 1/2) = .4.
-
-    Raises:
-        InvalidInput: no embeddings, not finite, or labels of another number.
     """
     return agreement(labels_N, clusters_of(embeddings_ND, labels_N, seed=seed))
 
 
 def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
-    """Compute the cluster of each image, int64 [N] on the labels' device, with as many clusters as classes.
-
-    Raises:
-        InvalidInput: no embeddings, not finite, or labels of another number.
-    """
+    """Compute the cluster of each image, int64 [N] on the labels' device, with as many clusters as classes."""
     embeddings_ND, _ = checked(embeddings_ND, labels_N)
     unit_ND = unit(embeddings_ND.double()).float()
     return kmeans(unit_ND, len(labels_N.unique()), seed=seed).to(labels_N.device)
@@ -142,9 +137,6 @@ def distance_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> dic
 
     Example: unit vectors at 0° and 90° of class a and at 180° of class b: intra = 1 − cos 90° = 1, inter =
     1 − cos 135° = 1.707.
-
-    Raises:
-        InvalidInput: no embeddings, not finite, or labels of another number.
     """
     return distances_of(*class_distances(embeddings_ND, labels_N))
 
@@ -164,9 +156,6 @@ def class_distances(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tupl
     """Compute the mean cosine distance within each class, and from its mean to the other classes' means: float64 [C].
 
     The first is NaN for a class of one image, the second if there is only one class.
-
-    Raises:
-        InvalidInput: no embeddings, not finite, or labels of another number.
     """
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     _, class_N, sizes_C = labels_N.unique(return_inverse=True, return_counts=True)

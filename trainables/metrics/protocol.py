@@ -33,11 +33,7 @@ class RetrievalProtocol:
         return cls(queries_N=torch.arange(images) < queries, gallery_N=every_N)
 
     def check(self, images: int) -> None:
-        """Check that the protocol is of this number of ``images``.
-
-        Raises:
-            InvalidInput: it is of another number, or has no query or no gallery.
-        """
+        """Raise :class:`InvalidInput` unless it is of this number of ``images``, with a query and a gallery."""
         given = {"queries": self.queries_N, "gallery": self.gallery_N, "cameras": self.cameras_N}
         sentences = [
             f"{name} must have one entry for each of {images} embeddings; the shape is {tuple(of_N.shape)}."

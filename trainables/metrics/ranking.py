@@ -50,11 +50,7 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
 
 
 def checked_superclasses(names: Sequence[str], superclasses_N: torch.Tensor | None) -> torch.Tensor:
-    """Return the superclass of each image, on the CPU.
-
-    Raises:
-        InvalidInput: ``superclasses_N`` is None.
-    """
+    """Return the superclass of each image, on the CPU; raise :class:`InvalidInput` if there are none."""
     if superclasses_N is None:
         raise InvalidInput(
             f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and there are none: give the"

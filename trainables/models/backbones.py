@@ -147,11 +147,7 @@ BACKBONES: dict[str, Backbone] = {
 
 
 def features_backbone(number: str) -> Backbone:
-    """Describe the backbone of data that are features already, ``number`` of them: it changes nothing.
-
-    Raises:
-        InvalidInput: ``number`` is not a whole number of at least 1.
-    """
+    """Describe the backbone of data that are features already, ``number`` of them: it changes nothing."""
     if not (number.isascii() and number.isdigit() and int(number) >= 1):
         raise InvalidInput(f"model.backbone is '{FEATURES}:{number}'; after the colon give the number of features.")
     return Backbone(

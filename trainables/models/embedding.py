@@ -157,11 +157,7 @@ def truncated_normal_head(layer: nn.Linear) -> None:
 
 
 def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
-    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more.
-
-    Raises:
-        InvalidInput: a pattern matches no parameter.
-    """
+    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more."""
     patterns = ("*",) if config.is_frozen else config.freeze
     if not patterns:
         return []

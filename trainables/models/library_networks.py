@@ -72,11 +72,7 @@ def trunk(name: str) -> nn.Module:
 
 
 def torchvision_backbone(name: str) -> Backbone:
-    """Describe torchvision's network ``name``; a forward pass on the meta device gives the number of features.
-
-    Raises:
-        InvalidInput: there is no classification network of this name.
-    """
+    """Describe torchvision's network ``name``; a forward pass on the meta device gives the number of features."""
     known = models.list_models(module=models)
     if name not in known:
         reason = (
@@ -152,9 +148,6 @@ def timm_backbone(name: str) -> Backbone:
     A network that ends in maps returns them. One that ends in a sequence of tokens, as most transformers, is pooled by
     timm to a vector, returned as a map of one position; its tokens can be had too if it has a class token and
     nothing learns after them.
-
-    Raises:
-        InvalidInput: timm is not installed, or has no such network.
     """
     try:
         timm = importlib.import_module("timm")

@@ -16,9 +16,6 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float, name: str) -> None:
     """Freeze the backbone called ``name``, and add adapters to its linear layers, in place.
 
     In a network without linear layers the convolutions have them. The adapters are zero at the start.
-
-    Raises:
-        InvalidInput: peft is not installed, or there is no such layer.
     """
     try:
         peft = importlib.import_module("peft")

@@ -168,11 +168,7 @@ def parsed_state(content: bytes) -> dict[str, Any]:
 
 
 def forget_last(directory: str) -> None:
-    """Remove the files that only an unfinished training needs; a worker that still writes one removes it itself.
-
-    Raises:
-        StorageFailure: the storage fails.
-    """
+    """Remove the files that only an unfinished training needs; a worker that still writes one removes it itself."""
     root = as_path(directory)
 
     def unlink(name: str) -> None:

@@ -159,11 +159,7 @@ class EpochTraining(ABC):
         return is_best
 
     def _validate(self) -> Validated:
-        """Score the validation items; their classes only in a confirmation, if the epoch is the best so far.
-
-        Raises:
-            Diverged: embeddings have no direction, or the objective or a metric of the goal is undefined.
-        """
+        """Score the validation items; their classes only in a confirmation, if the epoch is the best so far."""
         if self._validation is None:
             return {"metrics": {}}
         begin = time.perf_counter()

@@ -123,12 +123,7 @@ class FeatureTable:
 
 @lru_cache(maxsize=2)
 def feature_table(store: Store, model: ModelConfig, frame: Frame, device: torch.device) -> FeatureTable:
-    """Find or compute the table of ``store`` by the network ``model``; one process computes it, the others wait.
-
-    Raises:
-        DiskFull: there is no space left.
-        StorageFailure: the cache cannot be written or read.
-    """
+    """Find or compute the table of ``store`` by the network ``model``; one process computes it, the others wait."""
     network = backbone_digest(model)
     content = {  # devices compute slightly different numbers; the name of the store is a digest of the images
         "images": store.path.name, "network": network, "frame": asdict(frame), "device": device.type,

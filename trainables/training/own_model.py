@@ -39,11 +39,7 @@ class OwnModel:
     """
 
     def __init__(self, spec: TrainableSpec, files: ModelFiles, device: torch.device) -> None:
-        """Let the class of the training load ``files``.
-
-        Raises:
-            InvalidInput: the class cannot be imported, or has no ``predictor``.
-        """
+        """Let the class of the training load ``files``."""
         self.spec = spec
         self.card = files.card
         self.device = device

@@ -101,11 +101,7 @@ EXAMPLE = 'space = {"lr": holdout.Float(1e-4, 1e-1, log=True, default=1e-2)}'
 
 
 def trainable_class(path: str) -> type[Trainable]:
-    """Import the training at the import path ``path``.
-
-    Raises:
-        InvalidInput: it is none, or incomplete; all that is wrong with it.
-    """
+    """Import the training at the import path ``path``; all that is wrong with it is one error."""
     found = load_part(path, kind="trainable", base=Trainable)
     raise_if_any([f"{path} {sentence}" for sentence in _problems(found)])
     return cast(type[Trainable], found)
@@ -145,11 +141,7 @@ def seed_epoch(seed: int, epoch: int) -> None:
 
 
 def checked_embeddings(found: Any, count: int, method: str = "embed") -> "torch.Tensor":
-    """Return what ``embed`` or another ``method`` returned for ``count`` items as a float32 tensor [N, D], detached.
-
-    Raises:
-        InvalidInput: it is no tensor or array of numbers [N, D].
-    """
+    """Return what ``embed`` or another ``method`` returned for ``count`` items as a float32 tensor [N, D], detached."""
     import torch
 
     from trainables.given import numbers
@@ -191,11 +183,7 @@ class RepeatedTrainable(Trainable):
         return probe
 
     def load(self, folder: Path) -> None:
-        """Train up to the saved epoch.
-
-        Raises:
-            InvalidInput: the embeddings are not the saved ones.
-        """
+        """Train up to the saved epoch."""
         for epoch in range(1, json.loads((folder / "epoch.json").read_text()) + 1):
             seed_epoch(self.seed, epoch)
             self.train_epoch()

@@ -133,11 +133,7 @@ bicycle_final/111085122871_0.JPG"""
         return grouped((product, path) for _, product, _, path in self._rows(name, SOP_COLUMNS))
 
     def superclasses(self) -> dict[str, str]:
-        """Map products to their ``super_class_id``.
-
-        Raises:
-            InvalidInput: as :meth:`classes`, or a product has two superclasses.
-        """
+        """Map products to their ``super_class_id``."""
         kinds: dict[str, set[str]] = {}
         for name in SOP_LISTS:
             for _, product, kind, _ in self._rows(name, SOP_COLUMNS):

@@ -105,11 +105,7 @@ the last three columns only if you have them"""
             )
 
     def classes(self) -> Classes:
-        """Map class names to paths relative to the root.
-
-        Raises:
-            InvalidInput: the file cannot be read or has mistakes, or images are missing.
-        """
+        """Map class names to paths relative to the root."""
         found = grouped((row[CLASS], key) for key, row in self._rows.items())
         return {name: found[name] for name in sorted_classes(found)}
 

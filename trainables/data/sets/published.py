@@ -37,11 +37,7 @@ def read_list(path: Path) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        InvalidInput: it cannot be read.
-    """
+    """Return the text of a file; raise :class:`InvalidInput` if it cannot be read."""
     try:
         return read_regular(path).decode("utf-8-sig")  # -sig: some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
@@ -50,11 +46,7 @@ def read_text(path: Path) -> str:
 
 
 def present_below(root: Path, keys: Sequence[str]) -> set[str]:
-    """Return the ``keys`` that exist below ``root``, listing each folder once.
-
-    Raises:
-        InvalidInput: a folder cannot be read.
-    """
+    """Return the ``keys`` that exist below ``root``, listing each folder once."""
     present: set[str] = set()
     for folder in dict.fromkeys(posixpath.dirname(key) for key in keys):
         try:
@@ -212,11 +204,7 @@ class PublishedDataset(RootedDataset):
         return dict(rows)
 
     def classes(self) -> Classes:
-        """Map class names to paths relative to ``root``; the training half comes first.
-
-        Raises:
-            InvalidInput: files, images or classes are missing, or counts differ from the published ones.
-        """
+        """Map class names to paths relative to ``root``; the training half comes first."""
         train, test = self._halves
         return {**train, **test}
 

@@ -163,11 +163,7 @@ def _folders(cache: Path) -> Iterator[Path]:
 
 
 def limit_of(cache: Path) -> int:
-    """Return the size limit of ``cache`` in bytes.
-
-    Raises:
-        InvalidInput: the environment variable is not a number of gigabytes.
-    """
+    """Return the size limit of ``cache`` in bytes."""
     text = os.environ.get(LIMIT)
     if text is None:
         return round(SHARE * (_free(cache) + sum(store.size for store in stores_in(cache))))

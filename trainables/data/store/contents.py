@@ -41,11 +41,7 @@ class StoreContents:
 
 
 def read_contents(path: Path) -> StoreContents:
-    """Read the store at ``path``.
-
-    Raises:
-        InvalidInput: there is no store, or it is damaged.
-    """
+    """Read the store at ``path``; raise :class:`InvalidInput` if there is none, or it is damaged."""
     try:
         index = json.loads((path / INDEX).read_bytes())
         labels_N, sizes_N2 = read_arrays(path / ARRAYS, "labels_N", "sizes_N2").values()

@@ -59,12 +59,7 @@ class StoreSpec:
         return find_store(self)
 
     def open(self) -> "Store":
-        """Find or build the store and open it. All processes of a node share one copy, locked while it is open.
-
-        Raises:
-            InvalidInput: as :meth:`make`.
-            DiskFull: as :meth:`make`.
-        """
+        """Find or build the store and open it. All processes of a node share one copy, locked while it is open."""
         from trainables.data.store.view import Store
 
         with self.held() as path:
