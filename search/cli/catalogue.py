@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from search.config.keys import Key
     from search.config.parts import LossDescription
     from search.config.recipes import Paper
-    from spaces.contract.outcome import CheckOutcome
+    from spaces.contract.check_part import CheckOutcome
 
 
 # holdout keys

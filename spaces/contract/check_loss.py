@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import torch
 
-from spaces.contract.outcome import Check
+from spaces.contract import Check
 from spaces.losses import declared_space
 from spaces.space import Choice, Space, Value
 from trainables.errors import raise_if_any

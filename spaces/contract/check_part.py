@@ -5,19 +5,20 @@ Shapes: B batch, H and W pixels, N images, D embedding, C classes.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from spaces.contract import Check
 from spaces.contract.check_data import DatasetContract, SamplerContract
 from spaces.contract.check_loss import LossContract
 from spaces.contract.check_trainable import TrainableContract
-from spaces.contract.outcome import Check, CheckOutcome, Contract, outcomes
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.samplers import BatchSampler
@@ -30,6 +31,7 @@ from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone, backbone
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
 from trainables.parts import is_own, load_part
+from trainables.secrets import without_password
 from trainables.training.trainable import Trainable
 
 TABLES: Mapping[str, Mapping[str, Any]] = {
@@ -42,7 +44,7 @@ OWN = {"trainable": Trainable, "loss": Loss, "dataset": Dataset, "sampler": Batc
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a part, given by name or import path: loss, dataset, backbone, sampler, metric or trainable."""
+    """Return the kind of the part of this name or import path: loss, dataset, backbone, sampler, metric or trainable."""
     if name.partition(":")[0] in LIBRARIES:
         return "backbone"
     if is_own(name):
@@ -75,6 +77,48 @@ def _kind_of_own(path: str) -> str:
         "Loss, Dataset, BatchSampler or holdout.Trainable), nor a backbone (with an attribute features), nor a metric "
         f"(a function); it is {part!r:.100}."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOutcome:
+    """Outcome of one check: the requirement ``what``, and a ``sentence`` that describes the problem if not ``ok``."""
+
+    what: str
+    ok: bool
+    sentence: str = ""
+
+
+def outcome_of(what: str, check: Check) -> CheckOutcome:
+    """Run one check. An exception is a failed check, and the state of random generators is restored."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            sentence = check()
+    except InvalidInput as error:
+        sentence = " ".join(error.sentences)
+    except Exception as error:  # a user's part may raise anything
+        sentence = without_password(f"It raises {type(error).__name__}: {error}.")
+    return CheckOutcome(what=what, ok=not sentence, sentence=sentence)
+
+
+class Contract(Protocol):
+    """The checks of a part, which was loaded to make this object."""
+
+    def checks(self) -> Mapping[str, Check]:
+        """Return the checks by what they require, in the order in which they are run."""
+
+
+def outcomes(load: Callable[..., Contract], *part: Any) -> Iterator[CheckOutcome]:
+    """Load a ``part``, then run the checks of its contract. Nothing is raised."""
+    checks: dict[str, Check] = {}
+
+    def can_be_loaded() -> str:
+        checks.update(load(*part).checks())
+        return ""
+
+    yield outcome_of("It can be loaded.", can_be_loaded)
+    for what, check in checks.items():
+        yield outcome_of(what, check)
 
 
 def check_part(

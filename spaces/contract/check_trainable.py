@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from spaces.contract.outcome import Check
+from spaces.contract import Check
 from spaces.losses import space_of_trainable
 from spaces.space import Space, Value
 from trainables.data import DATASETS, Dataset

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from spaces.contract.check_part import BackboneContract, check_part
-from spaces.contract.outcome import outcomes
+from spaces.contract.check_part import BackboneContract, check_part, outcomes
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import all_metrics
 from trainables.metrics.table import SUPERCLASSES

@@ -128,10 +128,6 @@ ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
 
 
-def _whole(sizes_B2: Tensor) -> Tensor:
-    return torch.cat([torch.zeros_like(sizes_B2), sizes_B2], dim=1)
-
-
 def _resized(sizes_B2: Tensor, frame: Frame) -> Tensor:
     """Return sizes after the frame's resize; the long side is rounded down, as by torchvision."""
     if frame.square:
@@ -139,13 +135,17 @@ def _resized(sizes_B2: Tensor, frame: Frame) -> Tensor:
     return (frame.short_side * sizes_B2).div(sizes_B2.amin(dim=1, keepdim=True), rounding_mode="floor")
 
 
-def _crop_of_resized(sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], Tensor], flips_B: Tensor) -> Crops:
-    """Return crops at ``offset(room)`` of the resized images, in stored pixels."""
+def _crop_of_resized(
+    sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], Tensor], flips_B: Tensor | None = None
+) -> Crops:
+    """Return crops at ``offset(room)`` of the resized images, in stored pixels; by default none is mirrored."""
     resized_B2 = _resized(sizes_B2, frame)
     scale_B2 = sizes_B2 / resized_B2
     offset_B2 = offset(resized_B2 - frame.side)
     boxes_B4 = torch.cat([offset_B2 * scale_B2, frame.side * scale_B2], dim=1)
-    return Crops(boxes_B4=boxes_B4, reach_B4=_whole(sizes_B2), flips_B=flips_B, side=frame.side)
+    reach_B4 = torch.cat([torch.zeros_like(sizes_B2), sizes_B2], dim=1)
+    flips_B = torch.zeros(len(sizes_B2), dtype=torch.bool) if flips_B is None else flips_B
+    return Crops(boxes_B4=boxes_B4, reach_B4=reach_B4, flips_B=flips_B, side=frame.side)
 
 
 def _flips(batch: int, generator: torch.Generator | None) -> Tensor:
@@ -160,14 +160,12 @@ def _up_to(limit: Tensor, generator: torch.Generator | None) -> Tensor:
 
 def none(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """Resize and crop the centre, as in evaluation."""
-    unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
-    return _crop_of_resized(sizes_B2, frame, lambda room: (room / 2).round(), unflipped)
+    return _crop_of_resized(sizes_B2, frame, lambda room: (room / 2).round())
 
 
 def crop(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """Resize as :func:`none`, then crop at a random position."""
-    unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
-    return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), unflipped)
+    return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator))
 
 
 def crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:

@@ -172,7 +172,7 @@ def prefetched(
     if device.type != "cuda":
         yield from map(make, batches)
         return
-    stream = _prefetch_stream(device)
+    stream = stream_of("batches", device)
 
     def on_stream(batch: Tensor) -> tuple[tuple[Tensor, ...], torch.cuda.Event]:
         # A thread begins with device 0, where pinning memory would create a context of half a gigabyte.
@@ -181,27 +181,20 @@ def prefetched(
 
     stream.wait_stream(torch.cuda.current_stream(device))
     try:
-        yield from _used_in_order(one_ahead(batches, on_stream), device)
+        with closing(one_ahead(batches, on_stream)) as made:
+            for tensors, ready in made:
+                user = torch.cuda.current_stream(device)
+                user.wait_event(ready)
+                for tensor in tensors:
+                    tensor.record_stream(user)  # or its memory could be reused while still being read
+                yield tensors
     finally:  # a batch that is not used may still read images, whose memory may be freed next
         torch.cuda.current_stream(device).wait_stream(stream)
 
 
-def _used_in_order(
-    made: Generator[tuple[tuple[Tensor, ...], torch.cuda.Event], None, None], device: torch.device
-) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the tensors of each batch when the current stream waits for its event."""
-    with closing(made):
-        for tensors, ready in made:
-            user = torch.cuda.current_stream(device)
-            user.wait_event(ready)
-            for tensor in tensors:
-                tensor.record_stream(user)  # or its memory could be reused while still being read
-            yield tensors
-
-
 @cache
-def _prefetch_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of all prefetched batches: PyTorch keeps freed memory for each stream separately."""
+def stream_of(what: str, device: torch.device) -> torch.cuda.Stream:
+    """Return the stream for all ``what`` of this process: PyTorch keeps freed memory for each stream separately."""
     return torch.cuda.Stream(device)
 
 

@@ -170,7 +170,7 @@ class TrialLog:
     def __init__(self, spec: TrialSpec, device: str, messages: int = MESSAGES) -> None:
         self._spec, self._device, self._messages = spec, device, messages
         host = re.sub(r"[^\w.-]", "_", socket.gethostname())
-        name = f"{_now():%Y%m%dT%H%M%S.%fZ}-{host}-{os.getpid()}.log"
+        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{host}-{os.getpid()}.log"
         self._path = f"{spec.directory.rstrip('/')}/{FOLDER}/{name}"
         self._where = f"on {host}, process {os.getpid()}, {device}"
         self._lines: list[str] = []
@@ -246,7 +246,7 @@ class TrialLog:
         self._write()
 
     def _add(self, text: str) -> None:
-        self._lines.append(f"{_now():%Y-%m-%d %H:%M:%S} {without_password(text)}")
+        self._lines.append(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {without_password(text)}")
 
     def _write(self) -> None:
         self._written = time.monotonic()
@@ -260,10 +260,6 @@ class TrialLog:
                     "The log %s cannot be written (%s: %s); the training continues.",
                     self._path, type(error).__name__, error,
                 )  # fmt: skip
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _logged_modules(spec: TrialSpec) -> set[str]:

@@ -76,7 +76,8 @@ class Inputs:
     def network(self, *, pretrained: bool = True) -> EmbeddingModel:
         """Build the network on the device: with its initial weights and adapters if it is ``pretrained``."""
         if self._table:
-            config = layers_behind(self._model, self._model.features)
+            behind = f"{FEATURES}:{self._model.features}"
+            config = replace(self._model, backbone=behind, weights=None, freeze=None, pooling="avg", freeze_bn=False)
         else:
             config = self._model if pretrained else replace(self._model, weights=None, lora=Lora())
         return EmbeddingModel(config).to(self._device)
@@ -88,11 +89,6 @@ def learned_labels(view: StoreView, spec: TrialSpec) -> Tensor:
     if not spec.label_noise:
         return labels_N
     return torch.tensor(noisy_labels(labels_N.tolist(), view.image_keys, rate=spec.label_noise, seed=spec.noise_seed))
-
-
-def layers_behind(model: ModelConfig, features: int) -> ModelConfig:
-    """Return the network of the layers of ``model`` behind a backbone with ``features`` features."""
-    return replace(model, backbone=f"{FEATURES}:{features}", weights=None, freeze=None, pooling="avg", freeze_bn=False)
 
 
 def of_backbone(model: ModelConfig) -> ModelConfig:
@@ -182,12 +178,7 @@ def described_backbone(model: ModelConfig) -> tuple[str, str | None]:
 
 
 def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> dict[str, Tensor]:
-    """Return the tensors of a network with a frozen backbone, from those of the layers behind it.
-
-    Args:
-        head: the trained tensors.
-        model: the network, with the initial weights of its backbone.
-        digest: the digest of the backbone that computed the features.
+    """Return the tensors of ``model``, whose frozen backbone with ``digest`` computed the features, and its ``head``.
 
     Raises:
         InvalidInput: the weights of the backbone are missing, or are others now.

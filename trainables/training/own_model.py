@@ -99,16 +99,7 @@ class OwnModel:
 
 
 def own_model_of(files: ModelFiles, *, device: str | torch.device | None = None, trust_code: bool = False) -> OwnModel:
-    """Load a model of a user-defined training.
-
-    Args:
-        files: the model.
-        device: device to compute on; by default a GPU if there is one.
-        trust_code: import and run the code of the training.
-
-    Raises:
-        InvalidInput: the model is damaged, its code is not trusted or cannot load it, or the device is not available.
-    """
+    """Load a model of a user-defined training, as :func:`trainables.inference.embedder.load_model` does a network."""
     where = available_device(device)
     spec = model_spec(files.description, files.address)
     assert isinstance(spec, TrainableSpec), "the caller asked"

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trainables.data.loading import stream_of
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, Loss
 from trainables.models.backbones import is_own_network
@@ -317,7 +317,7 @@ class GraphedSteps:
         device: torch.device,
     ) -> None:
         self._step, self._optimizer, self._loss = step, optimizer, loss
-        self._stream = _capture_stream(device)
+        self._stream = stream_of("captures", device)
         self._pool: Any = None
         self._rates = [torch.zeros((), device=device) for _ in optimizer.param_groups]
         self._set: list[float] = []
@@ -394,12 +394,6 @@ class GraphedSteps:
     def end(self) -> None:
         """Return the counts of the optimizer to the CPU, where plain steps read them."""
         self._count_on(torch.device("cpu"))
-
-
-@cache
-def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of all captures: PyTorch keeps freed memory for each stream separately."""
-    return torch.cuda.Stream(device)
 
 
 def _kept(used: Any) -> Any:

@@ -13,7 +13,7 @@ from support.trees import make_tree
 from torchvision.datasets import ImageFolder
 
 from spaces.contract.check_data import DatasetContract
-from spaces.contract.outcome import outcomes
+from spaces.contract.check_part import outcomes
 from trainables.data import DATASETS, Dataset
 from trainables.data.dataset import similar_names
 from trainables.data.split import make_split

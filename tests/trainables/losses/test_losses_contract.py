@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from support.refusals import sentences_of
 
 from spaces.contract.check_loss import LossContract
-from spaces.contract.outcome import outcomes
+from spaces.contract.check_part import outcomes
 from spaces.losses import SPACES
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES

@@ -10,7 +10,7 @@ from pytorch_metric_learning import losses, miners
 
 from search.config.search_config import parse_config
 from spaces.contract.check_loss import LossContract
-from spaces.contract.outcome import outcomes
+from spaces.contract.check_part import outcomes
 from spaces.search_space import search_space
 from trainables.errors import InvalidInput
 from trainables.losses import LOSSES, loss_part

@@ -70,8 +70,14 @@ def held_store(spec: "StoreSpec", on_progress: Progress | None = None) -> Iterat
         in_use = InUse(store)  # locked before it exists, so that it cannot be evicted between building and use
     try:
         if not store.is_dir():
-            with _storage_mistakes(store):
-                _build(store, spec, classes, on_progress)
+            keys = [key for keys in classes.values() for key in keys]
+            with (
+                _storage_mistakes(store),
+                built_alone(store, lambda: expected_size(spec.dataset, keys, spec.short_side)) as draft,
+            ):
+                if draft is not None:  # else another process built it while this one waited
+                    logger.info("Building the image store %s.", store)
+                    _write(draft, spec, classes, on_progress)
         yield store
     finally:
         in_use.close()
@@ -125,14 +131,6 @@ def _storage_mistakes(store: Path) -> Iterator[None]:
             f"The image store cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
             "Allow writing there, or set dataset.cache to another folder."
         ) from error
-
-
-def _build(store: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]], on_progress: Progress | None) -> None:
-    keys = [key for keys in classes.values() for key in keys]
-    with built_alone(store, lambda: expected_size(spec.dataset, keys, spec.short_side)) as draft:
-        if draft is not None:  # else another process built it while this one waited
-            logger.info("Building the image store %s.", store)
-            _write(draft, spec, classes, on_progress)
 
 
 def _write(folder: Path, spec: "StoreSpec", classes: dict[str, tuple[str, ...]], on_progress: Progress | None) -> None:
