@@ -44,7 +44,7 @@ OWN = {"trainable": Trainable, "loss": Loss, "dataset": Dataset, "sampler": Batc
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of the part of this name or import path: loss, dataset, backbone, sampler, metric or trainable."""
+    """Return the kind of a part by its name or import path: loss, dataset, backbone, sampler, metric or trainable."""
     if name.partition(":")[0] in LIBRARIES:
         return "backbone"
     if is_own(name):

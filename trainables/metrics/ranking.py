@@ -277,9 +277,11 @@ class Gallery:
         return nearest_QK
 
     def _full_neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
-        parts = [
-            self._full_keys(block_Q, exact_QG).topk(ranks).indices for block_Q, exact_QG in self.similarities(queries_Q)
-        ]
+        parts = []
+        for block_Q, exact_QG in self.similarities(queries_Q):
+            keys_QG = self._keys(exact_QG, self._rows_G)
+            keys_QG[self._ignored_pairs(block_Q)] = _LAST
+            parts.append(keys_QG.topk(ranks).indices)
         return self._rows_G[torch.cat(parts)]
 
     def _rankings(self, queries_Q: torch.Tensor, ranks: int) -> Iterator[tuple[torch.Tensor, Ranking]]:
@@ -379,12 +381,6 @@ class Gallery:
             left_MD, right_MD = _unit64(self._raw_ND[left]), _unit64(self._raw_ND[right])
             parts.append((left_MD * right_MD).sum(1))
         return (torch.cat(parts) * GRID).round()
-
-    def _full_keys(self, queries_Q: torch.Tensor, exact_QG: torch.Tensor) -> torch.Tensor:
-        """Return the :meth:`_keys` of the gallery; that of an image that a query ignores is ``_LAST``."""
-        keys_QG = self._keys(exact_QG, self._rows_G)
-        keys_QG[self._ignored_pairs(queries_Q)] = _LAST
-        return keys_QG
 
     def _relevant_pairs(self, queries_Q: torch.Tensor) -> torch.Tensor:
         """Return which images of its gallery are relevant to each query, bool [Q, G]."""

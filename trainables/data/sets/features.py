@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from trainables.arrays import array_names, read_arrays
 from trainables.data.dataset import Dataset, sorted_classes
 from trainables.data.images import read_image
-from trainables.data.sets.paths import as_on_disk
+from trainables.data.sets.paths import as_on_disk, check_file
 from trainables.data.store.contents import image_digest
 from trainables.errors import InvalidInput, counted, listed, raise_if_any, shortened, suggestion
 from trainables.files import DAMAGED
@@ -255,25 +255,17 @@ ids, paths, groups  if you have them"""
     )
 
     def __post_init__(self) -> None:
-        if self.file is None:
-            raise InvalidInput("dataset.file is missing: give a file of embeddings.")
-        if not is_feature_file(self.file):
+        if self.file is not None and not is_feature_file(self.file):
             raise InvalidInput(
                 f"dataset.file is {str(self.file)!r}; the suffix sets the format and must be one of "
                 f"{', '.join(SUFFIXES)}{suggestion(Path(self.file).suffix, SUFFIXES)}."
             )
-        if not os.path.isfile(self.file):
-            what = "is not a file" if os.path.exists(self.file) else "does not exist"
-            raise InvalidInput(f"dataset.file is {str(self.file)!r}, which {what}. Give a file of embeddings.")
-
-    @property
-    def _path(self) -> Path:
-        assert self.file is not None
-        return Path(self.file)
+        object.__setattr__(self, "file", check_file(self.file, "a file of embeddings"))
 
     def _content(self) -> "_Content":
-        status = self._path.stat()
-        return _content(self._path, status.st_mtime_ns, status.st_size)
+        path = Path(str(self.file))
+        status = path.stat()
+        return _content(path, status.st_mtime_ns, status.st_size)
 
     def features(self) -> int:
         return self._content().arrays.embeddings_NF.shape[1]
@@ -299,7 +291,7 @@ ids, paths, groups  if you have them"""
         content = self._content()
         if content.arrays.paths is None:
             return None
-        root = Path(self.root or self._path.parent).resolve()
+        root = Path(self.root or Path(str(self.file)).parent).resolve()
         path = (root / content.arrays.paths[content.row_of[key]]).resolve()
         try:
             return read_image(path) if path.is_relative_to(root) else None

@@ -14,7 +14,7 @@ from typing import ClassVar
 from trainables.data.dataset import sorted_classes
 from trainables.data.marks import GALLERY, QUERY, TRAIN
 from trainables.data.sets.folders import RootedDataset
-from trainables.data.sets.paths import Folders, as_on_disk
+from trainables.data.sets.paths import Folders, check_file
 from trainables.data.sets.published import Classes, grouped, present_below, read_text
 from trainables.errors import InvalidInput, counted, listed, raise_if_any, suggestion
 
@@ -49,12 +49,7 @@ the last three columns only if you have them"""
     )
 
     def __post_init__(self) -> None:
-        if self.file is None:
-            raise InvalidInput("dataset.file is missing: give a CSV file of images.")
-        object.__setattr__(self, "file", as_on_disk(self.file))
-        if not os.path.isfile(self.file):
-            what = "is not a file" if os.path.exists(self.file) else "does not exist"
-            raise InvalidInput(f"dataset.file is {str(self.file)!r}, which {what}. Give a CSV file of images.")
+        object.__setattr__(self, "file", check_file(self.file, "a CSV file of images"))
         if self.root is not None:
             super().__post_init__()
 

@@ -4,6 +4,8 @@ import os
 import unicodedata
 from pathlib import Path
 
+from trainables.errors import InvalidInput
+
 
 def _alike(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).rstrip()
@@ -45,3 +47,14 @@ def as_on_disk(path: str | os.PathLike[str]) -> Path:
         return given
     found = Folders().meant(Path("/"), os.path.abspath(given).lstrip("/"))
     return given if found is None else Path("/", found)
+
+
+def check_file(file: str | os.PathLike[str] | None, what: str) -> Path:
+    """Return the path of the file that ``dataset.file`` names; raise :class:`InvalidInput`, to give ``what``."""
+    if file is None:
+        raise InvalidInput(f"dataset.file is missing: give {what}.")
+    found = as_on_disk(file)
+    if not found.is_file():
+        problem = "is not a file" if found.exists() else "does not exist"
+        raise InvalidInput(f"dataset.file is {str(file)!r}, which {problem}. Give {what}.")
+    return found

@@ -145,7 +145,9 @@ class CachedStore:
 def stores_in(cache: Path) -> list[CachedStore]:
     """List the contents of ``cache``: drafts first, then stores from the least recently used."""
     found = []
-    for path in _folders(cache):
+    for path in cache.iterdir() if cache.is_dir() else ():
+        if not _STORE.fullmatch(path.name) or not path.is_dir() or path.is_symlink():
+            continue
         try:
             with os.scandir(path) as entries:
                 size = sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
@@ -153,13 +155,6 @@ def stores_in(cache: Path) -> list[CachedStore]:
         except FileNotFoundError:  # removed meanwhile
             continue
     return sorted(found, key=lambda store: (not store.is_draft, store.used, store.path))
-
-
-def _folders(cache: Path) -> Iterator[Path]:
-    if cache.is_dir():
-        yield from (
-            path for path in cache.iterdir() if _STORE.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
-        )
 
 
 def limit_of(cache: Path) -> int:
