@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from examples.papers.figures import INK, Shown
 from search.report.drawing import COLOURS, FAINT
 from search.text_table import NOTHING, TextTable
+from trainables.losses.mining import Pairs
 from trainables.losses.pairs import Triplet
 from trainables.losses.ranking import TopKPrecision
 from trainables.metrics.evaluation import per_query_metrics
@@ -235,7 +236,7 @@ def triplet_terms(similarities_1N: torch.Tensor) -> torch.Tensor:
     """Return the loss of the triplet {query, E, F}."""
     same_1N, different_1N = (torch.tensor([[name == letter for name in NAMES]]) for letter in "EF")
     loss = Triplet(num_classes=1, embedding_dim=3, margin=MARGIN, mining="all")
-    return loss.terms(similarities_1N, same_1N, different_1N)
+    return loss.terms(Pairs(similarities_BB=similarities_1N, same_BB=same_1N, different_BB=different_1N))
 
 
 def stepped(points_N3: torch.Tensor, terms: Terms) -> torch.Tensor:

@@ -5,7 +5,7 @@ Shapes: N images, or items of F features; D embedding dimensions.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -160,7 +160,8 @@ class Embedder:
         """
         if self.network.on_vectors:
             embeddings_ND = self.embed(images, batch_size=batch_size, on_progress=on_progress)
-            return ImageIndex.of(embeddings_ND, names_of_features(images, len(embeddings_ND)), self)
+            of_file = read_features(Path(images)).names if isinstance(images, str | os.PathLike) else None
+            return ImageIndex.of(embeddings_ND, of_file or [f"row {row}" for row in range(len(embeddings_ND))], self)
         names: list[str] = []
 
         def named() -> Iterator[ImageLike]:
@@ -204,7 +205,13 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
     if isinstance(items, str | os.PathLike):
         features_NF = torch.from_numpy(read_features(Path(items)).embeddings_NF)
     else:
-        features_NF = torch.atleast_2d(_as_tensor(items))
+        try:
+            features_NF = torch.atleast_2d(numbers(items, "items").float().cpu())
+        except InvalidInput:
+            raise InvalidInput(
+                "The model takes features and not images: give an array of items × features, or a file of embeddings "
+                f"({', '.join(SUFFIXES)}); it is a {type(items).__name__}."
+            ) from None
     if features_NF.ndim != 2 or features_NF.shape[1] != expected or not len(features_NF):
         raise InvalidInput(
             f"The model takes {expected} features of each item, and they are of "
@@ -213,23 +220,6 @@ def given_features(items: object, model: ModelConfig) -> Tensor:
     if not features_NF.isfinite().all():
         raise InvalidInput("The features have numbers that are not finite; correct or remove them.")
     return features_NF
-
-
-def _as_tensor(items: object) -> Tensor:
-    try:
-        return numbers(items, "items").float().cpu()
-    except InvalidInput:
-        raise InvalidInput(
-            f"The model takes features and not images: give an array of items × features, or a file of embeddings "
-            f"({', '.join(SUFFIXES)}); it is a {type(items).__name__}."
-        ) from None
-
-
-def names_of_features(items: object, count: int) -> Sequence[str]:
-    """Return what ``count`` items are called: by their file, or ``row 0`` and so on."""
-    if isinstance(items, str | os.PathLike):
-        return read_features(Path(items)).names
-    return [f"row {row}" for row in range(count)]
 
 
 # Loading.

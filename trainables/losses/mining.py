@@ -8,6 +8,7 @@ Shapes: B batch, T triplets, P pairs.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -30,8 +31,31 @@ class PositivePairs(NamedTuple):
     exists_P: torch.Tensor
 
 
-Miner = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int | None], Triplets]
-"""Function from S_BB, the masks of positives and negatives [B, B], and the maximum number of positive pairs."""
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """The pairs of a batch: cosine similarities, and masks of positives and negatives, which exclude a sample itself.
+
+    ``most`` is at least the number of positive pairs, None if it is not known.
+    """
+
+    similarities_BB: torch.Tensor
+    same_BB: torch.Tensor
+    different_BB: torch.Tensor
+    most: int | None = None
+
+    def detached(self) -> "Pairs":
+        """Return the pairs without gradients, for a miner."""
+        return replace(self, similarities_BB=self.similarities_BB.detach())
+
+    def positives(self) -> PositivePairs:
+        """Return each anchor with each of its positives."""
+        return positive_pairs(self.same_BB, self.most)
+
+    def positives_once(self) -> PositivePairs:
+        return positive_pairs(self.same_BB.triu(1), None if self.most is None else self.most // 2)
+
+
+Miner = Callable[[Pairs], Triplets]
 
 
 def most_pairs(batches: Iterable[torch.Tensor]) -> int:
@@ -64,47 +88,37 @@ def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return left < right - 8 * torch.finfo(left.dtype).eps
 
 
-def all_triplets(
-    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
-) -> Triplets:
+def all_triplets(pairs: Pairs) -> Triplets:
     """Return each anchor with each positive and each negative."""
-    pairs = positive_pairs(same_BB, most)
-    mined_PB = different_BB[pairs.anchor_P] & pairs.exists_P[:, None]
+    anchor_P, positive_P, exists_P = pairs.positives()
+    mined_PB = pairs.different_BB[anchor_P] & exists_P[:, None]
     samples, each = mined_PB.shape[1], mined_PB.numel()
-    negative_T = torch.arange(samples, device=same_BB.device).repeat(len(mined_PB))
-    anchor_T, positive_T = (
-        pair_P.repeat_interleave(samples, output_size=each) for pair_P in (pairs.anchor_P, pairs.positive_P)
-    )
+    negative_T = torch.arange(samples, device=mined_PB.device).repeat(len(mined_PB))
+    anchor_T, positive_T = (part_P.repeat_interleave(samples, output_size=each) for part_P in (anchor_P, positive_P))
     return Triplets(anchor_T, positive_T, negative_T, mined_PB.flatten())
 
 
-def semi_hard(
-    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
-) -> Triplets:
+def semi_hard(pairs: Pairs) -> Triplets:
     """Return for each anchor and positive the most similar n with S_an < S_ap, if any (Psomas, eq. 2.20)."""
-    pairs = positive_pairs(same_BB, most)
-    rows_PB = similarities_BB[pairs.anchor_P]
-    below_PB = different_BB[pairs.anchor_P] & _less(rows_PB, rows_PB.gather(1, pairs.positive_P[:, None]))
-    return _best(pairs, rows_PB, below_PB)
+    positives = pairs.positives()
+    rows_PB = pairs.similarities_BB[positives.anchor_P]
+    less_PB = _less(rows_PB, rows_PB.gather(1, positives.positive_P[:, None]))
+    return _best(positives, rows_PB, pairs.different_BB[positives.anchor_P] & less_PB)
 
 
-def hard(
-    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
-) -> Triplets:
+def hard(pairs: Pairs) -> Triplets:
     """Return for each anchor its least similar positive and most similar negative (Psomas, eq. 2.18-2.19)."""
     return Triplets(
-        torch.arange(len(same_BB), device=same_BB.device),
-        torch.where(same_BB, similarities_BB, torch.inf).argmin(1),
-        torch.where(different_BB, similarities_BB, -torch.inf).argmax(1),
-        same_BB.any(1) & different_BB.any(1),
+        torch.arange(len(pairs.same_BB), device=pairs.same_BB.device),
+        torch.where(pairs.same_BB, pairs.similarities_BB, torch.inf).argmin(1),
+        torch.where(pairs.different_BB, pairs.similarities_BB, -torch.inf).argmax(1),
+        pairs.same_BB.any(1) & pairs.different_BB.any(1),
     )
 
 
-def uniform(
-    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
-) -> Triplets:
+def uniform(pairs: Pairs) -> Triplets:
     """Sample for each anchor and positive one of the anchor's negatives uniformly."""
-    return _sampled(torch.zeros_like(similarities_BB), same_BB, different_BB, most)
+    return _sampled(pairs, torch.zeros_like(pairs.similarities_BB), pairs.different_BB)
 
 
 def distance_weighted(embedding_dim: int, cutoff: float = 0.5, farthest: float = 1.4) -> Miner:
@@ -115,31 +129,28 @@ def distance_weighted(embedding_dim: int, cutoff: float = 0.5, farthest: float =
     Matters in Deep Embedding Learning, section 3, and their code for the two bounds).
     """
 
-    def mine(
-        similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
-    ) -> Triplets:
-        squares_BB = (2 - 2 * similarities_BB).clamp(min=cutoff**2)
+    def mine(pairs: Pairs) -> Triplets:
+        squares_BB = (2 - 2 * pairs.similarities_BB).clamp(min=cutoff**2)
         near_BB = squares_BB < farthest**2
         # antipodal points have density 0, which would give them infinite weight
         remainder_BB = (1 - squares_BB / 4).clamp(min=1e-8)
         log_density_BB = (embedding_dim - 2) / 2 * squares_BB.log() + (embedding_dim - 3) / 2 * remainder_BB.log()
-        some_near_B1 = (near_BB & different_BB).any(1, keepdim=True)
-        return _sampled(-log_density_BB, same_BB, different_BB & (near_BB | ~some_near_B1), most)
+        some_near_B1 = (near_BB & pairs.different_BB).any(1, keepdim=True)
+        return _sampled(pairs, -log_density_BB, pairs.different_BB & (near_BB | ~some_near_B1))
 
     return mine
 
 
-def top_k(
-    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
-) -> Triplets:
+def top_k(pairs: Pairs) -> Triplets:
     """Return for each anchor the misplaced positives, each with a misplaced negative (Lu et al., section 5).
 
     These are the samples beside the boundary of the first ``BOUNDARY`` ranks, as the paper's eq. 6-7 and 9-10 without a
     margin: negatives within it that positives should replace, and these positives. There are as many of both; each is
     paired in the order of the ranking. Samples as similar are ranked in the order of the batch.
     """
-    candidates_BB = same_BB | different_BB
-    order_BB = similarities_BB.masked_fill(~candidates_BB, -torch.inf).argsort(stable=True, dim=1, descending=True)
+    same_BB, different_BB = pairs.same_BB, pairs.different_BB
+    ranked_BB = pairs.similarities_BB.masked_fill(~(same_BB | different_BB), -torch.inf)
+    order_BB = ranked_BB.argsort(stable=True, dim=1, descending=True)
     same_in_order_BB, different_in_order_BB = same_BB.gather(1, order_BB), different_BB.gather(1, order_BB)
     first_B = torch.arange(order_BB.shape[1], device=order_BB.device) < BOUNDARY
     positives_B1 = same_BB.sum(1, keepdim=True)
@@ -158,14 +169,12 @@ def top_k(
     )
 
 
-def _sampled(
-    log_weights_BB: torch.Tensor, same_BB: torch.Tensor, allowed_BB: torch.Tensor, most: int | None
-) -> Triplets:
-    """Sample a negative for each pair by weight: the largest of log weight + Gumbel noise."""
-    pairs = positive_pairs(same_BB, most)
-    log_weights_PB = log_weights_BB[pairs.anchor_P]
+def _sampled(pairs: Pairs, log_weights_BB: torch.Tensor, allowed_BB: torch.Tensor) -> Triplets:
+    """Sample a negative for each positive pair by weight: the largest of log weight + Gumbel noise."""
+    positives = pairs.positives()
+    log_weights_PB = log_weights_BB[positives.anchor_P]
     noise_PB = -torch.empty_like(log_weights_PB).exponential_().log()
-    return _best(pairs, log_weights_PB + noise_PB, allowed_BB[pairs.anchor_P])
+    return _best(positives, log_weights_PB + noise_PB, allowed_BB[positives.anchor_P])
 
 
 def _best(pairs: PositivePairs, scores_PB: torch.Tensor, allowed_PB: torch.Tensor) -> Triplets:
@@ -185,15 +194,13 @@ MINERS: dict[str, Callable[[int], Miner]] = {
 """Triplet miners by name, each built for D dimensions."""
 
 
-def informative_pairs(
-    similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, epsilon: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def informative_pairs(pairs: Pairs, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Return masks of the informative positives and negatives, as mined by Multi-Similarity.
 
     These are positives with S_ip < max_n S_in + epsilon and negatives with S_in > min_p S_ip − epsilon. An anchor
     without positives or without negatives has no informative pairs.
     """
-    similarities_BB = similarities_BB.detach()
+    similarities_BB, same_BB, different_BB = pairs.similarities_BB.detach(), pairs.same_BB, pairs.different_BB
     hardest_negative_B1 = torch.where(different_BB, similarities_BB, -torch.inf).amax(1, keepdim=True)
     hardest_positive_B1 = torch.where(same_BB, similarities_BB, torch.inf).amin(1, keepdim=True)
     return (

@@ -7,7 +7,6 @@ Shapes: B batch, D embedding, T triplets, P positive pairs.
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
@@ -31,24 +30,8 @@ from trainables.losses.base import (
     reduced,
     same_and_different,
 )
-from trainables.losses.mining import MINERS, PositivePairs, informative_pairs, positive_pairs, top_k
+from trainables.losses.mining import MINERS, Pairs, informative_pairs, top_k
 from trainables.rules import Bounds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pairs:
-    """The pairs of a batch: cosine similarities, and masks of positives and negatives, which exclude a sample itself.
-
-    ``most`` is at least the number of positive pairs, None if it is not known.
-    """
-
-    similarities_BB: torch.Tensor
-    same_BB: torch.Tensor
-    different_BB: torch.Tensor
-    most: int | None = None
-
-    def positives_once(self) -> PositivePairs:
-        return positive_pairs(self.same_BB.triu(1), None if self.most is None else self.most // 2)
 
 
 def entries(values_BB: torch.Tensor, row_T: torch.Tensor, column_T: torch.Tensor) -> torch.Tensor:
@@ -101,19 +84,15 @@ class Triplet(PairLoss):
         self._mine = MINERS[self.mining](embedding_dim)
 
     def over(self, pairs: Pairs) -> torch.Tensor:
-        terms_T = self.terms(pairs.similarities_BB, pairs.same_BB, pairs.different_BB, pairs.most)
+        terms_T = self.terms(pairs)
         assert self.used is not None
         return reduced(terms_T.sum(), self.used.count, self.reduction)
 
-    def terms(
-        self, similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, most: int | None = None
-    ) -> torch.Tensor:
-        """Return the loss of each triplet mined for some anchors, and 0 for what was not mined; set ``used``.
-
-        The masks are those of the anchors' positives and negatives, and ``most`` is at least the number of positives.
-        """
-        anchor_T, positive_T, negative_T, mined_T = self._mine(similarities_BB.detach(), same_BB, different_BB, most)
+    def terms(self, pairs: Pairs) -> torch.Tensor:
+        """Return the loss of each triplet mined for some anchors, and 0 for what was not mined; set ``used``."""
+        anchor_T, positive_T, negative_T, mined_T = self._mine(pairs.detached())
         self.used = Used("triplets", mined_T.sum())
+        similarities_BB = pairs.similarities_BB
         beyond_T = entries(similarities_BB, anchor_T, negative_T) - entries(similarities_BB, anchor_T, positive_T)
         return (beyond_T + self.margin).relu() * mined_T
 
@@ -153,9 +132,7 @@ class Margin(PairLoss):
         if self.mining == "all":
             sign_BB = 2 * pairs.same_BB - 1
             return self.of_pairs((self.margin + sign_BB * beyond_BB).relu(), self.reduction)
-        anchor_T, positive_T, negative_T, mined_T = self._mine(
-            pairs.similarities_BB.detach(), pairs.same_BB, pairs.different_BB, pairs.most
-        )
+        anchor_T, positive_T, negative_T, mined_T = self._mine(pairs.detached())
         count = mined_T.sum()
         self.used = Used("triplets", count)
         pull_T = (self.margin + entries(beyond_BB, anchor_T, positive_T)).relu()
@@ -217,7 +194,7 @@ class LiftedStructure(PairLoss):
     def over(self, pairs: Pairs) -> torch.Tensor:
         similarities_BB, same_BB, different_BB = pairs.similarities_BB, pairs.same_BB, pairs.different_BB
         if self.mining == "hard":
-            same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, EPSILON)
+            same_BB, different_BB = informative_pairs(pairs, EPSILON)
         both_B1 = same_BB.any(1, keepdim=True) & different_BB.any(1, keepdim=True)
         self.used = Used("pairs", (both_B1 & (same_BB | different_BB)).sum())
         pull_B = masked_logsumexp(self.pos_scale * (self.margin - similarities_BB), same_BB, 1) / self.pos_scale
@@ -241,7 +218,7 @@ class MultiSimilarity(PairLoss):
     def over(self, pairs: Pairs) -> torch.Tensor:
         same_BB, different_BB = pairs.same_BB, pairs.different_BB
         if self.epsilon is not None:
-            same_BB, different_BB = informative_pairs(pairs.similarities_BB, same_BB, different_BB, self.epsilon)
+            same_BB, different_BB = informative_pairs(pairs, self.epsilon)
         self.used = Used("pairs", (same_BB | different_BB).sum())
         above_BB = pairs.similarities_BB - self.margin
         pull_B = log1p_sum_exp(torch.where(same_BB, -self.pos_scale * above_BB, -torch.inf), 1)
@@ -269,9 +246,7 @@ class Angular(PairLoss):
     def over(self, pairs: Pairs) -> torch.Tensor:
         different_BB = pairs.different_BB
         if self.mining == "top_k":
-            anchor_P, positive_P, negative_P, some_P = top_k(
-                pairs.similarities_BB.detach(), pairs.same_BB, different_BB
-            )
+            anchor_P, positive_P, negative_P, some_P = top_k(pairs.detached())
             different_BB = torch.zeros_like(different_BB).index_put((anchor_P, negative_P), some_P)
             self.used = Used("pairs", some_P.sum())
         else:  # each pair once: the term is symmetric

@@ -143,8 +143,12 @@ class Training(EpochTraining):
         losses: list[Tensor] = []
         used: list[Used | None] = []
         previous: LateValue | None = None
-        resident = isinstance(self.train_view, FeatureView) and self.train_view.is_on(self.device)
-        for number, (images, labels_B) in enumerate(self._batches(drawn, generator, resident=resident)):
+        batches: Iterator[tuple[Tensor, ...]]
+        if resident := isinstance(self.train_view, FeatureView) and self.train_view.is_on(self.device):
+            batches = self.train_view.batches(drawn, self.labels_N)  # their indices are copied once an epoch
+        else:
+            batches = prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
+        for number, (images, labels_B) in enumerate(batches):
             self.set_learning_rates(epoch, number, len(drawn))
             losses.append(self.step(images, labels_B))
             used.append(self.loss.used)
@@ -162,15 +166,6 @@ class Training(EpochTraining):
                 raise_if_diverged(loss, epoch)
         self.steps.end_epoch()
         return mean, len(losses), summed(used)
-
-    def _batches(
-        self, drawn: list[Tensor], generator: torch.Generator, *, resident: bool
-    ) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the images and labels of each batch; the indices of ``resident`` features are copied once an epoch."""
-        if resident:
-            assert isinstance(self.train_view, FeatureView)
-            return self.train_view.batches(drawn, self.labels_N)
-        return prefetched(drawn, lambda indices_B: self.load_batch(indices_B, generator), self.device)
 
     def set_train_mode(self, epoch: int) -> None:
         """Set the network and the loss to training mode.

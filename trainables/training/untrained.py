@@ -163,11 +163,6 @@ def whitened(features_NF: Tensor, layer: dict[str, Tensor]) -> Tensor:
         )
 
 
-def whitened_model(model: ModelConfig, dimensions: int) -> ModelConfig:
-    """Return the network of the backbone and pooling of ``model`` whose head is a whitening to ``dimensions``."""
-    return replace(of_backbone(model), head="linear", embedding_dim=dimensions)
-
-
 def _embedder(spec: UntrainedSpec, network: str, dimensions: int) -> EmbedderSpec:
     origin: dict[str, Any] = {
         "loss": None,
@@ -176,7 +171,7 @@ def _embedder(spec: UntrainedSpec, network: str, dimensions: int) -> EmbedderSpe
         **frozen_backbone(network),
     }
     return EmbedderSpec(
-        model=replace(whitened_model(spec.model, dimensions), weights=None),
+        model=replace(of_backbone(spec.model), weights=None, head="linear", embedding_dim=dimensions),
         decoded_side=spec.images.short_side,
         frame=spec.training.frame,
         batch_size=spec.training.embedding_batch,

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from trainables.losses.base import cosines, same_and_different
-from trainables.losses.mining import MINERS, distance_weighted, most_pairs, uniform
+from trainables.losses.mining import MINERS, Miner, Pairs, distance_weighted, most_pairs, uniform
 
 DIMENSIONS = 16
 
@@ -28,7 +28,8 @@ def test_triplets_are_triplets(name: str, labels: list[int], seed: int) -> None:
     similarities_BB, same_BB, different_BB = batch(labels, seed)
     spare = 3
     most = most_pairs([torch.tensor(labels)]) + spare
-    *triplets_T, mined_T = MINERS[name](DIMENSIONS)(similarities_BB, same_BB, different_BB, most)
+    batched = Pairs(similarities_BB=similarities_BB, same_BB=same_BB, different_BB=different_BB, most=most)
+    *triplets_T, mined_T = MINERS[name](DIMENSIONS)(batched)
     triplets = list(zip(*(positions_T[mined_T].tolist() for positions_T in triplets_T)))
     for a, p, n in triplets:
         assert a != p
@@ -40,13 +41,14 @@ def test_triplets_are_triplets(name: str, labels: list[int], seed: int) -> None:
         assert found == with_negative
 
 
-def drawn(miner: object, similarities_BB: torch.Tensor, times: int = 2000) -> Counter[int]:
+def drawn(miner: Miner, similarities_BB: torch.Tensor, times: int = 2000) -> Counter[int]:
     """Count the draws of each negative 2, 3, … of anchor 0; 0 and 1 are the only positive pair."""
     torch.manual_seed(0)
-    masks = same_and_different(torch.tensor([0, 0, *range(1, len(similarities_BB) - 1)]))
+    same_BB, different_BB = same_and_different(torch.tensor([0, 0, *range(1, len(similarities_BB) - 1)]))
+    pairs = Pairs(similarities_BB=similarities_BB, same_BB=same_BB, different_BB=different_BB)
     counts: Counter[int] = Counter()
     for _ in range(times):
-        anchor_T, _, negative_T, _ = miner(similarities_BB, *masks, None)
+        anchor_T, _, negative_T, _ = miner(pairs)
         counts[negative_T[anchor_T == 0].item()] += 1
     return counts
 
