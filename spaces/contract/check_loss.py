@@ -252,8 +252,7 @@ class LossContract:
 def _value(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """Return the loss of a batch, with torch seeded."""
     torch.manual_seed(seed)
-    value: torch.Tensor = loss(embeddings_BD, labels_B)
-    return value
+    return loss(embeddings_BD, labels_B)
 
 
 def finite_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> str:

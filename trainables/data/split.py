@@ -91,8 +91,7 @@ class ClassSplit:
         of_fields = {entry.name: (getattr(self, entry.name), entry.default) for entry in fields(self)}
         content = {name: value for name, (value, default) in of_fields.items() if value != default}
         content |= {"marks": dict(self.marks)} if self.marks else {}
-        found: dict[str, Any] = json.loads(json.dumps(content))
-        return found
+        return json.loads(json.dumps(content))
 
     @property
     def digest(self) -> str:

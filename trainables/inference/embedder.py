@@ -184,8 +184,7 @@ class Embedder:
             self.network, images, self.spec.frame,
             batch_size=batch_size or self.spec.batch_size, device=self.device, precision="float32",
         )  # fmt: skip
-        found: NDArray[np.float32] = unit(raw_ND).cpu().numpy()
-        return found
+        return unit(raw_ND).cpu().numpy()
 
 
 # Features given to a model in place of images.

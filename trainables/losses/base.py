@@ -226,8 +226,7 @@ def promoted(vectors: torch.Tensor) -> torch.Tensor:
 
 def cosines(embeddings_BD: torch.Tensor) -> torch.Tensor:
     """Return S_BB, the cosine similarity of each pair of embeddings, with first-order gradients."""
-    similarities_BB: torch.Tensor = _Cosines.apply(embeddings_BD)
-    return similarities_BB
+    return _Cosines.apply(embeddings_BD)
 
 
 class _Cosines(torch.autograd.Function):

@@ -44,8 +44,7 @@ class LibraryLoss(Loss):
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         """Return the library's loss of the batch, on the pairs or triplets of the miner if there is one."""
         mined = None if self.miner is None else self.miner(embeddings_BD, labels_B)
-        loss: torch.Tensor = self.loss(embeddings_BD, labels_B, mined)
-        return loss
+        return self.loss(embeddings_BD, labels_B, mined)
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
         """Return one group: the weights of the loss, at ``proxy_lr``; none if it has no weights."""

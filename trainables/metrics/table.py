@@ -128,5 +128,4 @@ def own_metric(path: str) -> Callable[..., Any]:
             f"The metric {path!r} must be a function of embeddings [N, D] and labels [N] that returns a number; it is "
             f"{metric!r:.100}. Name a function."
         )
-    function: Callable[..., Any] = metric
-    return function
+    return metric

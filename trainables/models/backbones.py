@@ -77,8 +77,7 @@ def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
     """Return a function that imports ``path`` late (torch and torchvision take seconds) and calls it."""
 
     def build() -> "nn.Module":
-        network: nn.Module = load_part(path, kind="backbone")(*arguments)
-        return network
+        return load_part(path, kind="backbone")(*arguments)
 
     return build
 
@@ -219,8 +218,7 @@ def backbone(name: str) -> Backbone:
     library, _, network = name.partition(":")
     if library in LIBRARIES:
         describe: Any = load_part(LIBRARIES[library])
-        found: Backbone = describe(network)
-        return found
+        return describe(network)
     return BACKBONES[name] if name in BACKBONES else _own_backbone(name)
 
 

@@ -72,16 +72,14 @@ class EmbeddingModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed images [B, 3, H, W] in 0 … 1 as [B, D]."""
-        embeddings_BD: Tensor = self.head(self.features(images))
-        return embeddings_BD
+        return self.head(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features [B, F] of images [B, 3, H, W] in 0 … 1."""
         if self.on_vectors:
             return images
         images = (images - self.mean) / self.scale
-        features_BF: Tensor = self.pooling(self.backbone(images.flip(1) if self._bgr else images))
-        return features_BF
+        return self.pooling(self.backbone(images.flip(1) if self._bgr else images))
 
     def head_parameters(self) -> list[nn.Parameter]:
         return [*self.pooling.parameters(), *self.head.parameters()]
@@ -127,8 +125,7 @@ class ResidualAdapter(nn.Module):
         self.bottleneck = nn.Sequential(*layers, last)
 
     def forward(self, features_BF: Tensor) -> Tensor:
-        changed_BF: Tensor = features_BF + self.bottleneck(features_BF)
-        return changed_BF
+        return features_BF + self.bottleneck(features_BF)
 
 
 # Initialisation of the last layer, from F to D. The length of an embedding has no effect on most losses, but a

@@ -29,8 +29,7 @@ OUTPUT = "maps"
 def network(name: str) -> nn.Module:
     """Build the whole network with random weights, without the auxiliary classifiers of Inceptions."""
     options: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in INCEPTIONS else {}
-    whole: nn.Module = models.get_model(name, weights=None, **options)
-    return whole
+    return models.get_model(name, weights=None, **options)
 
 
 def _before_the_head(nodes: list[str]) -> str:
@@ -131,8 +130,7 @@ def _without_registers(prefix: int, module: nn.Module, images: tuple[Tensor], to
 
 def _output(network: nn.Module, sides: tuple[int, int]) -> tuple[int, ...]:
     """Return the shape of the output for one image, from a forward pass on the meta device."""
-    shape: tuple[int, ...] = network.eval().to("meta")(torch.empty(1, 3, *sides, device="meta")).shape
-    return shape
+    return network.eval().to("meta")(torch.empty(1, 3, *sides, device="meta")).shape
 
 
 def _published(settings: Mapping[str, Any]) -> Published | None:

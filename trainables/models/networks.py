@@ -36,8 +36,7 @@ class ConvNet(nn.Module):
         self.blocks.to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
-        maps: Tensor = self.blocks(images)
-        return maps
+        return self.blocks(images)
 
 
 # BN-Inception.

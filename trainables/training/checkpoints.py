@@ -163,8 +163,7 @@ def parsed_state(content: bytes) -> dict[str, Any]:
     """Load the state in the ``content`` of a file onto the CPU, without executing any code in it."""
     import torch
 
-    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return state
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
 def forget_last(directory: str) -> None:

@@ -264,5 +264,4 @@ def _encoded(model: Any, items: Any) -> torch.Tensor:
         for rows_M in (kinds_N.nonzero()[:, 0], (~kinds_N).nonzero()[:, 0])
         if len(rows_M)
     ]
-    found: torch.Tensor = torch.cat(parts)[kinds_N.int().argsort(descending=True, stable=True).argsort()]
-    return found
+    return torch.cat(parts)[kinds_N.int().argsort(descending=True, stable=True).argsort()]

@@ -80,8 +80,7 @@ class OwnModel:
         embeddings_ND = checked_embeddings(found, len(items), method="predictor")
         if bad := without_direction(embeddings_ND):
             raise InvalidInput(f"With {self.spec.trainable}, {bad}; correct or remove these items.")
-        unit_ND: NDArray[np.float32] = unit(embeddings_ND).cpu().numpy()
-        return unit_ND
+        return unit(embeddings_ND).cpu().numpy()
 
     def index(self, items: Any, names: Sequence[str] | None = None) -> ImageIndex:
         """Build an index of items for similarity search.

@@ -179,8 +179,7 @@ class RepeatedTrainable(Trainable):
 
     def _probe(self) -> NDArray[Any]:
         items = self.train.items[: self.probed]
-        probe: NDArray[Any] = checked_embeddings(self.embed(items), len(items)).double().cpu().numpy()
-        return probe
+        return checked_embeddings(self.embed(items), len(items)).double().cpu().numpy()
 
     def load(self, folder: Path) -> None:
         """Train up to the saved epoch."""

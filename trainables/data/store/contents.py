@@ -36,8 +36,7 @@ class StoreContents:
         """Number of bytes of each image in ``pixels``."""
         if self.features is not None:
             return np.full(len(self.labels_N), 4 * self.features)
-        lengths_N: np.ndarray = (1 if self.of_items else 3) * self.sizes_N2.prod(axis=1)
-        return lengths_N
+        return (1 if self.of_items else 3) * self.sizes_N2.prod(axis=1)
 
 
 def read_contents(path: Path) -> StoreContents:
