@@ -88,10 +88,14 @@ class DatasetContract:
         return "" if sent.classes() == self._dataset.classes() else "Sent to another process, it has other classes."
 
     def _items_problem(self) -> str:
+        keys = {self._keys[0]: None, self._keys[-1]: None}
         if isinstance(self._dataset, ItemDataset):
-            return self._kind_problem()
+            for key in keys:
+                if item_bytes(self._dataset.read(key)) != item_bytes(self._dataset.read(key)):
+                    return f"read({key!r}) returns another item the second time."
+            return ""
         features = self._dataset.features()
-        for key in {self._keys[0]: None, self._keys[-1]: None}:
+        for key in keys:
             item, kind = self._dataset.read(key), np.uint8 if features is None else np.float32
             if not isinstance(item, np.ndarray) or item.dtype != kind:
                 found = getattr(item, "dtype", type(item))
@@ -107,12 +111,6 @@ class DatasetContract:
             stamp = self._dataset.stamp(key)
             if not isinstance(stamp, str) or stamp != self._dataset.stamp(key):
                 return f"stamp({key!r}) must be a string that changes only if the image does; it is {stamp!r}."
-        return ""
-
-    def _kind_problem(self) -> str:
-        for key in {self._keys[0]: None, self._keys[-1]: None}:
-            if item_bytes(self._dataset.read(key)) != item_bytes(self._dataset.read(key)):
-                return f"read({key!r}) returns another item the second time."
         return ""
 
     def _halves_problem(self) -> str:

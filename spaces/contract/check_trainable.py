@@ -134,16 +134,12 @@ class TrainableContract:
         for before, after in zip(self._first, records, strict=True):
             for name, number in _numbers(before).items():
                 found = _numbers(after).get(name)
-                if found != number and (found is None or number is None or abs(found - number) > self._tolerance):
+                if found != number and (found is None or number is None or abs(found - number) > self._own.tolerance):
                     return (
                         f"In epoch {before['epoch']} {name} was {number} and is {found}; draw random numbers from the "
-                        f"seed, save all that training needs, or state a tolerance (it is {self._tolerance:g})."
+                        f"seed, save all that training needs, or state a tolerance (it is {self._own.tolerance:g})."
                     )
         return ""
-
-    @property
-    def _tolerance(self) -> float:
-        return self._own.tolerance
 
     def _order_problem(self) -> str:
         with self._training("default") as training:
@@ -165,7 +161,7 @@ class TrainableContract:
 
     def _allowed(self, embeddings_ND: torch.Tensor) -> float:
         """Return the largest difference that rounding may cause."""
-        return max(self._tolerance, 1e-4) * max(1.0, embeddings_ND.abs().max().item())
+        return max(self._own.tolerance, 1e-4) * max(1.0, embeddings_ND.abs().max().item())
 
     def _predictor_problem(self) -> str:
         if not has_predictor(self._own):

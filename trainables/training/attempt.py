@@ -95,7 +95,10 @@ class Attempt:
     def step(self) -> dict[str, Any]:
         """Train the next epoch and return the news; a resumed training first reports the epochs that it has."""
         if self._log is None:  # before anything that may fail
-            self._log = TrialLog(self._spec, _described(self._device))
+            import torch
+
+            is_gpu, threads = self._device.type == "cuda", f"{torch.get_num_threads()} CPU threads"
+            self._log = TrialLog(self._spec, torch.cuda.get_device_name(self._device) if is_gpu else threads)
             self._log.open()
         try:
             with contained(self._settings):
@@ -139,12 +142,6 @@ class Attempt:
         if self._log is not None:
             self._log.close()
         self._training = self._log = None
-
-
-def _described(device: "torch.device") -> str:
-    import torch
-
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
 
 
 # The log of an attempt.

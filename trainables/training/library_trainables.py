@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from trainables.errors import InvalidInput, counted
-from trainables.models.lora import merged
+from trainables.models.embedding import merged
 from trainables.training.trainable import Items, RepeatedTrainable, Report, Trainable, seed_epoch
 
 

@@ -24,8 +24,7 @@ from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import ProxyLoss, Used, distinct_proxies, summed
 from trainables.losses.mining import most_pairs
 from trainables.models.config import Lora
-from trainables.models.embedding import deterministic, embed
-from trainables.models.lora import merged
+from trainables.models.embedding import deterministic, embed, merged
 from trainables.parts import OURS
 from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, derived_seed

@@ -15,8 +15,7 @@ from trainables.errors import InvalidInput
 from trainables.inference.model_files import read_tensors
 from trainables.metrics import evaluate
 from trainables.models.config import Lora, ModelConfig
-from trainables.models.embedding import EmbeddingModel
-from trainables.models.lora import merged
+from trainables.models.embedding import EmbeddingModel, merged
 from trainables.training.config import TrainingConfig
 from trainables.training.train import Training, train
 
