@@ -12,6 +12,11 @@ from support.tampered import Copied
 
 from search.campaigns.report import study
 from search.campaigns.tables import campaign_tables
+from search.plan.runs import RunFolder
+from search.plan.stored import StoredSearch
+from search.report.comparison import compare
+from search.report.results import stored_summary
+from search.report.sections.models import models_section
 
 FOLDS, SEEDS = 2, 2
 
@@ -43,6 +48,14 @@ def test_the_table_has_a_row_a_fold(lot: FinishedCampaign) -> None:
     assert table.rows[-1] == ("pnp", "2", "2", *per_cent)
     assert len(table.rows) == FOLDS * SEEDS
     assert table in study(campaign.config, result).tables, "in the report too"
+
+
+def test_the_models_of_all_folds_are_shown(lot: FinishedCampaign) -> None:
+    """Two folds of two seeds: four models per configuration, and two independent samples."""
+    folder = RunFolder(lot.runs, "lot-folds")
+    section = models_section(StoredSearch(folder), compare([folder], [stored_summary(folder)]))
+    assert "4 models of 1 configuration" in section.sentences[0]
+    assert any(entry.name == "gallery-worst" for entry in section.figures)
 
 
 def test_asked_for_again_the_result_is_printed_at_once_and_written_to_files(

@@ -2,28 +2,33 @@
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.commands import holdout_here, plain, write_search
-from support.finished_search import finish
+from support.commands import holdout_here, plain
+from support.driving import drive, only, train
 from support.made_search import frozen_selection, made_search
 from support.small_search import GLYPHS
 
 import holdout as library
 from search.config.search_config import parse_config
 from search.difference import Family
+from search.driver.stages import confirm_stage, freeze
 from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
+from search.plan.search import OpenedSearch
 from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.formats import p_value
 from search.report.pairs import comparable_rows
 from search.report.results import Comparison, stored_summary
-from search.report.rows import COLUMNS, Row, SeedStatistics
+from search.report.rows import Row, SeedStatistics
+from search.selection.selection import Selection
+from search.study.trial_queue import TrialQueue
 from trainables.errors import InvalidInput
 from trainables.files import write_json
 
@@ -47,6 +52,7 @@ def runs(tmp_path: Path) -> Path:
 
 def test_each_loss_is_paired_with_its_default_and_with_each_other(runs: Path) -> None:
     found = compared(runs, "one")
+    assert found.warnings == (), "what was frozen is not chosen after the opening"
     pairs = {(*pair.first[1:], *pair.second[1:]): pair for pair in found.pairs}
     assert set(pairs) == {
         ("mpa", "tuned", "mpa", "default"),
@@ -96,10 +102,6 @@ def test_searches_compare_in_one_table_whatever_their_seeds(runs: Path) -> None:
     assert "one, two, other, sealed: losses, default and tuned" in shown
     assert "this test set: 3 openings by 3 searches, 8 configurations scored" in shown
     assert "chosen after opening: one table for one, two, other; each was frozen with a separate table" in shown
-
-
-def test_what_was_frozen_is_not_chosen_after_the_opening(runs: Path) -> None:
-    assert compared(runs, "one").warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -259,63 +261,47 @@ def test_each_output_shows_its_columns(runs: Path) -> None:
     assert tuned == [*SHOWN["mlflow"], "test/map_at_r", "test/map_at_r_std", "test/recall_at_1"]
 
 
-def test_columns_have_different_keys() -> None:
-    keys = [column.key for column in COLUMNS]
-    assert len(keys) == len(set(keys))
-
-
-@pytest.mark.parametrize(
-    ("p", "text"),
-    [
-        (0.0, "< 0.0001"),
-        (0.00009, "< 0.0001"),
-        (0.0001, "0.0001"),
-        (0.04996, "0.0500"),
-        (0.05002, "0.05002"),
-        (1.0, "1.0000"),
-    ],
-)
-def test_no_p_value_is_zero(p: float, text: str) -> None:
-    assert p_value(p) == text
+def test_no_p_value_is_zero() -> None:
+    values = (0.0, 0.00009, 0.0001, 0.04996, 0.05002, 1.0)
+    assert [*map(p_value, values)] == ["< 0.0001", "< 0.0001", "0.0001", "0.0500", "0.05002", "1.0000"]
 
 
 # The margin of equivalence, from the file to the comparison: frozen before the test.
 
-CONTENT = {**GLYPHS, "name": "alike", "final": {"seeds": 2, "within": 99}}
+
+def test_the_margin_is_frozen_with_the_choice(opened: Callable[..., OpenedSearch]) -> None:
+    search = opened(losses=["pnp"], search={"trials": 1}, final={"within": 99})
+    drive(search)
+    queue = TrialQueue(only(confirm_stage(search)))
+    while job := queue.next_trial():
+        train(queue, job, lambda job, epoch: epoch / 10)
+    assert freeze(search).family.within == 99
+    assert Selection.load(search.plan.folder.selection).family.within == 99
 
 
-@pytest.fixture(scope="module")
-def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return finish(tmp_path_factory.mktemp("alike") / "runs", CONTENT)
+@pytest.fixture
+def alike(runs: Path) -> Path:
+    """The search, with a margin of 99 points that was frozen with its choice."""
+    selection = frozen_selection("one", ["mpa", "pnp"])
+    replace(selection, family=replace(selection.family, within=99)).save(runs / "one" / "selection.json")
+    return runs
 
 
-def test_the_margin_is_frozen_with_the_choice_and_decides(alike: Path) -> None:
-    assert json.loads((alike / "alike/selection.json").read_text())["family"]["within"] == 99
-    comparison = library.compare("alike", runs=alike)
+def test_the_frozen_margin_decides_and_another_comes_after_the_test(alike: Path) -> None:
+    comparison = library.compare("one", runs=alike)
     assert comparison.pairs
     assert all(pair.within == 0.99 and pair.same for pair in comparison.pairs)
     assert not any("margin" in warning for warning in comparison.warnings)
-    assert "the same within 99 points" in plain(holdout_here("compare", "alike", "--runs", alike).stdout)
-    assert holdout_here("verify", "alike", "--runs", alike).returncode == 0
-
-
-def test_another_margin_is_said_to_come_after_the_test(alike: Path) -> None:
-    said = plain(holdout_here("compare", "alike", "--runs", alike, "--within", "1e-9").stdout)
+    assert "the same within 99 points" in plain(holdout_here("compare", "one", "--runs", alike).stdout)
+    said = plain(holdout_here("compare", "one", "--runs", alike, "--within", "1e-9").stdout)
     assert "chosen after opening: the margin of equivalence is 1e-09; frozen with the choice was 99" in said
     assert "undecided" in said
-    comparison = library.compare("alike", runs=alike, within=1e-9)
-    assert not any(pair.same for pair in comparison.pairs)
+    assert not any(pair.same for pair in library.compare("one", runs=alike, within=1e-9).pairs)
 
 
-@pytest.mark.parametrize("margin", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("margin", ["0", "nan", "inf"])
 def test_a_margin_that_is_none_is_refused(alike: Path, margin: str) -> None:
-    refusal = plain(holdout_here("compare", "alike", "--runs", alike, "--within", margin, code=2).stderr)
+    refusal = plain(holdout_here("compare", "one", "--runs", alike, "--within", margin, code=2).stderr)
     assert f"within is {margin}; the margin of equivalence is above 0, such as 1 for one point" in refusal
-
-
-def test_the_file_refuses_it_too(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"final\.within"):
-        parse_config(CONTENT | {"final": {"within": 0}})
-    path = write_search(tmp_path / "wrong.yaml", CONTENT | {"final": {"within": "small"}})
-    assert "final.within" in holdout_here("run", path, "--runs", tmp_path / "runs", code=2).stderr
-    assert not (tmp_path / "runs").exists()
+        parse_config({**GLYPHS, "name": "alike", "final": {"within": float(margin)}})

@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 from support.commands import holdout_here, plain, stored
 from support.finished_search import finish
-from support.small_search import small_search
+from support.small_search import GLYPHS, small_search
 from support.tampered import Copied
 
 from search.driver.synchronise import loss_run
@@ -30,9 +30,11 @@ def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = small_search(
         image_folder,
         model={"embedding_dim": 2},
+        training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         losses=["mpa", "proxy_anchor"],
         space={"mpa": {"proxies_per_class": PROXIES}},
         search={"trials": 1},
+        selection={"finalists": 1, "seeds": 1},
     )
     return finish(runs, content)
 
@@ -71,7 +73,7 @@ def test_a_row_holds_the_count_of_the_models_for_the_test(runs: Path) -> None:
 
 
 def records(runs: Path, loss: str) -> list[dict[str, Any]]:
-    (trial,) = stored(runs, "small", loss)
+    trial, *_ = stored(runs, "small", loss)
     return [value for key, value in trial.user_attrs.items() if key.startswith("epoch:")]
 
 
@@ -88,11 +90,10 @@ def test_tables_and_mlflow_show_it(runs: Path) -> None:
     assert "distinct_proxies" not in loss_run(found, "proxy_anchor").metrics
 
 
-def test_verify_counts_the_proxies_of_each_model(runs: Path, image_folder: Path, tmp_path: Path) -> None:
+def test_verify_counts_the_proxies_of_each_model(runs: Path, tmp_path: Path) -> None:
     """Before the choice is frozen, no digest covers the records of the epochs."""
     holdout_here("verify", "small", "--runs", runs)
-    content = small_search(image_folder, losses=["mpa"], search={"trials": 1}, stages=["search"])
-    finish(tmp_path / "origin", content)
+    finish(tmp_path / "origin", {**GLYPHS, "name": "small", "losses": ["mpa"], "stages": ["search"]})
     copied = Copied(tmp_path / "origin", tmp_path / "runs")
     holdout_here("verify", "small", "--runs", copied.runs)
     (best, *_) = [record["epoch"] for record in reversed(records(copied.runs, "mpa")) if record["checkpoint"]]

@@ -32,7 +32,7 @@ from trainables.spec import derived_seed
 
 LONG = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 127 + "x"
 """A name of 255 bytes."""
-TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+TRAINING = {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16}
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search that is done, of two losses and with two folds; not to be changed."""
     path = tmp_path_factory.mktemp("models")
     content = small_search(
-        draw_folder(path / "images", classes=16),
+        draw_folder(path / "images", images=6),
         training=TRAINING,
         search={"trials": 2},
-        selection={"finalists": 2, "seeds": 1},
+        selection={"finalists": 1, "seeds": 1},
         split={"folds": 2},
     )
     return finish(path / "runs", content)
@@ -189,27 +189,6 @@ def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_pa
         holdout.load(str(runs / "small"))
 
 
-def test_an_exported_model_embeds_as_the_chosen_one_in_every_form(runs: Path, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    said = json.loads(holdout_here("export", "small", "--to", tmp_path / "mine", "--runs", runs, "--json").stdout)
-    chosen = holdout.open("small", runs=runs).best_model(device="cpu")
-    model = holdout.load(tmp_path / "mine", device="cpu")
-    _, images = kept_of(runs, chosen)
-    expected_ND = chosen.embed(images)
-    assert np.array_equal(model.embed(images), expected_ND)
-    assert (model.spec, model.spec.origin["loss"]) == (chosen.spec, said["loss"])
-    for program in said["programs"]:
-        assert (program["reason"], program["difference"] <= 1e-5) == (None, True)
-        assert f"| {program['file']} " in model.card.replace("\\_", "_")
-    pixels = np.stack([np.asarray(Image.open(path).convert("RGB").resize((16, 16))) for path in images[:5]])
-    frames = Frame(side=16, short_side=16)
-    plain = Embedder(model.network, replace(model.spec, frame=frames, decoded_side=16), "", torch.device("cpu"))
-    (of_onnx,) = InferenceSession(tmp_path / "mine/model.onnx").run(
-        None, {"images": pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255}
-    )
-    np.testing.assert_allclose(of_onnx, plain.embed(pixels), atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -230,7 +209,10 @@ def test_a_wrong_export_writes_nothing(
     "file",
     ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
 )
-def test_an_export_that_was_killed_leaves_nothing_and_is_repeated(file: str, runs: Path, tmp_path: Path) -> None:
+def test_a_killed_export_is_repeated_and_embeds_as_the_chosen_model_in_every_form(
+    file: str, runs: Path, tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
     program = f"""
 import os, signal
 from pathlib import Path
@@ -241,18 +223,34 @@ def killing(path, target):
         os.kill(os.getpid(), signal.SIGKILL)
     return replace(path, target)
 Path.replace = killing
-program()(["export", "small", "--to", {LONG!r}, "--loss", "pnp", "--runs", {str(runs)!r}], standalone_mode=False)
+program()(["export", "small", "--to", {LONG!r}, "--runs", {str(runs)!r}], standalone_mode=False)
 """
-    other = tmp_path / ".other.1-0.draft"
-    other.mkdir()
+    (other := tmp_path / ".other.1-0.draft").mkdir()
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
     assert not (tmp_path / LONG).exists()
     assert len(list(tmp_path.iterdir())) == 2, "its draft, which no command takes for a model"
-    holdout_here("export", "small", "--to", tmp_path / LONG, "--loss", "pnp", "--runs", runs)
+    exported = tmp_path / LONG
+    said = json.loads(holdout_here("export", "small", "--to", exported, "--runs", runs, "--json").stdout)
     assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, LONG]
     names = ["README.md", "model.json", "model.onnx", "model.safetensors"]
-    assert sorted(path.name for path in (tmp_path / LONG).iterdir()) == names
+    assert sorted(path.name for path in exported.iterdir()) == names
+
+    chosen = holdout.open("small", runs=runs).best_model(device="cpu")
+    model = holdout.load(exported, device="cpu")
+    _, images = kept_of(runs, chosen)
+    assert np.array_equal(model.embed(images), chosen.embed(images))
+    assert (model.spec, model.spec.origin["loss"]) == (chosen.spec, said["loss"])
+    for program in said["programs"]:
+        assert (program["reason"], program["difference"] <= 1e-5) == (None, True)
+        assert f"| {program['file']} " in model.card.replace("\\_", "_")
+    pixels = np.stack([np.asarray(Image.open(path).convert("RGB").resize((16, 16))) for path in images[:5]])
+    frames = Frame(side=16, short_side=16)
+    plain = Embedder(model.network, replace(model.spec, frame=frames, decoded_side=16), "", torch.device("cpu"))
+    (of_onnx,) = InferenceSession(exported / "model.onnx").run(
+        None, {"images": pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255}
+    )
+    np.testing.assert_allclose(of_onnx, plain.embed(pixels), atol=1e-5)
 
 
 def test_without_the_training_images_nothing_can_be_checked(runs: Path, tmp_path: Path) -> None:

@@ -62,11 +62,8 @@ def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
     yield confirm_stage(search)
 
 
-@pytest.mark.parametrize("draw", range(2))
 @pytest.mark.parametrize("chosen", [False, True])
-def test_the_values_of_a_search_are_the_same_everywhere(
-    opened: Callable[..., OpenedSearch], draw: int, chosen: bool
-) -> None:
+def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., OpenedSearch], chosen: bool) -> None:
     search = opened(
         losses=["pnp"],
         space={"pnp": {"variant": "Ds", "temperature": [0.01, 0.02, 0.05, 0.1]}},
@@ -75,7 +72,7 @@ def test_the_values_of_a_search_are_the_same_everywhere(
         selection={"finalists": 2, "seeds": 2},
     )
     stages = stages_of(search) if chosen else iter([search_stage(search)])
-    train_at_random(TrialQueue(stages), random.Random(crc32(f"{draw}{chosen}".encode())))
+    train_at_random(TrialQueue(stages), random.Random(crc32(f"0{chosen}".encode())))
     if chosen:
         freeze(search)
     summary = write_summary(search)
@@ -148,7 +145,7 @@ def drawn(runs: Path, draw: int, within: float | None = None) -> Comparison:
     return compare([folder], [stored_summary(folder)], within=within)
 
 
-@pytest.mark.parametrize("draw", range(6))
+@pytest.mark.parametrize("draw", range(4))
 def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> None:
     comparison = drawn(tmp_path, draw)
     rows = {row.key: row for row in comparison.rows}
@@ -182,8 +179,7 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
     assert gains == [f"{cells[0]} {cells[1]}" for name, cells in whole.items() if "its default" in name]
 
 
-@pytest.mark.parametrize("draw", range(3))
-@pytest.mark.parametrize("points", [1.0, 5.0, 40.0])
+@pytest.mark.parametrize(("draw", "points"), [(0, 1.0), (1, 5.0), (2, 40.0)])
 def test_the_same_within_a_margin_is_the_same_everywhere(tmp_path: Path, draw: int, points: float) -> None:
     comparison = drawn(tmp_path, draw, points)
     assert any("margin of equivalence" in warning for warning in comparison.warnings), "none was frozen"

@@ -1,7 +1,7 @@
 """``summary.json``: its keys, which other programs rely on, and files that cannot be read."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from support.small_search import small_search
 
 from search.config.search_config import parse_config
 from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
-from search.driver.synchronise import search_run
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch, open_search
@@ -30,86 +29,48 @@ from trainables.errors import InvalidInput
 from trainables.files import write_json
 from trainables.spec import EpochRecord
 
-PARAMS = ("variant", "temperature")
-STATISTICS = ("mean", "std", "seeds", "values")
-SEEDS: dict[str, Any] = {"wanted": None, "complete": None, "failed": {}, "missing": None}
-TEST = dict.fromkeys(("recall_at_1", "map_at_r"), (*STATISTICS, "ci95"))
+STATISTICS = "mean std seeds values"
+SEEDS = "wanted complete failed missing"
+TEST = dict.fromkeys(("recall_at_1", "map_at_r"), f"{STATISTICS} ci95")
+OF_ROW: dict[str, Any] = {
+    "final": STATISTICS, "test": TEST, "test_small": STATISTICS, "distinct_proxies": None, "confirmed_seeds": SEEDS,
+    "final_seeds": SEEDS,
+}  # fmt: skip
+PARAMS = "variant temperature"
 KEYS: dict[str, Any] = {
-    "format": None,
-    "name": None,
-    "split": (
-        "digest",
-        "train_classes",
-        "validation_classes",
-        "gallery",
-        "training_half",
-        "test_classes",
-        "folds",
-        "halves",
-        "merge",
-        "label_noise",
-        "marks",
-    ),
-    "objective": None,
-    "digest": None,
-    "recommended": ("loss", "number", "basis"),
-    "test_opened": None,
-    "test_overlap": None,
-    "untrained": None,
-    "whitened": None,
+    **dict.fromkeys(("format", "name", "objective", "digest", "test_opened", "test_overlap", "untrained", "whitened")),
+    "split": "digest train_classes validation_classes gallery training_half test_classes folds halves merge "
+    "label_noise marks",
+    "recommended": "loss number basis",
     "losses": {
         "pnp": {
-            "trials": ("complete", "pruned", "failed"),
-            "epochs": None,
-            "ended_early": None,
-            "default": {
-                "params": PARAMS,
-                "value": None,
-                "clipped": None,
-                "confirmed": STATISTICS,
-                "final": STATISTICS,
-                "test": TEST,
-                "test_small": STATISTICS,
-                "distinct_proxies": None,
-                "confirmed_seeds": SEEDS,
-                "final_seeds": SEEDS,
-            },
+            **OF_ROW,
+            **dict.fromkeys(("epochs", "ended_early", "choice", "front")),
+            "trials": "complete pruned failed",
+            "default": {**OF_ROW, "params": PARAMS, "value": None, "clipped": None, "confirmed": STATISTICS},
             "best": {"params": PARAMS, "value": None, "number": None},
-            "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(STATISTICS)},
-            "choice": None,
-            "final": STATISTICS,
-            "test": TEST,
-            "test_small": STATISTICS,
-            "distinct_proxies": None,
-            "confirmed_seeds": SEEDS,
-            "final_seeds": SEEDS,
-            "anytime": [("epochs", "value", "trial")],
-            "front": None,
-            "diagnostics": [("kind", "parameters", "sentence")],
+            "confirmed": {"params": PARAMS, **dict.fromkeys(("number", "search_value", *STATISTICS.split()))},
+            "anytime": "epochs value trial",
+            "diagnostics": "kind parameters sentence",
         }
     },
-    "time": ("wall_s", "startup_s", "search_wall_s", "trial_work_s", "slots"),
+    "time": "wall_s startup_s search_wall_s trial_work_s slots",
 }
 """Every key that ``summary.json`` has had since the first version, ``format`` aside."""
 
 
 def keys(value: Any) -> Any:
-    """The keys of a JSON value in the form of ``KEYS``: of a list, those of its first entry."""
-    if isinstance(value, list):
-        return [keys(value[0])] if value and isinstance(value[0], dict) else None
-    if not isinstance(value, dict):
-        return None
-    found = {key: keys(inner) for key, inner in value.items()}
-    return found if any(inner is not None for inner in found.values()) else dict.fromkeys(value)
+    """Return the keys of a JSON value; of a list, those of its first entry."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return keys(value[0])
+    return {key: keys(inner) for key, inner in value.items()} if value and isinstance(value, dict) else None
 
 
-def spelt_out(expected: Any) -> Any:
-    """``KEYS`` without its short form for flat mappings."""
-    if isinstance(expected, tuple):
-        return dict.fromkeys(expected)
-    if isinstance(expected, list):
-        return [spelt_out(entry) for entry in expected]
-    return {key: spelt_out(inner) for key, inner in expected.items()} if isinstance(expected, dict) else None
+def spelt_out(table: Any) -> Any:
+    """Return ``KEYS`` with its texts as mappings."""
+    if isinstance(table, str):
+        return dict.fromkeys(table.split())
+    return {key: spelt_out(inner) for key, inner in table.items()} if table else None
 
 
 @pytest.fixture(scope="module")
@@ -188,22 +149,6 @@ def test_a_summary_that_says_the_same_is_not_written_again(tested: OpenedSearch)
     assert Summary.load(path) == summarise(tested)
 
 
-def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
-    summary = summarise(tested)
-    found = search_run(compare([tested.plan.folder], [summary]), tested.plan.folder, "What it is.")
-    assert found.description.endswith("What it is.")
-    header, _, *rows = [
-        [*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n") if "|" in line
-    ]
-    assert header[:3] == ["loss", "trial", "map\\_at\\_r test"]
-    assert (entry := summary.losses["pnp"]).test is not None
-    *_, row = [row for row in rows if row[0] == "pnp"]
-    assert row[2].startswith(f"{entry.test['map_at_r'].mean:.4f}")
-    assert {path.name for path in found.files} == {"search.yaml", "split.json"}
-    assert set(found.texts) == {"comparison.md", "comparison.csv"}
-    assert "<br>" not in found.texts["comparison.md"]
-
-
 def test_a_search_without_a_result_says_where_it_is(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="The search new has no result yet; `holdout status new` shows"):
         stored_summary(RunFolder(tmp_path, "new"))
@@ -259,24 +204,10 @@ TRIALS = [
 ]
 
 
-def best_so_far(records: Sequence[EpochRecord]) -> float | None:
-    return running_value(records, "map_at_r")
-
-
 def test_incumbents_follow_the_clock_over_all_trials() -> None:
-    found = incumbents(TRIALS, best_so_far)
-    assert found == (
-        Incumbent(epochs=1, value=0.1, trial=0),
-        Incumbent(epochs=2, value=0.2, trial=1),
-        Incumbent(epochs=4, value=0.4, trial=0),
-        Incumbent(epochs=6, value=0.5, trial=2),
-    )
-
-
-def test_before_the_first_value_there_is_no_incumbent() -> None:
+    found = incumbents(TRIALS, lambda records: running_value(records, "map_at_r"))
+    steps = [(step.epochs, step.value, step.trial) for step in found]
+    assert steps == [(1, 0.1, 0), (2, 0.2, 1), (4, 0.4, 0), (6, 0.5, 2)]
     found = incumbents(TRIALS[2:], lambda records: 0.4 if len(records) == 3 else None)
-    assert found == (Incumbent(epochs=3, value=0.4, trial=2),)
-
-
-def test_nothing_trained_has_no_incumbent() -> None:
-    assert incumbents([], best_so_far) == ()
+    assert found == (Incumbent(epochs=3, value=0.4, trial=2),), "before the first value there is none"
+    assert incumbents([], lambda records: 0.4) == ()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.finished_search import finish
-from support.small_search import draw_glyphs, small_search
+from support.small_search import GLYPHS, draw_glyphs, small_search
 
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
@@ -40,9 +40,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         image.unlink()
     content = small_search(
         root,
-        training={"epochs": 2, **BATCH},
-        search={"trials": 4, "seed": 1},
-        selection={"finalists": 3, "better_by": 0.0},
+        training={"epochs": 1, **BATCH},
+        search={"trials": 3, "seed": 1},
+        selection={"finalists": 2, "seeds": 1, "better_by": 0.0},
     )
     return finish(folder / "runs", content)
 
@@ -194,8 +194,8 @@ def test_a_sealed_test_is_reported(copied: Path) -> None:
     ("gone", "left"),
     [
         ("retrieval/proxy_anchor@final-0.npz", set()),
-        ("proxy_anchor@final-1.npz", {"gallery-best", "map-tsne-0"}),
-        ("thumbnails.npz", {"map-tsne-0", "The hardest of 8 test classes"}),
+        ("proxy_anchor@final-1.npz", {"gallery-best", "map-tsne-2"}),
+        ("thumbnails.npz", {"map-tsne-2", "The hardest of 8 test classes"}),
     ],
 )
 def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> None:
@@ -208,31 +208,10 @@ def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> 
     assert left or not names
 
 
-def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
-    """Two folds of two seeds: four models per configuration, and two independent samples."""
-    content = small_search(
-        image_folder, split={"folds": 2}, training={"epochs": 1, **BATCH}, losses=["pnp"], search={"trials": 2}
-    )
-    finish(tmp_path / "runs", content)
-    section = section_of(tmp_path / "runs")
-    _, models = scored(tmp_path / "runs")
-    assert {model["fold"] for model in models} == {1, 2}
-    assert "4 models of 1 configuration" in section.sentences[0]
-    assert queries_of(section, "gallery-worst")
-
-
-def test_without_a_metric_per_image_there_are_only_maps(tmp_path: Path, image_folder: Path) -> None:
-    content = small_search(
-        image_folder,
-        training={"epochs": 1, **BATCH},
-        losses=["pnp"],
-        search={"trials": 1},
-        final={"seeds": 1},
-        metrics={"validation": ["nmi"], "test": ["nmi"]},
-        selection={"finalists": 1, "seeds": 1},
-    )
-    content["search"]["objective"] = "nmi"
-    finish(tmp_path / "runs", content)
+def test_without_a_metric_per_image_there_are_only_maps(tmp_path: Path) -> None:
+    metrics = {"validation": ["nmi"], "test": ["nmi"]}
+    content = {**GLYPHS, "name": "small", "losses": ["pnp"], "final": {"seeds": 1}, "metrics": metrics}
+    finish(tmp_path / "runs", {**content, "search": {"trials": 1, "objective": "nmi"}})
     section = section_of(tmp_path / "runs")
     names = {entry.name for entry in section.figures}
     assert {name.partition("-")[0] for name in names} == {"map"}
