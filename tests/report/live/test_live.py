@@ -16,7 +16,7 @@ from support.commands import holdout_here
 from support.finished_search import finish, run_here
 from support.journals import SET_STATE, Operation, rewrite
 from support.serving import asked as asked_of, served
-from support.small_search import small_search
+from support.small_search import GLYPHS, small_search
 
 import holdout
 from search.plan.runs import RunFolder
@@ -24,22 +24,23 @@ from search.plan.search import OpenedSearch
 from search.report.live import live_app
 from search.stages import Stage
 
-TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+Server = tuple[str, int, str]
+TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 
 
-def asked(server: tuple[str, int, str], path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+def asked(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     answer = answered(server, path, method, **headers)
     return answer.status, answer.read().decode()
 
 
-def answered(server: tuple[str, int, str], path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+def answered(server: Server, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
     """Return the response without following redirects; the server closes the connection."""
     connection = http.client.HTTPConnection("127.0.0.1", server[1], timeout=60)
     connection.request(method, path, headers={**headers, "Connection": "close"})
     return connection.getresponse()
 
 
-def told(server: tuple[str, int, str], path: str) -> Any:
+def told(server: Server, path: str) -> Any:
     status, text = asked(server, path)
     assert status == 200, text
     return json.loads(text)
@@ -49,22 +50,23 @@ def told(server: tuple[str, int, str], path: str) -> Any:
 def running(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedSearch]:
     """A search in the middle of its trials, driven by this process, and a finished one."""
     runs = tmp_path_factory.mktemp("live") / "runs"
-    done = small_search(image_folder, name="done", training=TRAINING, losses=["pnp"], search={"trials": 2})
+    (runs.parent / "private.txt").write_text("private content")
+    done = {**GLYPHS, "name": "done", "losses": ["pnp"], "final": {"seeds": 2}}
     content = small_search(image_folder, training=TRAINING, search={"trials": 6, "pruner": "median"})
     finish(runs, done)
-    (search,) = run_here(runs, [content], epochs=7)
+    (search,) = run_here(runs, [content], epochs=5)
     with RunFolder(runs, "small").only_driver():
         yield search
     search.close()
 
 
 @pytest.fixture(scope="module")
-def server(running: OpenedSearch) -> Iterator[tuple[str, int, str]]:
+def server(running: OpenedSearch) -> Iterator[Server]:
     with served(running.plan.folder.runs) as server:
         yield server
 
 
-def test_all_searches_are_listed_as_by_status(server: tuple[str, int, str], running: OpenedSearch) -> None:
+def test_all_searches_are_listed_as_by_status(server: Server, running: OpenedSearch) -> None:
     lines = told(server, "/api/searches")
     status = json.loads(holdout_here("status", "--runs", running.plan.folder.runs, "--json").stdout)
     assert [line["name"] for line in lines] == ["done", "small"] == [entry["name"] for entry in status]
@@ -76,7 +78,7 @@ def test_all_searches_are_listed_as_by_status(server: tuple[str, int, str], runn
     assert f"process {os.getpid()}" in lines[1]["driver"]
 
 
-def test_a_running_trial_is_shown_with_its_values(server: tuple[str, int, str], running: OpenedSearch) -> None:
+def test_a_running_trial_is_shown_with_its_values(server: Server, running: OpenedSearch) -> None:
     found = told(server, "/api/searches/small")
     wanted = {
         (loss, trial.number): [
@@ -90,22 +92,18 @@ def test_a_running_trial_is_shown_with_its_values(server: tuple[str, int, str], 
     assert {(entry["study"], entry["number"]): entry["values"] for entry in found["running"]} == wanted
     assert found["left_s"] > 0
     assert found["slots"] == 2
-
-
-def test_a_search_without_a_driver_runs_nothing(server: tuple[str, int, str]) -> None:
     found = told(server, "/api/searches/done")
-    assert (found["running"], found["left_s"], found["elapsed_s"]) == ([], None, None)
+    assert (found["running"], found["left_s"], found["elapsed_s"]) == ([], None, None), "nobody drives it"
 
 
-def test_the_report_so_far_changes_with_the_records(server: tuple[str, int, str]) -> None:
+def test_the_report_so_far_changes_with_the_records(server: Server) -> None:
     sections = told(server, "/api/searches/small/report")
     assert [entry["name"] for entry in sections][:2] == ["answer", "comparison"]
     assert "sealed" in sections[0]["html"]
     assert told(server, "/api/searches/small/report") == sections
-    assert [entry["name"] for entry in told(server, "/api/searches/done/report")] != []
 
 
-def test_nothing_can_be_written(server: tuple[str, int, str], running: OpenedSearch) -> None:
+def test_nothing_can_be_written(server: Server, running: OpenedSearch) -> None:
     before = {path: path.stat().st_mtime_ns for path in running.plan.folder.path.rglob("*") if path.is_file()}
     schema = told(server, "/openapi.json")
     assert all(set(methods) == {"get"} for methods in schema["paths"].values())
@@ -116,24 +114,19 @@ def test_nothing_can_be_written(server: tuple[str, int, str], running: OpenedSea
 
 
 @pytest.mark.parametrize("name", ["nothing", "<b>", "small%00", "a%0d%0ab:c"])
-def test_an_unknown_search_is_not_found(server: tuple[str, int, str], name: str) -> None:
+def test_an_unknown_search_is_not_found(server: Server, name: str) -> None:
     status, text = asked(server, f"/api/searches/{name}")
     assert status == 404
     assert "Traceback" not in text
 
 
-def test_only_our_files_are_served(server: tuple[str, int, str]) -> None:
+def test_only_our_files_are_served(server: Server) -> None:
     for name in ("page.js", "style.css", "plotly.js", "live.js", "live.css"):
         assert asked(server, f"/files/{name}")[0] == 200
     assert asked(server, "/files/report.py")[0] == 404
 
 
-def test_other_hosts_names_are_refused(server: tuple[str, int, str]) -> None:
-    """Against DNS rebinding: a foreign name that resolves to this machine."""
-    assert asked(server, "/api/searches", Host="example.com")[0] == 400
-
-
-def test_headers_forbid_embedding_and_inline_scripts(server: tuple[str, int, str]) -> None:
+def test_headers_forbid_embedding_and_inline_scripts(server: Server) -> None:
     for path in ("/", "/api/searches", "/files/live.js", "/nowhere"):
         headers = answered(server, path).headers
         policy = headers["content-security-policy"]
@@ -143,7 +136,7 @@ def test_headers_forbid_embedding_and_inline_scripts(server: tuple[str, int, str
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_idle_clients_do_not_block_others(server: tuple[str, int, str]) -> None:
+def test_idle_clients_do_not_block_others(server: Server) -> None:
     idle = []
     for _ in range(100):
         client = socket.create_connection(("127.0.0.1", server[1]))
@@ -200,7 +193,64 @@ def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(for
     assert "business" not in answer("/api/searches")[1]
 
 
-def test_the_four_lines_are_there(server: tuple[str, int, str], running: OpenedSearch) -> None:
+def test_the_four_lines_of_the_answer_are_there(server: Server, running: OpenedSearch) -> None:
     html = unescape(told(server, "/api/searches/done/report")[0]["html"])
     lines = holdout.open("done", runs=running.plan.folder.runs).answer.lines
     assert all(line in html.replace("<code>", "`").replace("</code>", "`") for line in lines)
+
+
+# Malformed requests, and paths that leave the folder.
+
+
+@pytest.mark.parametrize(
+    "host", [b"example.com", b"10.0.0.1:port", b"10.0.0.1:99999999", b"[::1", b"", b"x" * 5000]
+)
+def test_another_host_is_refused(host: bytes, tmp_path: Path) -> None:
+    """Against DNS rebinding: a foreign name that resolves to this machine, or one of another form."""
+    assert asked_of(live_app(tmp_path), "/api/searches", "", (b"host", host))[0] == 400
+
+
+def sent(server: Server, content: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", server[1]), timeout=30) as client:
+        client.sendall(content)
+        answer = b""
+        try:
+            while part := client.recv(65536):
+                answer += part
+                client.settimeout(0.5)  # the server may wait for another request
+        except (ConnectionResetError, TimeoutError):  # the rest of a long request is not read
+            pass
+    return answer
+
+
+PATHS = [
+    "/files/../../private.txt", "/files/..%2f..%2fprivate.txt", "/files/%2e%2e/%2e%2e/private.txt",
+    "/files/..%5c..%5cprivate.txt", "/files/%2fetc%2fpasswd", "/files/%00", "/files/%c0%ae%c0%ae%2fprivate.txt",
+    "/searches/..%2f..%2fx", "/api/searches/..", "/api/searches/%2e%2e", "/api/searches/..%2fprivate.txt",
+    "/api/searches/%00", "/api/searches/%ff%fe", f"/api/searches/{'x' * 3000}", "/api/searches/../report",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path[:40])
+def test_no_path_leads_out(path: str, server: Server) -> None:
+    answer = sent(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    status = answer.split(b" ", 2)[1]
+    assert status in (b"404", b"400") or (status == b"200" and path.startswith("/searches/"))
+    assert b"private content" not in answer
+    assert b"root:" not in answer
+
+
+LONG = [
+    b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 50_000 + b"\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01",  # a TLS client
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("content", LONG, ids=lambda content: repr(content[:20]))
+def test_a_malformed_request_ends_only_itself(content: bytes, server: Server) -> None:
+    assert b" 200 " not in sent(server, content).split(b"\r\n")[0]
+    assert b" 200 " in sent(server, b"GET /api/searches HTTP/1.0\r\nHost: localhost\r\n\r\n").split(b"\r\n")[0]
