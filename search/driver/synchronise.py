@@ -168,7 +168,7 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
                 f"Nothing is chosen in {outcome.search.name} yet; resume it by `holdout run` with its file."
             )
         chosen = [recommended.loss, *(loss for loss, entry in outcome.summary.losses.items() if entry.chosen)]
-        if missing := [loss for loss in chosen if loss not in models]:
+        if missing := dict.fromkeys(loss for loss in chosen if loss not in models):
             search = outcome.search.name
             raise InvalidInput(
                 f"The models of {search} were not registered because that of {', '.join(missing)} is missing; `holdout "

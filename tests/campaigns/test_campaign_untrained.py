@@ -32,7 +32,7 @@ CONTENT: dict[str, Any] = {
         "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
         "losses": ["pnp", "proxy_anchor"],
         "search": {"trials": 1},
-        "selection": {"finalists": 1, "seeds": 2},
+        "selection": {"finalists": 1, "seeds": 1},
         "final": {"seeds": 2},
     },
     "vary": {"size": {"4": {"model.embedding_dim": 4}, "8": {"model.embedding_dim": 8}}},

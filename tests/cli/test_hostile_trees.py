@@ -77,8 +77,6 @@ FOLDERS: dict[str, tuple[Change, str]] = {
     "hidden files": (lambda root: copied(root, ".DS_Store", "class-00/.DS_Store", "class-00/._00.png", ".git/0.png"), ""),
     "files that are no images": (lambda root: copied(root, "class-00/Thumbs.db", "class-00/desktop.ini", "readme.md", "images.zip", "0.png"), ""),
     "nested folders": (lambda root: copied(root, "class-00/deeper/still/00.png"), ""),
-    "a folder called as an image": (lambda root: copied(root, "class-00/more.jpg/00.png"), ""),
-    "suffixes in capitals": (lambda root: copied(root, "class-00/A.PNG"), ""),
     "the leftovers of a Mac's archive": (lambda root: copied(root, "__MACOSX/._00.png"), ""),
     "an empty class": (lambda root: [path.unlink() for path in root.glob("class-03/*")], "1 of the 8 class folders in"),
     "a class of other files": (lambda root: copied(root, "new/00.heic"), "without images: new."),
@@ -90,18 +88,13 @@ FOLDERS: dict[str, tuple[Change, str]] = {
     "a class by a link out of the folder": (outside, ""),
     "a class by a link to nowhere": (lambda root: linked(root, "heron", "nowhere"), "1 broken link in {root!r}: heron."),
     "images by a link to nowhere": (lambda root: linked(root, "class-00/more", "nowhere"), ": class-00/more. Fix or remove."),
-    "a class by a link to itself": (lambda root: linked(root, "heron", "heron"), "1 broken link in {root!r}: heron."),
     "a link in a circle": (lambda root: linked(root, "class-00/again", "."), TWICE),
-    "links to all": (lambda root: [linked(root, f"class-0{number}/all", "..") for number in range(8)], TWICE),
     "one folder in the training and the test half": (lambda root: linked(root, "zebra", "class-00"), TWICE),
-    "two links in a circle": (lambda root: [linked(root, "class-00/a", "../class-01"), linked(root, "class-01/b", "../class-00")], TWICE),
     "a path that is too long": (too_deep, "cannot be read: File name too long. Fix or remove it."),
     "an image of 255 bytes": (lambda root: copied(root, f"class-00/{'ü' * 125}a.png"), ""),
     "a class of a line break and markup": (named("a\n[red]b["), ""),
     "a class that clears the terminal": (named("\x1b[2J"), ""),
     "a class that is not UTF-8": (named(b"\xff\xfe"), "5 file names that cannot be read as UTF-8: '\\udcff\\udcfe/00.png'"),
-    "an empty class that is not UTF-8": (lambda root: os.mkdir(os.fsencode(root) + b"/\xff"), "without images: \\udcff."),
-    "an empty class of a line break": (lambda root: (root / "a\nb").mkdir(), "without images: a\\nb."),
 }
 # fmt: on
 LEFT_OUT = ("hidden files", "files that are no images", "the leftovers of a Mac's archive")
@@ -142,11 +135,10 @@ def test_folders_in_many_levels(tmp_path: Path) -> None:
     assert found["train_half"]["images"] + found["test"]["images"] == 41
 
 
-@pytest.mark.parametrize("root", ["a\0b", "x" * 5000, "/dev/null", "/dev/null/a", ""])
-@pytest.mark.parametrize("name", ["folder", "cub200"])
-def test_a_root_that_cannot_be(name: str, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("root", ["a\0b", "x" * 5000, "/dev/null", ""])
+def test_a_root_that_cannot_be(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = refused("datasets", name, "--set", f"root={json.dumps(root)}")
+    said = refused("datasets", "cub200", "--set", f"root={json.dumps(root)}")
     assert ("cannot be used (File name too long)" if len(root) > 1000 else "dataset.root is ") in said
 
 
@@ -255,16 +247,13 @@ LISTED: dict[str, dict[str, tuple[Change, str]]] = {
     "cub200": {
         "a line twice": (doubled("images.txt"), "images.txt in {root!r} repeats 1 image_id: 40."),
         "a class twice": (doubled("classes.txt"), "classes.txt in {root!r} repeats 1 class_id: 8."),
-        "two labels": (lines("image_class_labels.txt", lambda found: [*found, "1 2"]), "image_class_labels.txt in {root!r} repeats 1 image_id: 1."),
         "an image under two numbers": (swapped("images.txt", "Bird_1_0002_17.jpg", "Bird_1_0001_0.jpg"), "1 image of CUB-200-2011 in {root!r} listed more than once: images/001.Bird_1/Bird_1_0001_0.jpg."),
         "two classes of one name": (swapped("classes.txt", "2 002.Bird_2", "2 001.Bird_1"), "(ValueError: more than one class is called 001.Bird_1)"),
         "a class that is not named": (swapped("image_class_labels.txt", "1 1\n", "1 999\n"), "(KeyError: '999')"),
         "classes that are not numbered in a row": (renumbered, ""),
         "a path out of the folder": (swapped("images.txt", "001.Bird_1/Bird_1_0001_0.jpg", "../../secret.jpg"), OUTSIDE),
-        "a path of a zero byte": (swapped("images.txt", "001.Bird_1/", "001\0/"), OUTSIDE),
         "a path of 5,000 characters": (swapped("images.txt", "001.Bird_1/", f"{'x' * 5000}/"), "cannot be read: File name too long"),
         "a list as Windows writes it": (as_windows_writes("images.txt"), ""),
-        "a list of terminal commands": (swapped("image_class_labels.txt", "1 1\n", "\x1b[2J 1\n"), "2 images in only one of images.txt and"),
     },
     "cars196": {
         "class 0": (labelled(0), "(ValueError: a class is 0, and there are 8)"),
@@ -294,7 +283,6 @@ LISTED: dict[str, dict[str, tuple[Change, str]]] = {
         "a path out of the folder": (swapped(f"{SPLIT}/train_list.txt", "0007000", "../0007000"), OUTSIDE),
     },
     "inaturalist": {
-        "a file name that is a number": (of_entry("images", "file_name", 7), "a file_name is 7"),
         "a file name that is missing": (inaturalist(lambda found: found["images"][0].pop("file_name")), "(KeyError: 'file_name')"),
         "a path out of the folder": (of_entry("images", "file_name", "../x.jpg"), OUTSIDE),
         "a category that is a word": (of_entry("annotations", "category_id", "wren"), "'wren'"),

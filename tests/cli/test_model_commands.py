@@ -109,6 +109,9 @@ def test_neighbours_from_the_command_line(index: Path, made: SmallModel, model: 
         (one.path, pytest.approx(one.similarity, abs=1e-6)) for one in expected[0]
     ]
     assert (record["k"], record["model"], record["images"]) == (3, str(made.folder), 1)
+    by_checkpoint = ("query", index, query, "-k", 3, "--model", made.checkpoint, "--json", *CPU)
+    other = json.loads(holdout_here(*by_checkpoint).stdout)
+    assert (other["queries"], other["model"]) == (record["queries"], str(made.checkpoint))
     shown = plain(holdout_here("query", index, query, made.images / "class-00", "-k", 3, *CPU).stdout)
     assert shown.startswith(f"{query} rank similarity neighbour ")
     rows = [f"{rank} {one.similarity:.4f} {one.path}" for rank, one in enumerate(expected[0], start=1)]
@@ -131,14 +134,6 @@ def test_a_path_is_no_markup_and_gives_the_terminal_no_orders(made: SmallModel, 
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     program = json.loads(holdout_here("query", index, image, "-k", 1, "--json", *CPU).stdout)
     assert program["queries"][0]["path"] == str(image)  # JSON has them escaped
-
-
-def test_an_index_is_queried_by_its_model_wherever_it_lies(index: Path, made: SmallModel, tmp_path: Path) -> None:
-    query = made.images / "class-02" / "05.png"
-    by_address = json.loads(holdout_here("query", index, query, "--json", *CPU).stdout)
-    by_checkpoint = json.loads(holdout_here("query", index, query, "--model", made.checkpoint, "--json", *CPU).stdout)
-    assert by_checkpoint["queries"] == by_address["queries"]
-    assert by_checkpoint["model"] == str(made.checkpoint)
 
 
 def test_relative_addresses_are_found_from_another_folder(
@@ -165,18 +160,13 @@ def mixed(made: SmallModel, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["embed", "index"])
-def test_without_asking_nothing_is_written_of_unreadable_images(
-    command: str, mixed: Path, made: SmallModel, tmp_path: Path
-) -> None:
-    said = holdout_here(command, made.folder, mixed, "--to", tmp_path / "to.npz", *CPU, code=2).stderr.splitlines()
-    assert said[0] == f"{mixed / 'b.jpg'} cannot be read (not an image of a known format)."
-    assert said[1].startswith(f"{mixed / 'd.png'} cannot be read (")
-    assert said[2:] == ["2 of 4 images cannot be read, so nothing was written: repair them, or add --skip-unreadable."]
-    assert not (tmp_path / "to.npz").exists()
-
-
 def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel, tmp_path: Path) -> None:
+    for command in ("embed", "index"):
+        refused = holdout_here(command, made.folder, mixed, "--to", tmp_path / "to.npz", *CPU, code=2)
+        assert refused.stderr.splitlines()[2:] == [
+            "2 of 4 images cannot be read, so nothing was written: repair them, or add --skip-unreadable."
+        ]
+        assert not (tmp_path / "to.npz").exists()
     arguments = ("embed", made.folder, mixed, "--to", tmp_path / "to.npz", "--skip-unreadable", *CPU)
     said = holdout_here(*arguments).stderr.splitlines()
     assert said[0] == f"{mixed / 'b.jpg'} cannot be read (not an image of a known format)."

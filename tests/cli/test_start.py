@@ -1,6 +1,7 @@
 """No command imports a library that it does not use."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -46,7 +47,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[...
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}
     space = {"pnp": {"alpha": [1.0, 2.0, 4.0, 8.0]}}
-    search = {"trials": 40, "sampler": "random", "pruner": "none"}
+    search = {"trials": 20, "sampler": "random", "pruner": "none"}
     opened = search_made(folder / "runs", model=model, losses=["pnp"], search=search, space=space, stages=["search"])
     drive(opened, lambda running, epoch: running.spec.hyperparameters.get("alpha", 0) / 10)
     assert write_summary(opened).losses["pnp"].diagnostics, "nothing that torch would be asked for"
@@ -55,11 +56,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[...
     return folder / "runs", file
 
 
-def loaded(*commands: Sequence[str]) -> list[tuple[int, set[str], str]]:
-    """Run commands in one process; return the exit code of each, the packages imported until then, and its errors."""
-    program = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
+def loaded(*commands: Sequence[str], then: str) -> list[Any]:
+    """Run commands in one process; return the exit code of each, the packages imported until then, and its errors.
+
+    The last entry is what the code ``then`` prints at the end.
+    """
+    program = [sys.executable, "-c", PROGRAM + then, json.dumps(commands)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
-    return [(code, set(modules), said) for code, modules, said in map(json.loads, done.stdout.splitlines())]
+    *rows, last = map(json.loads, done.stdout.splitlines())
+    return [*((code, set(modules), said) for code, modules, said in rows), last]
 
 
 NOTHING = {*HEAVY, *STUDIES, "numpy"}
@@ -91,50 +96,39 @@ ROWS: list[tuple[str, int, set[str]]] = [
     ("trials small pnp 0 --runs RUNS", 0, {*HEAVY}),
     ("disk --runs RUNS", 0, {*HEAVY}),
     ("compare small --runs RUNS", 0, {*HEAVY} - {"scipy"}),
+    # A finished search is printed without what trains, and a proposal does not try the network.
+    ("run FINISHED/search.yaml --runs FINISHED/runs", 0, {*HEAVY} - {"scipy"}),
+    ('enqueue small --loss pnp --params {"alpha":2.0} --runs FINISHED/runs', 0, {"torch"}),
     ("report small --runs RUNS", 0, {"torch", "ray", "mlflow"}),
 ]
 """A command, its exit code, and what it may not load; those that may load more come later."""
 
 
-def test_a_command_loads_only_what_it_uses(runs: Path, tmp_path: Path) -> None:
+def test_a_command_loads_only_what_it_uses(
+    runs: Path, finished: tuple[Path, Path], search_file: Callable[..., Any], tmp_path: Path
+) -> None:
+    holdout_here("run", finished[1], "--runs", finished[0])  # draws the report, which is absent
     (tmp_path / "wrong.yaml").write_text("name: wrong\ndataset: {name: glyphs}\nlosses: [mpaa]\n")
-    places = {"RUNS": str(runs), "WRONG": str(tmp_path / "wrong.yaml")}
-    found = loaded(*([places.get(word, word) for word in words.split()] for words, _, _ in ROWS))
+    places = {"RUNS": str(runs), "WRONG": str(tmp_path / "wrong.yaml"), "FINISHED": str(finished[1].parent)}
+    paths = re.compile("|".join(places))
+    commands = [paths.sub(lambda word: places[word[0]], words).split() for words, _, _ in ROWS]
+    driving = (
+        "from pathlib import Path; from search.plan.make_plan import read_plan\n"
+        f"read_plan({search_file()!r}, Path({str(tmp_path)!r})).images.make()\n"
+        "import search.driver.pipeline, search.engines.ray_tune, search.engines.local\n"
+        "print(json.dumps([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules]))"
+    )
+    *found, driven = loaded(*commands, then=driving)
+    assert driven == [], "planning and driving a search load no torch"
     for (words, code, without), (ended, modules, said) in zip(ROWS, found, strict=True):
         assert (words, ended, modules & without) == (words, code, set()), said
-
-
-def test_a_finished_search_is_printed_without_what_trains(finished: tuple[Path, Path]) -> None:
-    runs, file = finished
-    holdout_here("run", file, "--runs", runs)  # draws the report, which is absent
-    ((code, modules, said),) = loaded(["run", str(file), "--runs", str(runs)])
-    assert code == 0, said
-    assert not modules & {*HEAVY} - {"scipy"}
 
 
 def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Path, Path]) -> None:
     """Mistakes are still reported at once, before anything is trained."""
     runs, file = finished
-    changed = ("--set", "search.trials=20", "--set", "training.image_size=1")
+    changed = ("--set", "search.trials=24", "--set", "training.image_size=1")
     assert "training.image_size" in plain(holdout_here("run", file, "--runs", runs, *changed, code=2).stderr)
-
-
-def test_a_proposal_does_not_try_the_network(finished: tuple[Path, Path]) -> None:
-    proposal = ["--loss", "pnp", "--params", '{"alpha": 2.0}', "--runs", str(finished[0])]
-    ((code, modules, said),) = loaded(["enqueue", "small", *proposal])
-    assert code == 0, said
-    assert "torch" not in modules
-
-
-def test_planning_and_driving_a_search_load_no_torch(search_file: Callable[..., Any], tmp_path: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from search.plan.make_plan import read_plan\n"
-        f"read_plan({search_file()!r}, Path({str(tmp_path)!r})).images.make()\n"
-        "import search.driver.pipeline, search.engines.ray_tune, search.engines.local\n"
-        "print([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_the_library_loads_nothing_before_it_is_used() -> None:

@@ -27,10 +27,6 @@ def test_an_unknown_recipe_or_file_is_answered_with_the_nearest(tmp_path: Path) 
 def test_a_hint_names_all_that_fit_equally() -> None:
     assert suggestion("k", ["a.k", "b.k", "c"]) == " (did you mean a.k or b.k?)"
     assert suggestion("x", ["a", "b"]) == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"), [("pmp", "pnp"), ("pn", "pnp"), ("pnpp", "pnp"), ("npp", "pnp"), ("nix", "")]
-)
-def test_a_short_name_differs_in_one_letter_or_the_order(name: str, meant: str) -> None:
-    assert suggestion(name, ["pnp", "uni"]) == (f" (did you mean {meant}?)" if meant else "")
+    for name in ("pmp", "pn", "pnpp", "npp"):  # one letter or the order differs
+        assert suggestion(name, ["pnp", "uni"]) == " (did you mean pnp?)"
+    assert suggestion("nix", ["pnp", "uni"]) == ""

@@ -16,6 +16,7 @@ from support.trees import Trees, recipe_on, varied_on
 
 from search.config.recipes import campaigns, read_search, recipes
 from search.config.search_config import SearchConfig
+from spaces.search_space import SearchSpace
 from spaces.space import Params
 from trainables.losses import loss_row
 from trainables.training.config import TrainingConfig
@@ -188,17 +189,23 @@ GRIDS: dict[str, dict[str, list[float]]] = {
 }
 
 
-Configured = Callable[[str], list[SearchConfig]]
+Spaces = dict[str, SearchSpace]
+Configured = Callable[[str], list[tuple[SearchConfig, Spaces]]]
 
 
 @pytest.fixture(scope="module")
 def configured(trees: Trees) -> Configured:
-    """Return a function that gives the searches of a recipe or of a campaign; each is read once."""
-    return cache(lambda name: [recipe_on(trees, name)] if name in recipes() else varied_on(trees, name))
+    """Return a function that gives the searches of a recipe or of a campaign with their spaces; each is read once."""
+
+    def read(name: str) -> list[tuple[SearchConfig, Spaces]]:
+        configs = [recipe_on(trees, name)] if name in recipes() else varied_on(trees, name)
+        return [(config, spaces_of(config)) for config in configs]
+
+    return cache(read)
 
 
-def runs(config: SearchConfig, losses: Sequence[str]) -> Iterator[Run]:
-    for loss, space in spaces_of(config).items():
+def runs(config: SearchConfig, spaces: Spaces, losses: Sequence[str]) -> Iterator[Run]:
+    for loss, space in spaces.items():
         if loss in (losses or config.loss_names):
             yield Run(config=config, loss=loss, configuration=space.default)
 
@@ -210,7 +217,7 @@ def test_trial_0_is_trained_as_the_paper_prints(
     names = matching(recipes(), pattern)
     assert names
     for name in names:
-        found = [run for config in configured(name) for run in runs(config, losses)]
+        found = [run for search in configured(name) for run in runs(*search, losses)]
         assert len(found) >= 1
         assert {run.loss for run in found} >= {loss for loss in losses if loss in read_search(Path(name))["losses"]}
         for run in found:
@@ -224,7 +231,7 @@ def test_campaigns_vary_what_the_paper_varies(
     names = matching(campaigns(), pattern)
     assert names
     for name in names:
-        found = {fact(run, what) for config in configured(name) for run in runs(config, losses)}
+        found = {fact(run, what) for search in configured(name) for run in runs(*search, losses)}
         assert found == values, f"{name}: {paper}, {where}"
 
 
@@ -234,8 +241,8 @@ SEARCHES = ("hyperparameter-search-cub200", "fixed-validation-cub200")
 @pytest.mark.parametrize("campaign", SEARCHES)
 @pytest.mark.parametrize("loss", GRIDS)
 def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, configured: Configured) -> None:
-    for config in configured(campaign):
-        space = spaces_of(config)[loss]
+    for config, spaces in configured(campaign):
+        space = spaces[loss]
         assert space.searched.keys() == GRIDS[loss].keys()
         if config.search.sampler == "coordinate":
             for name, grid in GRIDS[loss].items():
@@ -249,11 +256,11 @@ def test_all_ten_losses_are_searched_on_fixed_validation_classes(configured: Con
     """Thesis, section 7: each from its recipe's defaults over a grid that the trials cover, with Table 5's mining."""
     (recipe,) = configured("thesis-cub200-bninception")
     mined = {"triplet": "semi_hard", "lifted_structure": "hard", "margin": "distance_weighted"}
-    for config in configured("fixed-validation-cub200"):
+    for config, spaces in configured("fixed-validation-cub200"):
         assert sorted(config.loss_names) == sorted(TEN)
         assert (config.split.ratio, config.split.folds, config.search.pruner) == (0.9, None, "none")
-        default = {run.loss: run.configuration for run in runs(recipe, TEN)}
-        for loss, space in spaces_of(config).items():
+        default = {run.loss: run.configuration for run in runs(*recipe, TEN)}
+        for loss, space in spaces.items():
             assert {**default[loss], "training.proxy_lr": loss_row(loss).proxy_lr}.items() >= space.default.items(), (
                 loss
             )
@@ -286,16 +293,10 @@ def milestones(lr: float, after: Sequence[int], gamma: float, epochs: int) -> li
 
 # Psomas, Table 3: learning rate, step size, gamma.
 THESIS = {
-    "cub200-resnet50": (1e-4, 5, 0.1),
-    "cub200-bninception": (1e-4, 10, 0.1),
-    "cub200-googlenet": (1e-4, 10, 0.1),
-    "cars196-resnet50": (1e-4, 10, 0.1),
-    "cars196-bninception": (1e-4, 20, 0.1),
-    "cars196-googlenet": (1e-4, 20, 0.1),
-    "sop-resnet50": (6e-4, 10, 0.25),
-    "sop-bninception": (6e-4, 20, 0.25),
-    "sop-googlenet": (6e-4, 20, 0.25),
-}
+    "cub200-resnet50": (1e-4, 5, 0.1), "cub200-bninception": (1e-4, 10, 0.1), "cub200-googlenet": (1e-4, 10, 0.1),
+    "cars196-resnet50": (1e-4, 10, 0.1), "cars196-bninception": (1e-4, 20, 0.1), "cars196-googlenet": (1e-4, 20, 0.1),
+    "sop-resnet50": (6e-4, 10, 0.25), "sop-bninception": (6e-4, 20, 0.25), "sop-googlenet": (6e-4, 20, 0.25),
+}  # fmt: skip
 
 # The rate of each epoch. The thesis's text (3.4) has 100 epochs and no warm-up. In MPA's first epoch, Proxy-Anchor's
 # warm-up, the network does not learn; the rest of 4.2's epochs do. The topk recipes state why their rate is another.
@@ -315,7 +316,7 @@ RATES = {
 
 @pytest.mark.parametrize("recipe", RATES)
 def test_the_network_learns_by_the_printed_schedule(recipe: str, configured: Configured) -> None:
-    (config,) = configured(recipe)
+    ((config, _),) = configured(recipe)
     training = config.training_of(config.loss_names[0])
     rates = [
         training.schedule.rate(training.lr, epoch=epoch, step=0, steps=1, epochs=training.epochs)

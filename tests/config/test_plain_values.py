@@ -38,7 +38,9 @@ def test_numbers_of_libraries_keep_their_value(number: int, kind: Any, parts: in
         assert type(found) in (int, float, list)
     assert holdout.Choice([array[0]], default=torch.tensor(array)[0]) == holdout.Choice([value], default=value)
     low, high = kind(number), kind(number) + kind(10)
-    assert holdout.Float(low, high) == holdout.Float(plain(low), plain(high))
+    ranged = holdout.Float(low, high, default=torch.tensor(high))
+    assert ranged == holdout.Float(plain(low), plain(high), default=plain(high))
+    assert {type(entry) for entry in (ranged.default, *ranged.ends)} <= {int, float}
 
 
 SAME = [
@@ -115,15 +117,3 @@ def test_a_search_file_of_numpy_is_that_of_python() -> None:
 
     here = Path(__file__).parent
     assert config(np.int64, here.parent) == config(int, str(here.parent))
-
-
-@pytest.mark.parametrize("kind", [np.int32, np.float64, torch.tensor])
-def test_ranges_hold_numbers_of_python(kind: Any) -> None:
-    ranges = (
-        holdout.Int(int(kind(1)), int(kind(3)), default=kind(2)),
-        holdout.Float(float(kind(1)), float(kind(3)), default=kind(2)),
-        holdout.Choice([kind(1), kind(3)], default=kind(3)),
-    )
-    for entry in ranges:
-        entry.check()
-        assert {type(value) for value in (entry.default, *entry.ends)} <= {int, float}

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from support.small_search import draw_folder
 
 from search.config.recipes import read_search
@@ -40,16 +39,8 @@ def test_the_example_of_equal_budgets_searches_the_same_of_every_training(tmp_pa
         assert ("training.proxy_lr" in space.searched) == (loss_row(loss).proxy_lr is not None)
 
 
-def test_the_resolved_file_is_read_back_as_itself(search_file: SearchFile) -> None:
-    config = parse_config(search_file(space={"pnp": {"alpha": [2, 4]}}))
-    assert parse_config(yaml.safe_load(config.to_yaml())) == config
-
-
-def test_numbers_without_a_point_are_numbers() -> None:
-    assert parse_yaml("lr: 1e-3", "text") == {"lr": 0.001}
-
-
 def test_settings_reach_into_sections() -> None:
+    assert parse_yaml("lr: 1e-3", "text") == {"lr": 0.001}, "a number without a point"
     content = apply_settings({"search": {"trials": 3}}, ["search.trials=5", "training.lr=1e-2", "losses=[mpa]"])
     assert content == {"search": {"trials": 5}, "training": {"lr": 0.01}, "losses": ["mpa"]}
 
@@ -73,13 +64,10 @@ def test_more_gpus_than_this_machine_has_are_refused(search_file: SearchFile) ->
 @pytest.mark.parametrize(
     ("address", "gpus", "devices", "name"),
     [
-        ("", 0, (), "local"),
-        ("10.0.0.1:6379", 0, (), "ray"),
-        ("", 0.5, (), "ray"),
-        ("", 0, ("nvidiactl", "nvidia0"), "ray"),
-        ("", 0, ("nvidiactl",), "local"),
+        ("", 0, (), "local"), ("10.0.0.1:6379", 0, (), "ray"), ("", 0.5, (), "ray"),
+        ("", 0, ("nvidiactl", "nvidia0"), "ray"), ("", 0, ("nvidiactl",), "local"),
     ],
-)
+)  # fmt: skip
 def test_auto_is_ray_wherever_there_is_a_cluster_or_a_gpu(
     address: str, gpus: float, devices: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

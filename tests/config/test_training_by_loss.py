@@ -35,6 +35,7 @@ def specs(made: Plan, params: Mapping[str, Any] | None = None) -> dict[str, Tria
 
 
 def test_each_loss_is_trained_with_its_own_settings_over_the_shared_ones(plan: Callable[..., Plan]) -> None:
+    assert {*SHARED} < {field.name for field in fields(TrainingConfig)}
     made = plan(training_by_loss=OWN)
     shared = made.config.training
     found = {loss: spec.training for loss, spec in specs(made).items()}
@@ -59,10 +60,6 @@ def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_
     assert of_mpa["training.proxy_lr"] == 6e-2
     assert not any(name.startswith("training_by_loss") for name in of_mpa)
     assert settled_entries(own.of_loss("multi_similarity")) == settled_entries(plain)
-
-
-def test_what_is_shared_are_settings_of_a_training() -> None:
-    assert {*SHARED} < {field.name for field in fields(TrainingConfig)}
 
 
 def test_a_training_that_is_wrong_itself_is_not_blamed_on_a_loss(plan: Callable[..., Plan]) -> None:

@@ -12,7 +12,7 @@ HOLDOUT = Path(sys.executable).with_name("holdout")
 HIDES = r"Holdout is installed as editable, and .*{} hides its package {}\. Rename that, or install Holdout with"
 
 
-@pytest.mark.parametrize(("name", "kind"), [("search", "module"), ("spaces", "package"), ("trainables", "module")])
+@pytest.mark.parametrize(("name", "kind"), [("search", "module"), ("spaces", "package")])
 def test_a_module_that_hides_a_package_is_a_sentence(tmp_path: Path, name: str, kind: str) -> None:
     file = tmp_path / (f"{name}.py" if kind == "module" else f"{name}/__init__.py")
     file.parent.mkdir(exist_ok=True)

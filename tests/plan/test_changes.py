@@ -27,17 +27,14 @@ def runs(search_file: SearchFile, tmp_path: Path) -> Path:
 def test_the_file_it_began_with_goes_on_with_an_extended_search(
     search_file: SearchFile, runs: Path, chosen: bool
 ) -> None:
+    """Also with other resources and stages, which change no results."""
     if chosen:
         (runs / "small" / "selection.json").write_text("{}")
-    plan = read_plan(search_file(search={"trials": 6}), runs)
+    changes = {"resources": {"cpus_per_trial": 0.5}, "stages": ["search"]}
+    plan = read_plan(search_file(search={"trials": 6}, **changes), runs)
+    assert plan.config.stages == ("search",)
     assert plan.config.search.trials == 8
     assert plan.notices == ("search.trials: the file says 6, but small was extended to 8; it continues to 8.",)
-
-
-def test_more_trials_are_taken_at_any_time(search_file: SearchFile, runs: Path) -> None:
-    """What follows is in test_growth.py."""
-    assert read_plan(search_file(search={"trials": 9}), runs).config.search.trials == 9
-    assert not read_plan(search_file(search={"trials": 9}), runs).notices
 
 
 def test_a_search_whose_journal_is_gone_does_not_start_again(search_file: SearchFile, runs: Path) -> None:
@@ -58,11 +55,6 @@ def test_what_differs_is_said_with_all_other_mistakes(search_file: SearchFile, r
     starts = {sentence.split(":")[0] for sentence in caught}
     assert {"search.seed", "final.seeds", "losses", "training", "training.batch_size"} <= starts
     assert not any("final.seeds: the search" in sentence for sentence in caught)
-
-
-def test_what_does_not_change_results_may_change(search_file: SearchFile, runs: Path) -> None:
-    content = search_file(search={"trials": 8}, resources={"cpus_per_trial": 0.5}, stages=["search"])
-    assert read_plan(content, runs).config.stages == ("search",)
 
 
 def test_a_stored_search_is_reopened_by_its_name(runs: Path) -> None:

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 from optuna.trial import TrialState
 from support.driving import only, record
-from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-from search.driver.stages import confirm_stage, final_stage, freeze, recorded_outcome, search_stage
-from search.driver.synchronise import make_projection, synchronise
+from search.driver.stages import confirm_stage, final_stage, freeze, search_stage
 from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 from search.stages import Stage
@@ -142,12 +140,3 @@ def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_o
     assert len(seeds) == len({job.spec.directory for job in jobs}) == len(jobs)
     final_stage(search, selection)
     assert len(search.study("pnp", Stage.TEST).trials()) == len(jobs), "asked for again: nothing is doubled"
-
-
-def test_mlflow_shows_every_fold(opened: Opened) -> None:
-    search = opened(**FOLDED, search={"trials": 1})
-    drive(search, search_stage(search))
-    runs = search.plan.folder.runs
-    for _ in range(2):
-        synchronise(recorded_outcome(search), make_projection(search.plan))
-        assert_mlflow_equals_the_studies(runs, "small", ("pnp",))

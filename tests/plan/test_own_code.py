@@ -38,11 +38,6 @@ CLASSES: list[tuple[Change, str]] = [
         lambda name, keys: (name, tuple(map(Path, keys))),
         "The data set lists names that are no text in UTF-8 (48): PosixPath('0/0')",
     ),
-    (lambda name, keys: (name, tuple(map(hash, keys))), "The data set lists names that are no text in UTF-8 (48)"),
-    (
-        lambda name, keys: (name, tuple(tuple(key) for key in keys)),
-        "The data set lists names that are no text in UTF-8 (48)",
-    ),
     (
         lambda name, keys: (f"{name}\udc80", keys),
         r"The data set lists names that are no text in UTF-8 (8): 'grey-0\udc80'",
@@ -53,7 +48,6 @@ CLASSES: list[tuple[Change, str]] = [
     ),
     (lambda name, keys: (name, (*keys, KEY)), "The data set lists images that are listed twice (1): '0/0'"),
     (lambda name, keys: (name, set(keys)), "8 classes whose images are in no tuple or list: grey-0 (set)"),
-    (lambda name, keys: (name, iter(keys)), "8 classes whose images are in no tuple or list: grey-0 (tuple_iterator)"),
 ]
 
 
@@ -87,7 +81,7 @@ def refuses(answers: dict[str, Any], sentence: str) -> None:
 
 
 @pytest.mark.parametrize("method", [*METHODS, "features", "identity", "published_split", "left_out", "stamp"])
-@pytest.mark.parametrize("error", ["KeyError('x')", "ValueError('x')", "StopIteration('x')", "SystemExit(3)"])
+@pytest.mark.parametrize("error", ["KeyError('x')", "SystemExit(3)"])
 def test_what_a_method_raises_is_a_sentence(method: str, error: str, search_file: Any, tmp_path: Path) -> None:
     module = f"raising_{method}_{error[:3]}"
     Path(tmp_path, f"{module}.py").write_text(
@@ -102,7 +96,7 @@ def test_what_a_method_raises_is_a_sentence(method: str, error: str, search_file
 
 
 @pytest.mark.parametrize("key", ["validation", "test"])
-@pytest.mark.parametrize("body", ["raise KeyError('x')", "return None", "raise SystemExit(3)", "return labels"])
+@pytest.mark.parametrize("body", ["return None", "raise SystemExit(3)", "return labels"])
 def test_a_metric_is_tried_before_the_test(key: str, body: str, search_file: Any, tmp_path: Path) -> None:
     module = f"metric_{key}_{len(body)}"
     Path(tmp_path, f"{module}.py").write_text(f"def mine(embeddings, labels):\n    {body}\n")

@@ -46,7 +46,7 @@ def test_who_comes_while_a_refused_driver_tidies_up_is_still_the_only_one(tmp_pa
 
     def hold() -> None:
         nonlocal inside, most
-        for _ in range(200):
+        for _ in range(80):
             try:
                 with RunFolder(tmp_path, "birds").only_driver():
                     with counting:

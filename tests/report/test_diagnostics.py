@@ -39,13 +39,10 @@ def directions(declared: Space, best: dict[str, Value]) -> dict[str, bool]:
 @pytest.mark.parametrize(
     ("entry", "low", "inside", "high"),
     [
-        (Float(0, 10), 0.4, 5, 9.6),
-        (Float(0, 1, step=0.1), 0.0, 0.9, 1.0),
-        (Float(0.01, 1, log=True), 0.011, 0.04, 0.9),
-        (Int(1, 100), 3, 50, 97),
-        (Choice((16, 1, 4, 2, 8)), 1, 8, 16),
+        (Float(0, 10), 0.4, 5, 9.6), (Float(0, 1, step=0.1), 0.0, 0.9, 1.0),
+        (Float(0.01, 1, log=True), 0.011, 0.04, 0.9), (Int(1, 100), 3, 50, 97), (Choice((16, 1, 4, 2, 8)), 1, 8, 16),
     ],
-)
+)  # fmt: skip
 def test_a_best_value_at_an_end_is_an_edge(entry: Range, low: Value, inside: Value, high: Value) -> None:
     declared = {"x": replace(entry, default=inside), "y": replace(UNIT, default=0.5)}
     assert directions(declared, {"x": low, "y": 0.4}) == {"x": False}
@@ -65,16 +62,13 @@ def test_a_best_value_at_an_end_is_an_edge(entry: Range, low: Value, inside: Val
         assert isinstance(beyond, int) or not isinstance(entry, Int)
 
 
-@pytest.mark.parametrize("entry", [Choice(("a", "b", "c")), Float(2, 2)])
-def test_what_has_no_order_or_no_range_has_no_edge(entry: Range) -> None:
-    assert directions(space(x=entry, y=UNIT), {"x": entry.ends[-1], "y": 0.5}) == {}
-
-
-def test_a_position_and_its_inverse() -> None:
+def test_a_position_and_its_inverse_and_what_has_none() -> None:
     for entry in (Float(2, 6), Float(0.01, 100, log=True), Int(1, 5)):
         for value in (entry.low, 3, entry.high):
             assert entry.value_at(entry.position(value)) == pytest.approx(value)
     assert Float(0.01, 100, log=True).position(1) == pytest.approx(0.5)
+    for entry in (Choice(("a", "b", "c")), Float(2, 2)):
+        assert directions(space(x=entry, y=UNIT), {"x": entry.ends[-1], "y": 0.5}) == {}, "neither order nor range"
 
 
 def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:

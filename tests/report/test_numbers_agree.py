@@ -177,6 +177,17 @@ def test_the_differences_are_the_same_everywhere(tmp_path: Path, draw: int) -> N
         assert tag.startswith(f"{cells[0]} points {cells[1]}, p {cells[3]} ")
         assert tag.endswith(verdict(pair) or "no significant difference")
     assert gains == [f"{cells[0]} {cells[1]}" for name, cells in whole.items() if "its default" in name]
+    (of_recommended,) = (
+        pair
+        for pair in comparison.pairs
+        if pair.first[1:] == ("pnp", "tuned") and pair.second[1:] == ("pnp", "default")
+    )
+    cells = [*whole.values()][comparison.pairs.index(of_recommended)]
+    word = "not shown" if not of_recommended.differ else "yes" if of_recommended.difference > 0 else "no"
+    corrected = f"(corrected for {len(records)} pair{'s' * (len(records) > 1)})"
+    assert comparison.answers[0].better_than_default == (
+        f"Better than its default: {word}, {cells[0]} points {cells[1]} by map_at_r on the 30 test classes {corrected}."
+    )
 
 
 @pytest.mark.parametrize(("draw", "points"), [(0, 1.0), (1, 5.0), (2, 40.0)])

@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from support.commands import holdout_here, plain
 from support.made_search import made_search
 from support.summaries import made_loss, made_summary
@@ -20,7 +19,6 @@ from search.report.results import Answer, Comparison, stored_summary
 from search.report.sections.answer import answer as section, anytime_curves, pair_matrix
 
 YES, NO = {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)}, {"mpa": (0.7, 0.5)}
-CORRECTED = r"by map_at_r on the 30 test classes \(corrected for (\d+) pairs?\)\."
 
 
 def compared(runs: Path, name: str) -> Comparison:
@@ -55,31 +53,6 @@ def test_every_output_has_the_same_four_lines(tmp_path: Path) -> None:
     assert {path.name for path in run.files} == {"search.yaml", "split.json"}
     assert set(run.texts) == {"comparison.md", "comparison.csv"}
     assert "<br>" not in run.texts["comparison.md"]
-
-
-@pytest.mark.parametrize(("means", "word", "sign"), [(YES, "yes", 1), (NO, "no", -1)])
-def test_a_difference_is_told_in_points_with_its_interval(
-    tmp_path: Path, means: dict[str, tuple[float, float]], word: str, sign: int
-) -> None:
-    made_search(tmp_path, "one", means)
-    comparison = compared(tmp_path, "one")
-    pair = next(pair for pair in comparison.pairs if (pair.first.loss, pair.second.role) == ("mpa", "default"))
-    found = re.fullmatch(
-        rf"Better than its default: {word}, ([+-][\d.]+) points \[(-?[\d.]+), (-?[\d.]+)\] {CORRECTED}",
-        comparison.answers[0].better_than_default,
-    )
-    assert found
-    difference, low, high, corrected = map(float, found.groups())
-    default, tuned = means["mpa"]
-    assert difference == pytest.approx(100 * (tuned - default), abs=2)
-    assert (difference, low, high) == pytest.approx([100 * value for value in (pair.difference, *pair.ci95)], abs=0.051)
-    assert corrected == len(comparison.pairs)
-    assert sign * low > 0 < sign * high
-
-
-def test_what_is_not_significant_is_not_shown(tmp_path: Path) -> None:
-    made_search(tmp_path, "one", {"mpa": (0.5, 0.502)})
-    assert ": not shown, +" in compared(tmp_path, "one").answers[0].better_than_default
 
 
 def test_a_default_is_recommended_with_its_hyperparameters(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from scipy.special import expit, logit
 from scipy.stats import sem, t
 
 from search.report.rows import SeedStatistics
-from search.report.statistics import Estimate, ScoredRows, _of_weighted_classes, over_seeds
+from search.report.statistics import Estimate, ScoredRows, over_seeds
 from trainables.metrics.table import is_bounded
 
 Floats = NDArray[np.float64]
@@ -30,8 +30,13 @@ def lent(own: float, freedom: float, typical: float, weight: float) -> tuple[flo
     )
 
 
-def by_loops(scores: dict[str, list[list[float]]], counts: list[int], first: str, second: str) -> tuple[float, float]:
-    """The standard error and the degrees of freedom of a difference, element by element; scores by row, seed, class."""
+def by_loops(
+    scores: dict[str, list[list[float]]], counts: list[int], first: str, second: str, fixed: Sequence[float] = ()
+) -> tuple[float, float]:
+    """The standard error and the degrees of freedom of a difference, element by element; scores by row, seed, class.
+
+    Scores of ``fixed`` are those of ``second``, which has no seeds.
+    """
     classes, total = len(counts), sum(counts)
     share = [count / total for count in counts]
     form = [
@@ -50,10 +55,13 @@ def by_loops(scores: dict[str, list[list[float]]], counts: list[int], first: str
     models = {row: [sum(x * w for x, w in zip(seed, share)) for seed in seeds] for row, seeds in scores.items()}
     mean = {row: sum(found) / len(found) for row, found in models.items()}
     by_class = {row: [sum(column) / len(seeds) for column in zip(*seeds)] for row, seeds in scores.items()}
-    most = sum(len(seeds) - 1 for seeds in scores.values()) - 1
-    typical = sum((len(found) - 1) * variance(found) for found in models.values()) / (most + 1)
+    if fixed:
+        mean[second], by_class[second] = sum(x * w for x, w in zip(fixed, share)), list(fixed)
+    freedom_of_all = sum(len(seeds) - 1 for seeds in scores.values())
+    most = freedom_of_all - (len(scores) > 1)
+    typical = sum((len(found) - 1) * variance(found) for found in models.values()) / freedom_of_all
     seed_parts, rest = [], 0.0
-    for row in (first, second):
+    for row in (first,) if fixed else (first, second):
         seeds = scores[row]
         part, freedom = lent(variance(models[row]), len(seeds) - 1, typical, 4)
         seed_parts.append((part / len(seeds), min(freedom, most)))
@@ -66,73 +74,41 @@ def by_loops(scores: dict[str, list[list[float]]], counts: list[int], first: str
         return unbias * sum((w * (a - b - value)) ** 2 for a, b, w in zip(by_class[one], by_class[other], share))
 
     pairs = [over_classes(one, other) for one, other in itertools.combinations(scores, 2)]
-    classes_part, freedom_of_classes = lent(over_classes(first, second), class_freedom, sum(pairs) / len(pairs), 8)
-    freedom_of_classes = min(freedom_of_classes, (len(scores) - 1) * class_freedom)
+    classes_part, freedom_of_classes = over_classes(first, second), class_freedom
+    if not fixed or len(pairs) > 1:
+        classes_part, freedom = lent(classes_part, class_freedom, sum(pairs) / len(pairs), 8)
+        freedom_of_classes = min(freedom, (len(scores) - 1) * class_freedom)
     seeds_part = sum(part for part, _ in seed_parts)
     freedom_of_seeds = min(seeds_part**2 / sum(part**2 / freedom for part, freedom in seed_parts), most)
     error = math.sqrt(max(classes_part, seeds_part, classes_part + seeds_part - rest))
-    freedom = (classes_part + seeds_part) ** 2 / (
-        classes_part**2 / freedom_of_classes + seeds_part**2 / freedom_of_seeds
+    power = 2 if len(scores) > 1 else 1
+    freedom = (classes_part + seeds_part) ** power / (
+        classes_part**power / freedom_of_classes + seeds_part**power / freedom_of_seeds
     )
     return error, freedom
 
 
-def test_agreement_with_plain_loops() -> None:
+@pytest.mark.parametrize("rows", [{"a": 2, "b": 3, "c": 4}, {"a": 3}, {"a": 3, "b": 3}, {"a": 3, "b": 3, "c": 3}])
+@pytest.mark.parametrize("untrained", [False, True])
+def test_agreement_with_plain_loops(rows: dict[str, int], untrained: bool) -> None:
+    """Pairs of trained rows, or of each with a row that has no seeds."""
     generator = np.random.default_rng(0)
     counts = generator.integers(1, 9, 7)
-    seeds = {"a": 2, "b": 3, "c": 4}
-    scores = {row: generator.random((count, 7)) + generator.random((count, 1)) for row, count in seeds.items()}
-    tested = ScoredRows({row: found * counts for row, found in scores.items()}, counts)
-    for first, second in itertools.combinations(scores, 2):
+    scores = {row: generator.random((count, 7)) + generator.random((count, 1)) for row, count in rows.items()}
+    fixed = generator.random(7) if untrained else np.zeros(0)
+    others = {"u": fixed * counts} if untrained else {}
+    tested = ScoredRows({row: found * counts for row, found in scores.items()}, counts, others)
+    as_lists = {row: table.tolist() for row, table in scores.items()}
+    means = {row: float((found * counts).sum() / counts.sum() / len(found)) for row, found in scores.items()}
+    pairs = [(row, "u") for row in rows] if untrained else itertools.combinations(rows, 2)
+    for first, second in pairs:
         found = tested.contrast({first: 1, second: -1})
-        means = [float((scores[row] * counts).sum() / counts.sum() / seeds[row]) for row in (first, second)]
-        as_lists = {row: table.tolist() for row, table in scores.items()}
-        error, freedom = by_loops(as_lists, counts.tolist(), first, second)
-        assert found.value == pytest.approx(means[0] - means[1])
+        error, freedom = by_loops(as_lists, counts.tolist(), first, second, fixed.tolist())
+        value = means[first] - (float(fixed @ counts / counts.sum()) if untrained else means[second])
+        assert found.value == pytest.approx(value)
         assert found.p == pytest.approx(2 * t.sf(abs(found.value) / error, freedom))
         half = t.ppf(0.975, freedom) * error
         assert found.ci95 == pytest.approx((found.value - half, found.value + half))
-
-
-@pytest.mark.parametrize("trained", [1, 2, 3])
-def test_a_row_without_seeds_agrees_with_plain_loops(trained: int) -> None:
-    generator = np.random.default_rng(1)
-    counts = generator.integers(1, 9, 7)
-    scores = {row: generator.random((3, 7)) + generator.random((3, 1)) for row in "abc"[:trained]}
-    fixed = generator.random(7)
-    tested = ScoredRows({row: found * counts for row, found in scores.items()}, counts, {"u": fixed * counts})
-    found = tested.contrast({"a": 1, "u": -1})
-    share = counts / counts.sum()
-    means = {row: [sum(x * w for x, w in zip(seed, share)) for seed in table] for row, table in scores.items()}
-    by_class = {row: [sum(column) / 3 for column in zip(*table)] for row, table in scores.items()}
-    mean = {row: sum(values) / 3 for row, values in means.items()}
-    value = mean["a"] - sum(x * w for x, w in zip(fixed, share))
-    unbias, class_freedom = _of_weighted_classes(share)
-
-    def over_classes(one: list[float], other: list[float], change: float) -> float:
-        return unbias * sum((w * (x - y - change)) ** 2 for x, y, w in zip(one, other, share))
-
-    classes, freedom = over_classes(by_class["a"], fixed.tolist(), value), class_freedom
-    if trained > 2:
-        pairs = [
-            over_classes(by_class[one], by_class[other], mean[one] - mean[other])
-            for one, other in itertools.combinations(scores, 2)
-        ]
-        classes, freedom = lent(classes, class_freedom, sum(pairs) / len(pairs), 8)
-        freedom = min(freedom, (trained - 1) * class_freedom)
-    typical = sum(variance(values) for values in means.values()) / trained
-    seeds, seed_freedom = lent(variance(means["a"]), 2, typical, 4)
-    seeds, seed_freedom = seeds / 3, min(seed_freedom, 2 * trained - (trained > 1))
-    rest = 0.0
-    for seed, model in zip(scores["a"], means["a"]):
-        for x, of_class, w in zip(seed, by_class["a"], share):
-            rest += unbias * (w * (x - of_class - model + mean["a"])) ** 2 / 2 / 3
-    error = math.sqrt(max(classes, seeds, classes + seeds - rest))
-    total = (classes + seeds) ** 2 / (classes**2 / freedom + seeds**2 / seed_freedom)
-    if trained == 1:
-        total = (classes + seeds) / (classes / freedom + seeds / seed_freedom)
-    assert found.value == pytest.approx(value)
-    assert found.p == pytest.approx(2 * t.sf(abs(value) / error, total))
 
 
 def test_a_row_without_seeds_changes_no_other_pair() -> None:

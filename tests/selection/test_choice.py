@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,16 +48,13 @@ def test_a_finalist_replaces_the_default_if_both_agree() -> None:
     )
 
 
-def test_the_default_stays_if_the_confirmation_disagrees() -> None:
+def test_the_default_stays_if_the_confirmation_or_the_search_disagrees() -> None:
     number, reason = chosen(confirmed(0, [0.3, 0.4]), confirmed(9, [0.26, 0.42], searched=0.55))
     assert number == 0
     assert reason == (
         "trial 9 is 5.0 points above the default on the 4 validation classes, but 1.0 ± 3.0 points below it on both "
         "halves; the default is kept"
     )
-
-
-def test_the_default_stays_if_the_search_disagrees() -> None:
     number, reason = chosen(confirmed(0, [0.2, 0.4]), confirmed(3, [0.4, 0.6], searched=0.49))
     assert number == 0
     assert reason == "no trial is above the default on the 4 validation classes; the default is kept"
@@ -78,15 +76,7 @@ def test_without_values_of_the_default_the_highest_mean_is_chosen() -> None:
 
 def test_a_metric_without_values_by_class_is_compared_by_its_mean() -> None:
     def of_mean(number: int, mean: float, searched: float) -> Confirmation:
-        return Confirmation(
-            number=number,
-            params={"x": number},
-            searched=(searched,),
-            values=(mean,),
-            classes={},
-            best_epochs=(),
-            failed=0,
-        )
+        return replace(confirmed(number, [mean], searched), classes={})
 
     assert chosen(of_mean(0, 0.5, 0.5), of_mean(2, 0.51, 0.6)) == (
         2,
@@ -133,11 +123,8 @@ def recommended(untrained: Mapping[str, Sequence[float]], **losses: Sequence[flo
     return found.loss, found.number, found.basis
 
 
-def test_the_loss_with_the_highest_confirmed_mean_is_recommended() -> None:
+def test_the_best_loss_is_recommended_unless_a_network_without_training_is_better() -> None:
     assert recommended({}, pnp=[0.1, 0.2], mpa=[0.3, 0.2]) == ("mpa", 2, "chosen on both halves")
-
-
-def test_the_network_without_training_must_be_better_than_the_best_loss() -> None:
     networks = {"untrained": [0.2, 0.3], "whitened": [0.1, 0.2]}
     assert recommended(networks, mpa=[0.3, 0.41])[2] == ("10.5 ± 0.5 points above the untrained network on both halves")
     for row, side in (([0.15, 0.45], "above"), ([0.05, 0.35], "below")):

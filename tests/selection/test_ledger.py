@@ -86,15 +86,9 @@ def test_another_runs_folder_is_recognised_and_a_lost_ledger_too(tmp_path: Path)
     opened(ledger_in(tmp_path / "runs"), images("ab", "cd"))
     elsewhere = ledger_in(tmp_path / "elsewhere")
     second = opened(elsewhere, images("ab", "cd"), search="two")
-    assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
-    (tmp_path / "elsewhere" / "test_openings.jsonl").unlink()
-    assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
-
-
-def test_a_class_that_lost_and_gained_images_is_told(ledger: Ledger) -> None:
-    opened(ledger, images("abcd"))
-    changed = opened(ledger, images("bcdz"), names="changed", search="two")
-    assert str(ledger.before(changed)).startswith("1 of 1 of these classes were opened before")
+    for _ in range(2):
+        assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
+        (tmp_path / "elsewhere" / NAME).unlink(missing_ok=True)
 
 
 def test_what_was_opened_later_or_is_other_images_is_not_told(ledger: Ledger) -> None:
@@ -202,7 +196,7 @@ ledger.read(opening, ImageSet.of([[(f"{ord(letter):016x}",) * 2 for letter in na
 """
 
 
-@pytest.mark.parametrize("writes", [4, 5, 6])
+@pytest.mark.parametrize("writes", [4, 6])
 def test_a_kill_between_the_two_files_hides_nothing(writes: int, tmp_path: Path, state: Path) -> None:
     """The first two writes are of the opening, then come the images and their line, each to the user's file first."""
     program = [sys.executable, "-c", KILLED, str(tmp_path / "runs"), str(writes)]
@@ -286,6 +280,8 @@ def test_images_that_were_removed_on_purpose_do_not_hide_the_rest(ledger: Ledger
     for number, (first, second) in enumerate((("j", "t"), ("a", "k"), ("f", "p"))):
         fewer = opened(ledger, images(first, second), names=f"fewer {number}", search=f"fewer {number}")
         assert str(ledger.before(fewer)).startswith("2 of 2 of these classes were opened before")
+    changed = opened(ledger, images("bcdz"), names="changed", search="two")
+    assert str(ledger.before(changed)).startswith("1 of 1 of these classes were opened before"), "lost and gained"
 
 
 def test_images_that_look_the_same_are_told(ledger: Ledger) -> None:

@@ -37,7 +37,7 @@ def cosines(embeddings_ND: torch.Tensor) -> list[list[float]]:
     ]
 
 
-@pytest.mark.parametrize("images", [12, 70, 300])
+@pytest.mark.parametrize("images", [12, 150])
 def test_neighbours_and_embeddings(images: int, tmp_path: Path) -> None:
     embeddings_ND, labels_N, keys = tied(images)
     path = tmp_path / "retrieval.npz"
@@ -69,7 +69,7 @@ def test_queries_have_neighbours_in_the_gallery_alone() -> None:
     assert found.queries_Q.tolist() == list(range(0, 70, 3))
 
 
-@pytest.mark.parametrize("images", [1, 2, 5])
+@pytest.mark.parametrize("images", [1, 5])
 def test_few_images_have_few_neighbours(images: int) -> None:
     embeddings_ND, labels_N = torch.eye(5)[:images], torch.zeros(images).long()
     found = retrieval_of(embeddings_ND, labels_N, [str(n) for n in range(images)], ("a",))

@@ -69,16 +69,12 @@ def selection(**changes: Any) -> Selection:
 
 def test_finalists_are_the_best_that_differ_and_the_default() -> None:
     trials = [
-        trial(0, 0.1, 1),
-        trial(1, 0.9, 2),
-        trial(2, 0.9, 2),
-        trial(3, 0.8, 3),
-        trial(4, None, 4),
-        trial(5, 0.7, 5),
-    ]
+        trial(0, 0.1, 1), trial(1, 0.9, 2), trial(2, 0.9, 2), trial(3, 0.8, 3), trial(4, None, 4), trial(5, 0.7, 5),
+    ]  # fmt: skip
     assert [entry.number for entry in finalists(trials, 2)] == [1, 3, 0]
     assert [entry.number for entry in finalists(trials[:1], 2)] == [0]
     assert finalists([trial(0, None, 1)], 2) == []
+    assert [entry.number for entry in finalists([trial(0, None, 1), trial(1, 0.3, 2)], 2)] == [1, 0], "a failed default"
 
 
 def test_replicates_count_by_their_mean() -> None:
@@ -86,10 +82,6 @@ def test_replicates_count_by_their_mean() -> None:
     assert [entry.number for entry in finalists(trials, 2)] == [2, 1, 0]
     found = confirmations(trials, [], [0, 1, 2], "map_at_r")
     assert [fmean(found[number].searched) for number in (0, 1, 2)] == pytest.approx([0.4, 0.5, 0.7])
-
-
-def test_the_default_is_confirmed_even_where_it_failed() -> None:
-    assert [entry.number for entry in finalists([trial(0, None, 1), trial(1, 0.3, 2)], 2)] == [1, 0]
 
 
 def test_an_unlucky_replicate_that_was_pruned_counts() -> None:
@@ -120,6 +112,9 @@ def test_confirmations_gather_the_seeds() -> None:
     entry = confirmations(searched, confirmed, [1], "m")[1]
     assert (entry.values, entry.failed, entry.best_epochs, entry.params) == ((0.5,), 1, (2,), {"x": 2})
     assert entry.median_best_epoch == 2
+    halves = [trial(half, (0.3, 0.5)[half], 2, source_trial=1, seed=5, half=half + 1) for half in range(2)]
+    entry = confirmations(searched, halves, [1], "m")[1]
+    assert (entry.values, entry.classes, entry.failed) == ((pytest.approx(0.4),), {}, 0), "without values by class"
 
 
 def of_half(number: int, value: float | None, classes: dict[str, float], **attributes: Any) -> FrozenTrial:
@@ -145,15 +140,6 @@ def test_a_seed_counts_with_both_of_its_halves() -> None:
     assert entry.values == pytest.approx((1.5 / 3, 1.5 / 3))
     assert entry.classes == pytest.approx({"a": 0.3, "b": 0.45, "c": 0.75})
     assert (entry.failed, entry.best_epochs) == (1, (2, 2, 2, 2))
-
-
-def test_without_values_by_class_a_seed_is_the_mean_of_its_halves() -> None:
-    searched = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
-    confirmed = [
-        trial(number, value, 2, source_trial=1, seed=5, half=number + 1) for number, value in enumerate((0.3, 0.5))
-    ]
-    entry = confirmations(searched, confirmed, [1], "m")[1]
-    assert (entry.values, entry.classes, entry.failed) == ((pytest.approx(0.4),), {}, 0)
 
 
 def test_a_selection_is_read_back_and_an_edited_one_refused(tmp_path: Path) -> None:

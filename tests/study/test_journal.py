@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import optuna
 import pytest
 from hypothesis import given, settings, strategies as st
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution
 from optuna.storages import InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -67,7 +67,8 @@ def carry_out(study: optuna.Study, action: tuple[Any, ...]) -> None:
     elif kind == "ask":
         trial = study.ask()
         trial.suggest_float("x", 0, 1)
-        if trial.suggest_categorical("kind", ["a", "b", None]) == "a":
+        trial.suggest_int("odd", 1, 9, step=2)
+        if trial.suggest_categorical("kind", ["a", None, 3, 0.5]) == "a":
             trial.suggest_int("count", 1, 64, log=True)
     elif not running:
         return
@@ -97,7 +98,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Stu
     storage.close()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(actions=st.lists(ACTIONS, max_size=25), whole=st.booleans())
 def test_every_reader_finds_what_optuna_has_in_memory(
     shared: tuple[Path, StudyStorage], actions: list[tuple[Any, ...]], whole: bool
@@ -153,17 +154,6 @@ def test_a_transaction_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     storage.close()
     (stored,) = other.trials_of("s")
     assert stored.user_attrs == {"epoch": 1}
-
-
-@pytest.mark.parametrize("distribution", [IntDistribution(1, 9, step=2), CategoricalDistribution(["a", None, 3, 0.5])])
-def test_parameters_come_back_as_they_were_proposed(tmp_path: Path, distribution: Any) -> None:
-    storage = open_studies(tmp_path / "study.journal")
-    study = optuna.create_study(study_name="s", storage=storage)
-    proposed = [study.ask({"p": distribution}).params for _ in range(8)]
-    storage.close()
-    found = read_studies(tmp_path / "study.journal").trials_of("s")
-    assert [trial.params for trial in found] == proposed
-    assert {type(trial.params["p"]) for trial in found} <= {int, str, float, type(None)}
 
 
 @pytest.fixture
@@ -232,7 +222,7 @@ def test_a_changed_or_missing_line_is_named_with_its_trial(written: Path) -> Non
 
 @pytest.mark.parametrize(
     "change",
-    [{"op_code": 99}, {"op_code": 8}, {"study_id": 7}, {"trial_id": 70}, {"state": "x"}, {"param_value_internal": "x"}],
+    [{"op_code": 99}, {"study_id": 7}, {"trial_id": 70}, {"state": "x"}, {"param_value_internal": "x"}],
     ids=str,
 )
 def test_lines_that_mean_nothing_are_a_sentence_or_ignored(written: Path, change: dict[str, Any]) -> None:
@@ -285,19 +275,15 @@ def test_a_disk_that_fills_in_an_append_keeps_what_was_told(disk: SmallDisk) -> 
         study.set_user_attr("small", 1)
     storage.close()
     assert read_studies(path).attributes_of("small") == {}
+    disk.fill()
+    with pytest.raises(DiskFull, match=r"no space left for .*/other\.journal"):
+        optuna.create_study(storage=open_studies(disk.path / "other.journal"), study_name="other")
     disk.clear()
     storage = open_studies(path)
     optuna.load_study(storage=storage, study_name="small").set_user_attr("small", 1)
     storage.close()
     assert copy_studies(path).attributes_of("small") == {"small": 1}
     assert len(trials_in(path, "small")) == 1
-
-
-def test_a_disk_that_is_full_already_is_a_full_disk(disk: SmallDisk) -> None:
-    disk.fill()
-    with pytest.raises(DiskFull, match=r"no space left for .*/study\.journal"):
-        optuna.create_study(storage=open_studies(disk.path / "study.journal"), study_name="small")
-    disk.clear()
 
 
 def test_hidden_studies_can_be_created_again_in_a_copy(written: Path) -> None:

@@ -16,7 +16,7 @@ from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 
 Opened = Callable[..., OpenedSearch]
-TRIALS = 9
+TRIALS = {"tpe": 9, "random": 4, "gp": 7, "cmaes": 9}
 OBJECTIVES: dict[str, Any] = {"objectives": ["map_at_r", "-size_mb"]}
 CONSTRAINTS: dict[str, Any] = {"constraints": {"size_mb": "< 0.5"}}
 
@@ -32,7 +32,7 @@ def size_of(number: int) -> float:
 def made(opened: Opened, name: str, sampler: str, **goal: Any) -> OpenedSearch:
     return opened(
         name=name,
-        search={"trials": TRIALS, "sampler": sampler, "pruner": "none", **goal},
+        search={"trials": TRIALS[sampler], "sampler": sampler, "pruner": "none", **goal},
         losses=["proxy_anchor"],
         training={"epochs": 2, "batch_size": 20},
     )
@@ -127,7 +127,6 @@ def failing(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> 
 @pytest.mark.parametrize(
     ("sampler", "cause", "state"),
     [
-        ("tpe", "DIVERGED", TrialState.PRUNED),
         ("tpe", "OUT_OF_MEMORY", TrialState.PRUNED),
         ("tpe", "CODE_ERROR", TrialState.FAIL),
         ("gp", "DIVERGED", TrialState.COMPLETE),
@@ -156,14 +155,11 @@ def test_what_cannot_be_trained_is_learnt_as_bad(opened: Opened, sampler: str, c
     assert as_state(state) == found
 
 
-def test_the_study_still_says_what_they_were(opened: Opened) -> None:
-    for trial in trials_of(failing(opened, "tpe", "DIVERGED")):
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes"])
+def test_what_is_learnt_survives_the_driver_in_a_study_that_says_what_it_was(opened: Opened, sampler: str) -> None:
+    lived, died = (failing(opened, sampler, "DIVERGED", dies=dies) for dies in (False, True))
+    for trial in trials_of(lived):
         assert trial.state == (TrialState.FAIL if is_lost(trial.number) else TrialState.COMPLETE)
         assert trial.intermediate_values
         assert (trial.value is None) == is_lost(trial.number)
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes"])
-def test_what_is_learnt_survives_the_driver(opened: Opened, sampler: str) -> None:
-    lived, died = (failing(opened, sampler, "DIVERGED", dies=dies) for dies in (False, True))
     assert [trial.params for trial in trials_of(lived)] == [trial.params for trial in trials_of(died)]

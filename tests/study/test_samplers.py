@@ -11,7 +11,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from support.driving import begun, drive, only, train
+from support.driving import begun, drive, only, train, train_side_by_side
 from support.refusals import sentences_of
 
 from search.config.search_config import parse_config
@@ -73,11 +73,6 @@ def proposals(search: OpenedSearch) -> list[dict[str, Any]]:
     return [trial.params for trial in search.study(loss, Stage.SEARCH).trials()]
 
 
-def test_every_row_is_tested() -> None:
-    assert list(CASES) == list(SAMPLERS)
-    assert all(row.summary for row in SAMPLERS.values())
-
-
 @each_sampler
 def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(make: Make, sampler: str) -> None:
     lived = make(sampler, **CASES[sampler])
@@ -117,6 +112,7 @@ def assert_inside(search: OpenedSearch) -> None:
 
 @each_sampler
 def test_a_space_without_a_choice_gives_other_seeds_of_the_default(make: Make, sampler: str) -> None:
+    assert SAMPLERS[sampler].summary
     search = make(sampler, trials=3, **PINNED)
     drive(search)
     trials = search.study("proxy_anchor", Stage.SEARCH).trials()
@@ -130,13 +126,7 @@ def test_a_space_without_a_choice_gives_other_seeds_of_the_default(make: Make, s
 @each_sampler
 def test_trials_side_by_side_differ(make: Make, sampler: str) -> None:
     search = make(sampler, **CASES[sampler])
-    queue = TrialQueue(only(search_stage(search)))
-    live: list[RunningTrial] = []
-    while not queue.done:
-        while len(live) < 3 and (job := queue.next_trial()):
-            live.append(job)
-        if live:
-            train(queue, live.pop(0), hashed)
+    train_side_by_side(TrialQueue(only(search_stage(search))), 3, hashed)
     found = proposals(search)
     assert len({str(values) for values in found}) > len(found) / 2
     assert search.is_done(Stage.SEARCH)
@@ -167,7 +157,7 @@ def test_tpe_keeps_away_from_what_is_being_tried(make: Make) -> None:
         proposed = study.ask(distributions).params
         return abs(proposed["margin"] - best["margin"]) + abs(proposed["scale"] - best["scale"]) / 100
 
-    numbers = range(30, 60)
+    numbers = range(30, 45)
     assert np.mean([distance(number, 10) for number in numbers]) > 1.2 * np.mean(
         [distance(number, 0) for number in numbers]
     )
@@ -269,14 +259,10 @@ def test_quasi_random_points_fall_into_every_eighth_of_every_range(make: Make) -
 @pytest.mark.parametrize(
     "entry",
     [
-        Choice(("a", "b", "c")),
-        Int(1, 9, step=2),
-        Int(1, 64, log=True),
-        Float(0, 1, step=0.1),
-        Float(-1, 1),
+        Choice(("a", "b", "c")), Int(1, 9, step=2), Int(1, 64, log=True), Float(0, 1, step=0.1), Float(-1, 1),
         Float(1e-4, 1, log=True),
     ],
-)
+)  # fmt: skip
 def test_shares_cover_a_range(entry: Range) -> None:
     values: list[Any] = [quantile(entry, share) for share in np.linspace(0, 1, 1001)[:-1]]
     assert all(entry.distribution._contains(entry.distribution.to_internal_repr(value)) for value in values)
@@ -294,10 +280,8 @@ def test_shares_cover_a_range(entry: Range) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"search": {"sampler": "coordinate", "pruner": "median"}}, "(it is median) or sampler to tpe."),
     ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.variant is a choice of Ib, Ds, Dq; pin it"),
-    ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.bound exists only for some values of variant"),
     ({"search": {"sampler": "gp", "pruner": "none"}}, "space.pnp.alpha exists only for some values of variant; pin"),
     ({"search": {"sampler": "grid"}}, "space.pnp.temperature is a range without steps (0.001 to 0.1); give it a step"),
-    ({"search": {"sampler": "coordinate", "pruner": "none"}}, "space.pnp.alpha is a range without steps (1 to 8)"),
     (
         {"search": {"sampler": "grid"}, "space": {"training": {"lr": {"low": 1e-4, "high": 1e-2}}}},
         "space.training.lr is a range without steps",

@@ -55,7 +55,7 @@ def test_the_default_goes_on_where_better_rivals_were_there_before(opened: Opene
     assert states == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.PRUNED, TrialState.COMPLETE]
 
 
-def test_failures_are_named_and_count(opened: Opened) -> None:
+def test_failures_are_named_and_where_nothing_finished_nothing_is_selected(opened: Opened) -> None:
     search = opened(search={"trials": 2}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
@@ -65,6 +65,9 @@ def test_failures_are_named_and_count(opened: Opened) -> None:
     assert [trial.state for trial in trials] == [TrialState.FAIL] * 2
     assert trials[1].user_attrs["failure"]["cause"] == "DIVERGED"
     assert trials[1].user_attrs["outcome"].startswith("DIVERGED: ")
+    with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
+        freeze(search)
+    assert write_summary(search).losses["mpa"].best is None
 
 
 def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
@@ -206,16 +209,6 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
         assert not {*split.test} & {*job.spec.train_classes, *job.spec.images.class_names}
 
 
-def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
-    search = opened(search={"trials": 1}, losses=["mpa"])
-    queue = TrialQueue(only(search_stage(search)))
-    job = begun(queue)
-    queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
-    with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
-        freeze(search)
-    assert write_summary(search).losses["mpa"].best is None
-
-
 def test_an_epoch_and_the_end_that_it_brings_are_one_transaction(opened: Opened) -> None:
     """No moment exists at which a driver could die between the last report of a trial and its state."""
     search = opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"])
@@ -301,11 +294,8 @@ def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened)
 # The names of studies.
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_a_name_gives_back_what_it_is_made_of(stage: Stage) -> None:
-    name = study_name("birds-2", "proxy_anchor", stage)
-    assert (search_of(name), loss_of(name), trainings_of(name)) == ("birds-2", "proxy_anchor", stage.trainings)
-
-
-def test_the_names_of_a_loss_s_studies_differ() -> None:
-    assert len({study_name("birds", "pnp", stage) for stage in Stage}) == len(Stage)
+def test_a_name_gives_back_what_it_is_made_of() -> None:
+    names = {study_name("birds-2", "proxy_anchor", stage): stage for stage in Stage}
+    assert len(names) == len(Stage)
+    for name, stage in names.items():
+        assert (search_of(name), loss_of(name), trainings_of(name)) == ("birds-2", "proxy_anchor", stage.trainings)

