@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from support.kinds import Finished, FinishedCampaign, finished, finished_campaign
 from support.mlflow_database import copy_migrated
 from support.refusals import NOWHERE
@@ -26,6 +27,8 @@ from trainables.secrets import REFERRED
 
 os.environ.pop("COLUMNS", None)  # set by xdist from the terminal
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
+settings.register_profile("few", max_examples=50, deadline=None)  # tests have no time limits of their own
+settings.load_profile("few")
 
 
 STATES = itertools.count()

@@ -171,7 +171,7 @@ def test_a_folder_that_was_removed_is_a_sentence(
 
 def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*number: int) -> str:
-        raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
+        raise KeyError("getpwuid(): uid not found")
 
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)

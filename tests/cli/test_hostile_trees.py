@@ -303,7 +303,7 @@ OWN_LISTS = {
 # fmt: on
 
 
-@pytest.mark.parametrize(("dataset", "name"), [(dataset, name) for dataset, rows in LISTED.items() for name in rows])
+@pytest.mark.parametrize(("dataset", "name"), [(dataset, name) for dataset in WRITERS for name in LISTED[dataset]])
 def test_a_published_data_set(dataset: str, name: str, tmp_path: Path) -> None:
     (change, said), root = LISTED[dataset][name], make_tree(dataset, tmp_path / dataset)
     change(root)
@@ -313,10 +313,6 @@ def test_a_published_data_set(dataset: str, name: str, tmp_path: Path) -> None:
         return
     found = json.loads(holdout_here(*arguments, "--json").stdout)
     assert found["train_half"] == found["test"] == {"classes": 4, "images": 20}
-
-
-def test_every_published_data_set_has_rows() -> None:
-    assert LISTED.keys() == WRITERS.keys()
 
 
 @pytest.mark.parametrize(("change", "said"), OWN_LISTS.values(), ids=OWN_LISTS)

@@ -32,13 +32,6 @@ def test_a_taken_port_is_said_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_options_are_explained() -> None:
-    done = subprocess.run([SERVE, "--help"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Start the MLflow server")
-    assert all(word in done.stdout for word in ("--database URL", "--host ADDRESS", "--auth", "RUNS"))
-    assert "#" not in done.stdout
-
-
 @pytest.mark.parametrize("address", ["postgresql://u:a/hush@h/x", "postgresql://h/x?password=hush"])
 def test_a_password_that_all_could_read_is_refused_and_not_shown(address: str, tmp_path: Path) -> None:
     done = subprocess.run([SERVE, "--database", address, tmp_path], capture_output=True, text=True, check=False)
@@ -57,7 +50,11 @@ def test_a_port_that_is_none_is_refused(port: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == [runs.name]
 
 
-def test_a_path_that_was_not_quoted_is_refused(tmp_path: Path) -> None:
+def test_the_options_are_explained_and_paths_to_be_quoted(tmp_path: Path) -> None:
+    done = subprocess.run([SERVE, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Start the MLflow server")
+    assert all(word in done.stdout for word in ("--database URL", "--host ADDRESS", "--auth", "RUNS"))
+    assert "#" not in done.stdout
     done = subprocess.run([SERVE, tmp_path, "5001", "more"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "quote a path that has spaces" in done.stderr
