@@ -55,8 +55,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("part", "kind"),
-    [("contrastive", "loss"), ("glyphs", "dataset"), ("balanced", "sampler"), ("map_at_r", "metric")],
+    ("part", "kind"), [("contrastive", "loss"), ("glyphs", "dataset"), ("balanced", "sampler"), ("map_at_r", "metric")]
 )
 def test_built_in_parts_hold(part: str, kind: str) -> None:
     record = json.loads(holdout_here("check", part, "--json").stdout)

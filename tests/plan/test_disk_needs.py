@@ -43,11 +43,7 @@ def bytes_in(folder: Path, pattern: str = "*") -> int:
 OF_FOLDS = {"losses": ["mpa"], "split": {"folds": 2}, "search": {"trials": 2}, "final": {"seeds": 1}}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, pytest.param(OF_FOLDS, marks=pytest.mark.slow)],
-    ids=["epochs", "folds"],
-)
+@pytest.mark.parametrize("changes", [{}, pytest.param(OF_FOLDS, marks=pytest.mark.slow)], ids=["epochs", "folds"])
 def test_what_a_search_writes_is_known_before(changes: dict[str, Any], tmp_path: Path) -> None:
     runs, cache = tmp_path / "runs", tmp_path / "cache"
     content = search(draw_folder(tmp_path / "images", images=8, size=40), cache, name="birds", **changes)

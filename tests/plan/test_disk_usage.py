@@ -72,11 +72,7 @@ def test_a_search_that_this_version_cannot_read_is_counted_all_the_same(tmp_path
     for name, text in (("older", "name: older\n"), ("edited", "- 1\n"), ("broken", "a: [")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "search.yaml").write_text(text)
-    assert {name: entry.size for name, entry in _entries(tmp_path).items()} == {
-        "older": 12,
-        "edited": 4,
-        "broken": 4,
-    }
+    assert {name: entry.size for name, entry in _entries(tmp_path).items()} == {"older": 12, "edited": 4, "broken": 4}
 
 
 def test_a_cache_is_measured_with_what_is_in_use(make: Make, tmp_path: Path) -> None:

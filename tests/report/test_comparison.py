@@ -244,10 +244,7 @@ SHOWN = {
 def test_each_output_shows_its_columns(runs: Path) -> None:
     found = compared(runs, "one")
     tests = ["map_at_r test", "recall_at_1 test"]
-    for made, shown in (
-        (text_tables, [*SHOWN["table"], *tests]),
-        (headline_tables, [*tests, "minus default points"]),
-    ):
+    for made, shown in ((text_tables, [*SHOWN["table"], *tests]), (headline_tables, [*tests, "minus default points"])):
         assert [name.replace("\n", " ") for name in made(found)[1].header[2:]] == shown
     records = csv.DictReader(as_csv(found).splitlines())
     assert list(dict.fromkeys(record["stage"] for record in records if record["role"])) == SHOWN["csv"]

@@ -392,8 +392,7 @@ def test_importances_need_ten_trials() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pruner", "rungs", "looked_at"),
-    [("asha", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})],
+    ("pruner", "rungs", "looked_at"), [("asha", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})]
 )
 def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
     trials = halved(0, 60, 0.05)
