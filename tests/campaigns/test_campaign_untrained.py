@@ -74,6 +74,8 @@ def test_each_tuned_loss_is_paired_with_the_untrained_network_of_its_search(fini
     }
     assert row_name(campaign.config, result, against[0].second).startswith("untrained ")
     assert not [warning for warning in result.warnings if "chosen after" in warning]
+    with pytest.raises(InvalidInput, match="roles"):
+        parse_campaign({**CONTENT, "table": {**CONTENT["table"], "roles": ["baseline"]}})
 
 
 def test_the_live_page_lists_the_campaigns_searches(finished: Finished) -> None:
@@ -84,21 +86,15 @@ def test_the_live_page_lists_the_campaigns_searches(finished: Finished) -> None:
     assert json.loads(body) == [{"name": "sizes", "searches": names, "problem": None}]
 
 
-def test_a_campaigns_report_begins_with_every_mean(finished: Finished) -> None:
+def test_a_campaign_from_weights_is_verified_and_its_report_begins_with_every_mean(finished: Finished) -> None:
     runs, _, result, _ = finished
-    report = campaign_report(CampaignFolder(runs, "sizes"))
-    assert [section.name for section in report.sections] == ["study", "again"]
-    cells = " ".join(cell for table in report.sections[0].results for row in table.rows for cell in row)
-    for cell in result.cells:
-        assert cell.mean is not None
-        assert f"{100 * cell.mean:.2f}" in cells
-
-
-def test_a_campaign_from_weights_is_verified_and_drawn(finished: Finished) -> None:
-    runs, *_ = finished
     holdout_here("verify", "sizes", "--runs", runs)
     page = Path(holdout_here("report", "sizes", "--runs", runs).stdout.strip())
     assert "untrained" in page.read_text()
+    report = campaign_report(CampaignFolder(runs, "sizes"))
+    assert [section.name for section in report.sections] == ["study", "again"]
+    cells = " ".join(cell for table in report.sections[0].results for row in table.rows for cell in row)
+    assert all(cell.mean is not None and f"{100 * cell.mean:.2f}" in cells for cell in result.cells)
 
 
 def test_other_networks_are_told_among_the_rows_of_a_column(finished: Finished) -> None:
@@ -112,8 +108,3 @@ def test_other_networks_are_told_among_the_rows_of_a_column(finished: Finished) 
         "rows differ in more than the loss, which may explain their differences: "
         "model.embedding_dim is 4 in sizes-4, but 8 in sizes-8"
     ]
-
-
-def test_a_table_has_no_role_baseline() -> None:
-    with pytest.raises(InvalidInput, match="roles"):
-        parse_campaign({**CONTENT, "table": {**CONTENT["table"], "roles": ["baseline"]}})

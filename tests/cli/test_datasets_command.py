@@ -97,8 +97,10 @@ def test_images_that_look_damaged_are_told_of_each_half(tmp_path: Path) -> None:
     root = draw_folder(tmp_path / "images", images=4)
     (root / "class-00" / "03.png").write_bytes((root / "class-00" / "03.png").read_bytes()[:-100])
     (root / "class-15" / "00.png").write_bytes(b"<html>404</html>")
+    (root / "class-00" / "notes.txt").touch()
     done = holdout_here("datasets", "folder", "--root", root)
-    assert plain(done.stderr) == (
+    assert "1 file without the suffix of an image (.txt 1)" in plain(done.stderr)
+    assert plain(done.stderr).endswith(
         "1 of 32 images of training classes looks damaged: class-00/03.png (the file is cut off). "
         "1 of 32 images of test classes looks damaged: class-15/00.png (not an image of a known format)."
     )

@@ -47,12 +47,6 @@ def test_disk_shows_sizes_and_what_is_free(runs: Path) -> None:
     assert record["total"] == sum(entry["size"] for entry in record["entries"])
 
 
-def test_without_a_terminal_nothing_is_removed(runs: Path) -> None:
-    said = plain(holdout_here("remove", "birds", "--runs", runs, code=2).stderr)
-    assert said == "`holdout remove birds` asks for confirmation, but there is no terminal; add --yes."
-    assert (runs / "birds" / "search.yaml").exists()
-
-
 @pytest.mark.parametrize(("answer", "code"), [("", 1), ("y", 0)])
 def test_it_asks_and_names_the_sizes(answer: str, code: int, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", _Terminal(f"{answer}\n"))
@@ -65,7 +59,10 @@ def test_it_asks_and_names_the_sizes(answer: str, code: int, runs: Path, monkeyp
     assert ("birds was removed" in plain(done.stdout)) == (answer == "y")
 
 
-def test_yes_removes_at_once(runs: Path) -> None:
+def test_yes_removes_at_once_and_is_needed_without_a_terminal(runs: Path) -> None:
+    said = plain(holdout_here("remove", "birds", "--runs", runs, code=2).stderr)
+    assert said == "`holdout remove birds` asks for confirmation, but there is no terminal; add --yes."
+    assert (runs / "birds" / "search.yaml").exists()
     record = json.loads(holdout_here("remove", "birds", "--yes", "--runs", runs, "--json").stdout)
     assert record["searches"] == ["birds"]
     assert record["size"] > 2_000_000

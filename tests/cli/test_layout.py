@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from support.commands import holdout_here
 from support.driving import drive
-from support.made_search import made_search
+from support.made_search import Means, made_search
 
 from search.cli.output import Tables
 from search.plan.runs import RunFolder
@@ -55,32 +56,17 @@ def check(tables: Sequence[TextTable], width: int) -> str:
 
 
 OWN = "mylab.losses:CircleLoss"
-
-
-def one_loss(runs: Path) -> list[str]:
-    made_search(runs, "one", {"mpa": (0.5, 0.6)})
-    return ["one"]
-
-
-def six_losses(runs: Path) -> list[str]:
-    made_search(runs, "six", {f"{OWN}{number}": (0.3, 0.3 + number / 50) for number in range(6)})
-    return ["six"]
-
-
-def several_searches(runs: Path) -> list[str]:
-    for name in ("one", "a-search-with-a-long-name", "sealed"):
-        made_search(runs, name, {OWN: (0.3, 0.6), "mpa": (0.5, 0.5)}, tested=name != "sealed")
-    return ["one", "a-search-with-a-long-name", "sealed"]
-
-
-def sealed(runs: Path) -> list[str]:
-    made_search(runs, "shut", {"pnp": (0.3, 0.6)}, tested=False)
-    return ["shut"]
-
-
-def folds(runs: Path) -> list[str]:
-    made_search(runs, "folds", {"pnp": (0.3, 0.6), "mpa": (0.1, 0.2)}, folds=4)
-    return ["folds"]
+LONG = "a-search-with-a-long-name"
+MADE: dict[str, tuple[tuple[str, Means, dict[str, Any]], ...]] = {
+    "one loss": (("one", {"mpa": (0.5, 0.6)}, {}),),
+    "six losses": (("six", {f"{OWN}{number}": (0.3, 0.3 + number / 50) for number in range(6)}, {}),),
+    "several searches": tuple(
+        (name, {OWN: (0.3, 0.6), "mpa": (0.5, 0.5)}, {"tested": name != "sealed"}) for name in ("one", LONG, "sealed")
+    ),
+    "sealed": (("shut", {"pnp": (0.3, 0.6)}, {"tested": False}),),
+    "folds": (("folds", {"pnp": (0.3, 0.6), "mpa": (0.1, 0.2)}, {"folds": 4}),),
+}
+"""Kind of comparison -> the names, means and options of its searches."""
 
 
 def compared(runs: Path, names: Sequence[str]) -> Comparison:
@@ -88,12 +74,14 @@ def compared(runs: Path, names: Sequence[str]) -> Comparison:
     return compare(folders, [stored_summary(folder) for folder in folders])
 
 
-@pytest.mark.parametrize("make", [one_loss, six_losses, several_searches, sealed, folds])
+@pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("tables", [text_tables, headline_tables])
 def test_numbers_are_whole_at_every_width(
-    make: Callable[[Path], list[str]], tables: Callable[[Comparison], list[TextTable]], tmp_path: Path
+    kind: str, tables: Callable[[Comparison], list[TextTable]], tmp_path: Path
 ) -> None:
-    comparison = compared(tmp_path, make(tmp_path))
+    for name, means, options in MADE[kind]:
+        made_search(tmp_path, name, means, **options)
+    comparison = compared(tmp_path, [name for name, *_ in MADE[kind]])
     for width in WIDTHS:
         check(tables(comparison), width)
 

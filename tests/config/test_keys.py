@@ -34,9 +34,6 @@ def test_every_key_of_a_resolved_file_is_described() -> None:
 
     resolved = paths(parse_config(BASE).model_dump(mode="json"))
     assert resolved | {"dataset.file"} == {key.name for key in SETTABLE}
-
-
-def test_every_key_says_what_it_does() -> None:
     for key in KEYS:
         assert re.fullmatch(r"[A-Z`].*\.", key.does), f"{key.name}: describe it in a docstring below its field"
         assert not re.search("Range:|Example:", key.does), f"{key.name}: the range, then the example, end the text"
@@ -108,11 +105,8 @@ def test_a_stored_file_has_comments_and_the_same_content() -> None:
     lines = text.splitlines()
     assert lines[lines.index("  pruner: asha") - 1] == "  # The rule that ends bad trials early."
     assert max(map(len, lines)) <= 120
-
-
-def test_comments_keep_text_of_every_kind() -> None:
-    content = {**parse_config(BASE).model_dump(mode="json"), "name": 'a: "b" # c\n\n' + "long " * 60}
-    assert yaml.safe_load(commented(SearchConfig, content)) == content
+    content = {**config.model_dump(mode="json"), "name": 'a: "b" # c\n\n' + "long " * 60}
+    assert yaml.safe_load(commented(SearchConfig, content)) == content, "text of every kind is kept"
 
 
 def test_patterns_find_names_then_descriptions() -> None:

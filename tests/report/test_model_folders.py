@@ -166,17 +166,6 @@ def test_the_folder_is_made_again_where_it_is_gone(runs: Path, tmp_path: Path) -
     assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
-def test_without_a_loss_it_is_the_recommended_one(runs: Path) -> None:
-    search = holdout.open("small", runs=runs)
-    confirmed = {
-        loss: entry.tuned.confirmed.mean for loss, entry in search.summary.losses.items() if entry.tuned.confirmed
-    }
-    best = max(confirmed, key=lambda loss: confirmed[loss])
-    assert search.best_model().spec.origin["loss"] == best
-    assert search.summary.recommended is not None
-    assert search.summary.recommended.loss == best
-
-
 def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no loss 'mpq'"):
         holdout.open("small", runs=runs).best_model("mpq")

@@ -44,13 +44,10 @@ COMPLETE, FAIL, WAITING, RUNNING = TrialState.COMPLETE, TrialState.FAIL, TrialSt
 )
 def test_what_became_of_seeds(trials: Sequence[FrozenTrial], wanted: int, sentence: str | None) -> None:
     found = SeedOutcomes.of(trials, wanted)
+    assert SeedOutcomes.of([], wanted) is None, "a stage that has not begun"
     assert found is not None
     assert found.sentence == sentence
     assert found.complete + sum(found.failed.values()) + found.missing == found.wanted
-
-
-def test_a_stage_that_has_not_begun_says_nothing() -> None:
-    assert SeedOutcomes.of([], 3) is None
 
 
 def test_tables_and_summary_and_report_say_which(opened: Callable[..., OpenedSearch]) -> None:

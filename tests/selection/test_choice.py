@@ -141,9 +141,8 @@ def test_the_best_loss_is_recommended_unless_a_network_without_training_is_bette
     assert recommended({**networks, "whitened": [0.9, 0.8]}, mpa=[0.3, 0.41])[0] == "whitened"
 
 
-@pytest.mark.parametrize(
-    ("classes", "words"), [(2, "8 points"), (4, "6 points"), (36, "2 points"), (68, "1 point"), (1000, "half a point")]
-)
-def test_more_classes_show_smaller_differences(classes: int, words: str) -> None:
-    assert shown_points(classes) == words
-    assert words == "half a point" or int(words.split()[0]) == round(2 * CLASS_POINTS / math.sqrt(classes))
+def test_more_classes_show_smaller_differences() -> None:
+    for classes, words in ((2, "8 points"), (4, "6 points"), (36, "2 points"), (68, "1 point")):
+        assert shown_points(classes) == words
+        assert int(words.split()[0]) == round(2 * CLASS_POINTS / math.sqrt(classes))
+    assert shown_points(1000) == "half a point"

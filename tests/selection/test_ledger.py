@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,12 +75,9 @@ def test_openings_searches_and_configurations_are_counted(ledger: Ledger) -> Non
     assert ledger.of_selection("s3") == ledger.of_selection("s4") == [lot]
     assert ledger.sentence(first) == "this test set: 3 openings by 2 searches, 6 configurations scored"
     assert ledger.sentence(lot) == "this test set: 1 opening by 2 searches, 2 configurations scored"
-
-
-def test_an_equal_name_is_not_the_same_search(ledger: Ledger) -> None:
-    opened(ledger, images("ab"), selections={"small": "first"})
-    second = opened(ledger, images("ab"), selections={"small": "after the first was removed"})
-    assert ledger.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
+    opened(ledger, images("vw"), selections={"small": "first"})
+    again = opened(ledger, images("vw"), selections={"small": "after the first was removed"})
+    assert ledger.sentence(again) == "this test set: 2 openings by 2 searches, 4 configurations scored"
 
 
 def test_another_runs_folder_is_recognised_and_a_lost_ledger_too(tmp_path: Path) -> None:
@@ -214,12 +212,10 @@ def test_a_kill_between_the_two_files_hides_nothing(writes: int, tmp_path: Path,
 
 
 def test_a_user_s_ledger_that_was_lost_is_filled_again(tmp_path: Path, state: Path) -> None:
-    ledger = ledger_in(tmp_path / "runs")
+    ledger, elsewhere = ledger_in(tmp_path / "runs"), ledger_in(tmp_path / "elsewhere")
     opened(ledger, images("ab", "cd"))
-    for path in sorted((state / "holdout").rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
+    shutil.rmtree(state / "holdout")
     ledger.catch_up()
-    elsewhere = ledger_in(tmp_path / "elsewhere")
     second = opened(elsewhere, images("abx", "cd"), search="two")
     assert str(elsewhere.before(second)).startswith("2 of 2 of these classes were opened before")
 

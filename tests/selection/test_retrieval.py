@@ -52,6 +52,13 @@ def test_neighbours_and_embeddings(images: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(found.embeddings_SD, unit[found.sample_S.tolist()], atol=1e-3)
 
 
+def test_few_images_have_few_neighbours() -> None:
+    for images in (1, 5):
+        keys = [str(n) for n in range(images)]
+        found = retrieval_of(torch.eye(5)[:images], torch.zeros(images).long(), keys, ("a",))
+        assert found.neighbours_QK.shape == (images, images - 1)
+
+
 def test_queries_have_neighbours_in_the_gallery_alone() -> None:
     """Every third image is a query, and a query ignores the images of its class by its own camera."""
     embeddings_ND, labels_N, keys = tied(70)
@@ -67,13 +74,6 @@ def test_queries_have_neighbours_in_the_gallery_alone() -> None:
         ]  # fmt: skip
         assert found.neighbours_QK[place].tolist() == sorted(gallery, key=lambda j: (-cosine[q][j], j))[:8]
     assert found.queries_Q.tolist() == list(range(0, 70, 3))
-
-
-@pytest.mark.parametrize("images", [1, 5])
-def test_few_images_have_few_neighbours(images: int) -> None:
-    embeddings_ND, labels_N = torch.eye(5)[:images], torch.zeros(images).long()
-    found = retrieval_of(embeddings_ND, labels_N, [str(n) for n in range(images)], ("a",))
-    assert found.neighbours_QK.shape == (images, images - 1)
 
 
 def test_neighbours_say_what_the_metrics_say_where_all_is_close() -> None:

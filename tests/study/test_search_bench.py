@@ -54,9 +54,16 @@ class InOrder(Sampler):
     """Proposes 0.25, 0.5, 0.75 and so on."""
 
     summary = "in order"
+    parts = 4
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        return Fixed({"x": number / 4})
+        return Fixed({"x": number / self.parts})
+
+
+class InThirds(InOrder):
+    """Proposes 1/3, 2/3 and 1."""
+
+    parts = 3
 
 
 @pytest.mark.parametrize(("slots", "time"), [(1, 16 + 4), (2, 10), (4, 8)])
@@ -91,13 +98,6 @@ def test_rules_by_hand(rule: Rule, chosen: int) -> None:
     table = replace(table, halves=halves)
     way = Way(sampler=InThirds, pruner="none")
     assert Replay(table, way, trials=4, slots=1, run=0).outcome([rule]).choices[0].chosen == chosen
-
-
-class InThirds(InOrder):
-    """Proposes 1/3, 2/3 and 1."""
-
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        return Fixed({"x": number / 3})
 
 
 def test_diverging_rows_fail() -> None:

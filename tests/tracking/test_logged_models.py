@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
@@ -36,6 +36,7 @@ from trainables.errors import Failure, InvalidInput
 from trainables.inference.embedder import load_model
 
 LOSSES = ("proxy_anchor", "pnp")
+Served = tuple[str, str, dict[str, Any]]
 PROGRAM = """
 import json, sys
 import mlflow.pyfunc, numpy as np, pandas as pd, uvicorn
@@ -314,17 +315,9 @@ def test_a_model_that_is_gone_and_an_outage_are_said(search: OpenedSearch, tmp_p
         register(outcome, make_projection(plan), "small")
 
 
-class Served(NamedTuple):
-    """The address of a server, the loss of its model, and what it printed."""
-
-    url: str
-    loss: str
-    told: dict[str, Any]
-
-
 @pytest.fixture(scope="module")
 def served(search: OpenedSearch, images: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of the model with the alias."""
+    """A server of the model with the alias: its address, the loss, and what it printed."""
     client = open_client(os.environ["MLFLOW_TRACKING_URI"])
     ((alias, number),) = client.get_registered_model("small").aliases.items()
     loss = client.get_model_version("small", number).tags["holdout.loss"]
@@ -342,17 +335,18 @@ def served(search: OpenedSearch, images: list[Path], tmp_path_factory: pytest.Te
             while subprocess.run(["curl", "-sf", f"http://127.0.0.1:{port}/ping"], check=False).returncode:
                 assert server.poll() is None, (folder / "log").read_text()
                 time.sleep(0.1)
-            yield Served(f"http://127.0.0.1:{port}/invocations", loss, json.loads(told))
+            yield f"http://127.0.0.1:{port}/invocations", loss, json.loads(told)
         finally:
             server.kill()
 
 
 def test_mlflow_loads_it_with_its_own_code_alone(search: OpenedSearch, served: Served, images: list[Path]) -> None:
-    assert Path(served.told["trainables"]).parts[-4:] == ("code", "trainables.zip", "trainables", "__init__.py")
-    assert served.told["ours"] == []
-    expected = embeddings_of(search.plan.folder.model(served.loss), images)
+    _, loss, told = served
+    assert Path(told["trainables"]).parts[-4:] == ("code", "trainables.zip", "trainables", "__init__.py")
+    assert told["ours"] == []
+    expected = embeddings_of(search.plan.folder.model(loss), images)
     for kind in ("bytes", "arrays"):
-        assert np.array_equal(np.array(served.told[kind], np.float32), expected)
+        assert np.array_equal(np.array(told[kind], np.float32), expected)
 
 
 def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
@@ -365,12 +359,13 @@ def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_served_model_answers_with_embeddings(search: OpenedSearch, served: Served, images: list[Path]) -> None:
-    expected = embeddings_of(search.plan.folder.model(served.loss), images)
+    url, loss, _ = served
+    expected = embeddings_of(search.plan.folder.model(loss), images)
     for given in (
         [base64.b64encode(path.read_bytes()).decode() for path in images],
         [np.asarray(Image.open(path)).tolist() for path in images],
     ):
-        code, content = answer(served.url, given)
+        code, content = answer(url, given)
         assert code == 200, content
         found = np.array([entry["embedding"] for entry in content["predictions"]], np.float32)
         assert np.array_equal(found, expected)
@@ -387,7 +382,7 @@ def test_a_served_model_answers_with_embeddings(search: OpenedSearch, served: Se
 )
 def test_what_cannot_be_read_is_one_sentence(served: Served, images: list[Path], image: Any, reason: str) -> None:
     good = base64.b64encode(images[0].read_bytes()).decode()
-    code, content = answer(served.url, [good, image])
+    code, content = answer(served[0], [good, image])
     assert code == 400
     assert "1 of 2 images cannot be read: image 1" in content["message"]
     assert reason in content["message"]

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optuna.trial import TrialState
 from support.commands import holdout_here
 from support.finished_search import finish, run_here
-from support.journals import SET_STATE, Operation, rewrite
 from support.serving import asked as asked_of, served
 from support.small_search import GLYPHS, small_search
 
@@ -151,52 +149,27 @@ def test_idle_clients_do_not_block_others(server: Server) -> None:
     client.close()
 
 
-@pytest.fixture
-def forged(running: OpenedSearch, tmp_path: Path) -> Path:
-    shutil.copytree(running.plan.folder.runs, tmp_path / "runs")
-    return tmp_path / "runs"
-
-
-def _fail(found: list[Operation]) -> None:
-    """Let each trial fail for a number."""
-    for entry in found:
-        if entry["op_code"] == SET_STATE and entry["state"] == TrialState.COMPLETE:
-            entry["state"] = TrialState.FAIL
-        if "outcome" in entry.get("user_attr", {}):
-            entry["user_attr"]["outcome"] = [3]
-
-
-def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(forged: Path) -> None:
-    """A trial that failed for a number, a renamed folder, and a link to a file whose content is nobody's business."""
-    rewrite(forged / "done" / "study.journal", _fail)
-    (forged / "small").rename(forged / "renamed")
-    (forged / "linked").mkdir()
-    (forged / "private").write_text("root:x:0:0 is nobody's business")
-    (forged / "linked" / "search.yaml").symlink_to(forged / "private")
-    app = live_app(forged)
-
-    def answer(path: str) -> tuple[int, str]:
-        status, _, body = asked_of(app, path, "", (b"host", b"localhost"))
-        return status, body
-
-    for name, sentence in {
-        "renamed": "renamed holds the records of a search called 'small', which are found by that name",
-        "linked": "search.yaml is a link, which is not followed",
-    }.items():
-        for page in ("", "/report"):
-            status, text = answer(f"/api/searches/{name}{page}")
-            assert status == 404, text
-            assert sentence in text
-            assert "business" not in text
-    assert {failure["reason"] for failure in json.loads(answer("/api/searches/done")[1])["failures"]} == {"[3]"}
-    assert answer("/api/searches/done/report")[0] in (200, 404)
-    assert "business" not in answer("/api/searches")[1]
-
-
 def test_the_four_lines_of_the_answer_are_there(server: Server, running: OpenedSearch) -> None:
     html = unescape(told(server, "/api/searches/done/report")[0]["html"])
     lines = holdout.open("done", runs=running.plan.folder.runs).answer.lines
     assert all(line in html.replace("<code>", "`").replace("</code>", "`") for line in lines)
+
+
+def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(
+    running: OpenedSearch, tmp_path: Path
+) -> None:
+    """Those of a renamed folder, and a link to a file whose content is nobody's business."""
+    runs = tmp_path / "runs"
+    shutil.copytree(running.plan.folder.path, runs / "renamed")
+    (runs / "linked").mkdir()
+    (tmp_path / "private").write_text("root:x:0:0 is nobody's business")
+    (runs / "linked" / "search.yaml").symlink_to(tmp_path / "private")
+    for name, sentence in {"renamed": "a search called 'small', which", "linked": "is a link, which is not"}.items():
+        for page in ("", "/report"):
+            status, _, text = asked_of(live_app(runs), f"/api/searches/{name}{page}", "", (b"host", b"localhost"))
+            assert status == 404, text
+            assert sentence in text
+            assert "business" not in text
 
 
 # Malformed requests, and paths that leave the folder.
