@@ -36,9 +36,18 @@ SMALL = [name for name, path in campaigns().items() if not recipes_of(read_confi
 OTHERS = ("mpa-losses-", "pnp-losses-")  # comparisons that loss-benchmark stands for
 
 
+def planned(content: dict[str, Any], folder: CampaignFolder) -> list[Plan]:
+    return read_campaign_plans(content, folder.runs)[1]
+
+
 @pytest.mark.parametrize("name", campaigns())
 def test_every_campaign_is_made_of_search_files(name: str, trees: Trees) -> None:
-    """Parsing refuses labels that clash, cells that do not exist and metrics that are not computed."""
+    """Parsing refuses labels that clash, cells that do not exist and metrics that are not computed.
+
+    A small campaign stands beside those in the papers' settings.
+    """
+    assert name in SMALL or any(name.startswith(f"{small}-") for small in SMALL) or name.startswith(OTHERS)
+    assert name not in SMALL or any(other.startswith(f"{name}-") for other in campaigns())
     campaign = shipped_campaign(name, trees)
     assert campaign.name == name
     names = [member.config.name for member in campaign.members]
@@ -52,13 +61,6 @@ def test_a_small_campaign_can_be_run_and_is_affordable(name: str, trees: Trees, 
     campaign, plans = read_campaign_plans(shipped_file(name, trees), tmp_path)
     assert len(plans) == len(campaign.members)
     assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
-
-
-def test_a_small_campaign_stands_beside_those_in_the_papers_settings() -> None:
-    for name in campaigns():
-        assert name in SMALL or any(name.startswith(f"{small}-") for small in SMALL) or name.startswith(OTHERS)
-    for name in SMALL:
-        assert any(other.startswith(f"{name}-") for other in campaigns())
 
 
 def tiny(**changes: Any) -> dict[str, Any]:
@@ -158,11 +160,6 @@ def folder(tmp_path: Path) -> CampaignFolder:
         begin(plan)
     folder.begin(campaign.config)
     return folder
-
-
-def planned(content: dict[str, Any], folder: CampaignFolder) -> list[Plan]:
-    _, plans = read_campaign_plans(content, folder.runs)
-    return plans
 
 
 def varied(**labels: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.finished_search import campaign_here
 from support.refusals import sentences_of
-from support.trees import make_tree
+from support.trees import Trees
 
 from examples.papers.tournament import main
 from search.campaigns.cells import CampaignResult
@@ -83,14 +83,12 @@ def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> Non
 Shipped = Callable[[str], dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Shipped:
+@pytest.fixture
+def shipped(trees: Trees) -> Shipped:
     """Shipped campaigns over the papers' data sets, on small trees that are given as on the command line."""
-    above = tmp_path_factory.mktemp("trees")
-    roots = {name: make_tree(name, above / name, classes_per_half=8, images_per_class=3) for name in NAMES}
-    settings = [f"vary.data.{name}.dataset.root={root}" for name, root in roots.items()]
-    subset = [f"vary.data.{name}.dataset.subset=true" for name in NAMES]
-    return lambda name: read_file(Path(name), [*settings, *subset])
+    settings = [f"dataset.root={trees(name)}" for name in NAMES], ["dataset.subset=true"] * len(NAMES)
+    named = [f"vary.data.{name}.{setting}" for part in settings for name, setting in zip(NAMES, part, strict=True)]
+    return lambda name: read_file(Path(name), named)
 
 
 NAMES = ("cub200", "cars196", "sop")

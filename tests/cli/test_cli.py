@@ -154,7 +154,7 @@ def test_a_closed_stream_stops_no_command(closed: int) -> None:
 
 def test_a_locale_without_a_character_replaces_it() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command("--help"), capture_output=True, env=environment, check=False)
+    done = subprocess.run(command("losses"), capture_output=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"?" in done.stdout
 

@@ -45,11 +45,6 @@ def refused(*arguments: str | Path) -> str:
     return line
 
 
-def refused_after_embedding(*arguments: str | Path) -> str:
-    """Return the last line of a refused command, with exit code 2."""
-    return holdout_here(*arguments, code=2).stderr.splitlines()[-1]
-
-
 def test_embeddings_and_paths_in_a_file(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
     paths = [str(path) for path in sorted(made.images.rglob("*.png"))]
     expected = model.embed(made.images)
@@ -189,8 +184,8 @@ def test_a_path_that_is_no_text(made: SmallModel, tmp_path: Path) -> None:
     """File systems allow such names; numpy stores them and Parquet cannot."""
     image = tmp_path / "\udcff.png"
     image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
-    said = refused_after_embedding("embed", made.folder, image, "--to", tmp_path / "a.parquet", *CPU)
-    assert said.endswith(r"\udcff.png' is not UTF-8, which Parquet requires; write a .npz file.")
+    done = holdout_here("embed", made.folder, image, "--to", tmp_path / "a.parquet", *CPU, code=2)
+    assert done.stderr.rstrip().endswith(r"\udcff.png' is not UTF-8, which Parquet requires; write a .npz file.")
     holdout_here("embed", made.folder, image, "--to", tmp_path / "a.npz", *CPU)
     assert np.load(tmp_path / "a.npz")["paths"].tolist() == [str(image)]
 

@@ -47,7 +47,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[...
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}
     space = {"pnp": {"alpha": [1.0, 2.0, 4.0, 8.0]}}
-    search = {"trials": 20, "sampler": "random", "pruner": "none"}
+    search = {"trials": 40, "sampler": "random", "pruner": "none"}
     opened = search_made(folder / "runs", model=model, losses=["pnp"], search=search, space=space, stages=["search"])
     drive(opened, lambda running, epoch: running.spec.hyperparameters.get("alpha", 0) / 10)
     assert write_summary(opened).losses["pnp"].diagnostics, "nothing that torch would be asked for"
@@ -127,7 +127,7 @@ def test_a_command_loads_only_what_it_uses(
 def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Path, Path]) -> None:
     """Mistakes are still reported at once, before anything is trained."""
     runs, file = finished
-    changed = ("--set", "search.trials=24", "--set", "training.image_size=1")
+    changed = ("--set", "search.trials=20", "--set", "training.image_size=1")
     assert "training.image_size" in plain(holdout_here("run", file, "--runs", runs, *changed, code=2).stderr)
 
 

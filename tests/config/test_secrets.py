@@ -53,15 +53,12 @@ def test_a_password_is_seen_and_not_shown(address: str, shown: str) -> None:
     assert holds_password(address)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_an_address_without_a_password_is_shown_as_it_is() -> None:
+    for address in (
         "postgresql://u@h:5432/x", "http://h:5000", "postgresql://u:${PASSWORD}@h/x", "sqlite:////home/u/x.db",
         "sqlite:////u:x@y/x.db", "no address", "http://h/design=5",
-    ],
-)  # fmt: skip
-def test_an_address_without_a_password_is_shown_as_it_is(address: str) -> None:
-    assert not holds_password(address)
+    ):  # fmt: skip
+        assert not holds_password(address), address
 
 
 class _Guarded(BaseHTTPRequestHandler):
@@ -159,12 +156,9 @@ def test_a_store_s_address_with_a_password_is_refused_and_not_shown(address: str
     with pytest.raises(InvalidInput) as refused:
         parse_config(small_search(image_folder, checkpoints={"storage_path": address}))
     assert "hush" not in str(refused.value)
-
-
-def test_an_address_on_the_command_line_with_a_password_is_refused_and_not_shown() -> None:
     with pytest.raises(InvalidInput, match="The address at host:21 holds a password; leave it out") as refused:
         given_path("ftp://me:hush@host:21/x")
-    assert "hush" not in str(refused.value)
+    assert "hush" not in str(refused.value), "nor on the command line"
 
 
 # Errors of a user's code.

@@ -14,7 +14,6 @@ from support.driving import drive
 from support.finished_search import finish
 from support.journals import Operation, rewrite as rewrite_journal
 from support.listening import listening
-from support.mlflow_database import write_migrated
 from support.small_search import GLYPHS, small_search
 
 from search.plan.make_plan import read_plan
@@ -96,15 +95,6 @@ def test_no_command_contacts_what_a_stranger_names(
             assert "--trust 127.0.0.1" in said
 
 
-def test_an_allowed_file_elsewhere_is_written(stranger: Path, tmp_path: Path) -> None:
-    write_migrated(tmp_path / "elsewhere.db")
-    rewrite(stranger, tracking__uri=f"sqlite:///{tmp_path}/elsewhere.db")
-    refused = holdout_here("sync", "small", "--runs", stranger, code=2)
-    assert f"add `--trust {tmp_path}/elsewhere.db`" in plain(refused.stderr)
-    allowed = holdout_here("sync", "small", "--runs", stranger, "--trust", f"{tmp_path}/elsewhere.db")
-    assert "MLflow holds all" in allowed.stdout
-
-
 def test_a_search_that_the_user_started_needs_no_option(
     image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +109,10 @@ def test_a_search_that_the_user_started_needs_no_option(
     shutil.copytree(runs, tmp_path / "copy")
     assert "--trust" in holdout_here("sync", "small", "--runs", tmp_path / "copy", code=2).stderr
     rewrite(runs, tracking__uri=f"sqlite:///{tmp_path}/y.db")
-    assert "--trust" in holdout_here("sync", "small", "--runs", runs, code=2).stderr
+    refused = holdout_here("sync", "small", "--runs", runs, code=2)
+    assert f"add `--trust {tmp_path}/y.db`" in plain(refused.stderr)
+    allowed = holdout_here("sync", "small", "--runs", runs, "--trust", f"{tmp_path}/y.db")
+    assert "MLflow holds all" in allowed.stdout
 
 
 def test_a_file_with_mistakes_leaves_the_record_as_it_was(image_folder: Path, tmp_path: Path) -> None:

@@ -79,23 +79,18 @@ def test_finished_trials_are_copied_whole_and_in_order(
 def test_copies_count_and_the_search_goes_on_behind_them(
     begun: OpenedSearch, successor: Callable[..., OpenedSearch]
 ) -> None:
+    """A replicate among them names its copy."""
+    study = begun.study("pnp", Stage.SEARCH)
+    study.enqueue([(begun.trials("pnp", Stage.SEARCH)[2].params, {"again": True})])
+    trained(begun, "pnp", TrialState.COMPLETE)
     search = successor(begun.plan.folder.runs)
     copy_trials(search)
+    assert search.trials("pnp", Stage.SEARCH)[2].user_attrs["replicate_of"] == 1
     trained(search, "proxy_anchor", TrialState.COMPLETE, TrialState.COMPLETE)
     assert search.plan.budget("proxy_anchor").done(search.trials("proxy_anchor", Stage.SEARCH))
     trained(begun, "proxy_anchor", TrialState.COMPLETE)
     copy_trials(search)
     assert len(search.trials("proxy_anchor", Stage.SEARCH)) == 5, "what the other search finds later is not this one's"
-
-
-def test_a_replicate_names_its_copy(begun: OpenedSearch, successor: Callable[..., OpenedSearch]) -> None:
-    study = begun.study("pnp", Stage.SEARCH)
-    values = begun.trials("pnp", Stage.SEARCH)[2].params
-    study.enqueue([(values, {"again": True})])
-    trained(begun, "pnp", TrialState.COMPLETE)
-    search = successor(begun.plan.folder.runs)
-    copy_trials(search)
-    assert search.trials("pnp", Stage.SEARCH)[2].user_attrs["replicate_of"] == 1
 
 
 @pytest.mark.parametrize("copied", [0, 2, 3])

@@ -70,18 +70,6 @@ def test_failures_are_named_and_where_nothing_finished_nothing_is_selected(opene
     assert write_summary(search).losses["mpa"].best is None
 
 
-def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
-    search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"])
-    queue = TrialQueue(only(search_stage(search)))
-    first = begun(queue)
-    queue.on_trial_result(first, {"records": [record(1, 0.1)], "finished": False})
-    queue.on_trial_error(first, "ActorDiedError", own=True)
-    assert queue.next_trial() is first
-    # A new attempt reports known epochs again, which changes nothing.
-    assert queue.on_trial_result(first, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
-    assert search.study("mpa", Stage.SEARCH).trial(0).intermediate_values == {1: 0.1, 2: 0.2}
-
-
 def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     search = opened(search={"trials": 1}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
@@ -267,13 +255,14 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
     queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
     queue.on_trial_error(running, "ActorDiedError", own=True)
     assert queue.next_trial() is running
-    # A resumed training first reports the epochs in its checkpoint, which are known.
-    queue.on_trial_result(running, {"records": [record(1, 0.1), record(2, 0.2)], "finished": False})
+    # A resumed training first reports the epochs in its checkpoint, which are known: that changes nothing.
+    queue.on_trial_result(running, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
     queue.on_trial_result(running, {"records": [record(3, 0.3)], "finished": True})
     assert follower.events == [
         ("start", 0, "RUNNING"), ("epoch", 0, 1), ("lost", 0, 1), ("start", 0, "RUNNING"), ("epoch", 0, 2),
         ("epoch", 0, 3), ("end", 0, "COMPLETE"),
     ]  # fmt: skip
+    assert search.study("mpa", Stage.SEARCH).trial(0).intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3}
 
 
 def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened) -> None:

@@ -53,12 +53,12 @@ def copied(runs: Path, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def comparison_of(runs: Path, name: str = "small") -> Comparison:
-    return compare([RunFolder(runs, name)], [stored_summary(RunFolder(runs, name))])
+def comparison_of(runs: Path) -> Comparison:
+    return compare([RunFolder(runs, "small")], [stored_summary(RunFolder(runs, "small"))])
 
 
-def section_of(runs: Path, name: str = "small") -> Section:
-    return models_section(StoredSearch(RunFolder(runs, name)), comparison_of(runs, name))
+def section_of(runs: Path) -> Section:
+    return models_section(StoredSearch(RunFolder(runs, "small")), comparison_of(runs))
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +72,9 @@ def queries_of(section: Section, name: str) -> tuple[ShownQuery, ...]:
     return picture.queries
 
 
-def scored(runs: Path, name: str = "small") -> tuple[Path, list[dict[str, Any]]]:
-    (opening,) = json.loads((runs / name / "test.json").read_text())["openings"]
-    return runs / name / "test" / opening["id"], opening["scores"]
+def scored(runs: Path) -> tuple[Path, list[dict[str, Any]]]:
+    (opening,) = json.loads((runs / "small/test.json").read_text())["openings"]
+    return runs / "small/test" / opening["id"], opening["scores"]
 
 
 def per_image(runs: Path, loss: str, number: int | None) -> list[dict[str, np.ndarray]]:
@@ -83,7 +83,8 @@ def per_image(runs: Path, loss: str, number: int | None) -> list[dict[str, np.nd
     return [dict(np.load(folder / model["per_image"])) for model in wanted]
 
 
-def test_every_figure_can_be_shown(section: Section) -> None:
+def test_every_figure_can_be_shown(runs: Path, section: Section) -> None:
+    assert section_of(runs) == section, "the same records make the same figures"
     names = [entry.name for entry in section.figures]
     assert len(set(names)) == len(names)
     assert {"gallery-best", "gallery-worst", "gallery-median"} < {*names}
@@ -101,10 +102,6 @@ def test_every_figure_can_be_shown(section: Section) -> None:
                         with Image.open(io.BytesIO(photograph.content or b"")) as image:
                             assert image.format == "WEBP"
                             assert min(image.size) <= 64
-
-
-def test_the_same_records_make_the_same_figures(runs: Path, section: Section) -> None:
-    assert section_of(runs) == section
 
 
 def test_best_and_worst_queries_are_those_of_the_tuned_models(runs: Path, section: Section) -> None:
