@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import rankdata
 from support.finished_search import campaign_here
 from support.refusals import sentences_of
 from support.trees import Trees
 
-from examples.papers.tournament import main
+from examples.papers.tournament import main, tournaments
 from search.campaigns.cells import CampaignResult
 from search.campaigns.report import study
 from search.campaigns.tables import campaign_tables
@@ -63,6 +64,10 @@ def test_each_data_set_has_a_table_and_is_a_setting_of_the_tournament(
     folder = CampaignFolder(tmp_path, campaign.name)
     folder.begin(campaign.config)
     folder.end(result.model_dump(mode="json"))
+    (found,) = tournaments(folder).values()
+    for name in DATA:
+        scores = [-(cell.mean or 0) for cell in result.cells if cell.coordinates["data"] == name]
+        assert found.ranks[name][LOSSES].tolist() == rankdata(scores).tolist()
     main([campaign.name, "--runs", str(tmp_path)])
     assert capsys.readouterr().out.startswith("default, 2 settings\n")
 
