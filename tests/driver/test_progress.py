@@ -213,9 +213,9 @@ def made(studies: int, slots: int, width: int, height: int) -> list[str]:
     return lines_of(rendered, width, height)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("height", [10, 24, 50])
-@pytest.mark.parametrize(("studies", "slots"), [(1, 1), (3, 64), (30, 8), (30, 256)])
+@pytest.mark.parametrize(("studies", "slots"), [(1, 1), (3, 64), (30, 256)])
 def test_it_fits_the_terminal_and_counts_what_is_not_shown(studies: int, slots: int, width: int, height: int) -> None:
     lines = made(studies, slots, width, height)
     assert len(lines) < height

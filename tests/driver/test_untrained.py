@@ -117,8 +117,10 @@ def test_the_whitened_features_are_scikit_learns(runs: Path, image_folder: Path,
     "changes",
     [
         {"split": {"folds": 2}},
-        {"metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]}},
-        {"final": {"seeds": 2, "train_on": "all"}},
+        {
+            "metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]},
+            "final": {"seeds": 1, "train_on": "all"},
+        },
     ],
 )
 def test_a_fine_tuned_search_has_baselines_on_every_split(
@@ -161,11 +163,8 @@ def half_of(images: Path, names: Sequence[str], weights: Path, seed: int) -> tup
     raw, labels = features(images, names, weights)
     paths = [f"{name}/{path.name}" for name in names for path in sorted((images / name).iterdir())]
     order = {path: hashlib.sha256(f"{seed}:{path}".encode()).digest() for path in paths}
-    kept = {
-        path
-        for name in names
-        for path in sorted((path for path in paths if path.startswith(f"{name}/")), key=order.__getitem__)[:5]
-    }
+    of_class = [[path for path in paths if path.startswith(f"{name}/")] for name in names]
+    kept = {path for found in of_class for path in sorted(found, key=order.__getitem__)[:5]}
     chosen = [place for place, path in enumerate(paths) if path in kept]
     return raw[chosen], [labels[place] for place in chosen]
 
