@@ -31,8 +31,12 @@ os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it at its first import
 STATES = itertools.count()
 LONGEST = ("driver", "engines", "tracking", "wheel")
 """Folders of tests with processes of their own or whole searches."""
-SHARED = {"cluster": ("nodes: Nodes", "on_nodes"), "searches": ("kinds: Callable", "lot: FinishedCampaign")}
-"""What takes long and is made once in a process -> words in the modules that use it."""
+SHARED = {
+    "cluster": ("nodes: Nodes", "on_nodes"),
+    "searches": ("kinds: Callable", "lot: FinishedCampaign"),
+    "libraries": ("lightning_module", "lightning.pytorch"),
+}
+"""What takes long and is made or imported once in a process -> words in the modules that use it."""
 
 
 @functools.cache
