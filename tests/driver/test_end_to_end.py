@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 from optuna.trial import TrialState
 from support.commands import holdout_here, kill_when, plain, stored, summary, write_search
 from support.mlflow_database import write_migrated
@@ -133,35 +132,6 @@ def test_a_killed_trial_goes_on_from_its_checkpoint(finished: FinishedSearch) ->
     assert any(first < finished.killed < last for first, *_, last in starts), "no trial was taken up again"
 
 
-def test_a_second_scoring_is_refused_and_shows_the_first(finished: FinishedSearch) -> None:
-    openings = (finished.runs / "test_openings.jsonl").read_text()
-    refusal = holdout_here(*TEST, "--runs", finished.runs, code=2)
-    assert "were already opened" in plain(refusal.stderr)
-    assert refusal.stdout.startswith("Recommended: ")
-    assert (finished.runs / "test_openings.jsonl").read_text() == openings
-    assert "needs a reason" in plain(holdout_here(*TEST, "--again", " ", "--runs", finished.runs, code=2).stderr)
-
-
-def test_again_is_allowed_and_every_table_says_so(finished: FinishedSearch) -> None:
-    before = summary(finished.runs, "small")
-    done = holdout_here(*TEST, "--again", "to see that it is counted", "--runs", finished.runs)
-    assert "this test set: 2 openings by 1 search" in plain(done.stdout)
-    after = summary(finished.runs, "small")
-    assert after["test_opened"] == 2
-    assert after["losses"] == before["losses"], "the first result stands"
-    assert "2 openings by 1 search" in plain(holdout_here("compare", "small", "--runs", finished.runs).stdout)
-
-
-def test_classes_may_not_change_under_a_search(finished: FinishedSearch, tmp_path: Path) -> None:
-    moved = tmp_path / "moved"
-    shutil.move(finished.test_classes[0], moved)
-    try:
-        refusal = holdout_here(*TEST, "--again", "the classes moved", "--runs", finished.runs, code=2)
-        assert "The classes in the data set are not those that small began with" in plain(refusal.stderr)
-    finally:
-        shutil.move(moved, finished.images / "class-08")
-
-
 def test_status_says_how_far_it_is(finished: FinishedSearch) -> None:
     (entry,) = json.loads(holdout_here("status", "--runs", finished.runs, "--json").stdout)
     assert entry["state"] == "tested"
@@ -195,28 +165,6 @@ def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearc
         assert pair["seeds"] == 2
         assert pair["p"] <= pair["p_corrected"] <= 1
     assert ["small", "pnp", "tuned"] in [pair["second"] for pair in found["pairs"]]
-
-
-def test_mlflow_shows_the_comparison(finished: FinishedSearch, tmp_path: Path) -> None:
-    shown = holdout_here("compare", "small", "--runs", finished.runs, "--output", tmp_path / "table.md", "--json")
-    pairs = json.loads(shown.stdout)["pairs"]
-    client = MlflowClient(tracking_uri=f"sqlite:///{finished.runs / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("small")
-    (whole,) = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'search'")
-    artifact = client.download_artifacts(whole.info.run_id, "comparison.md", str(tmp_path))
-    assert Path(artifact).read_text() == (tmp_path / "table.md").read_text()
-    for loss in LOSSES:
-        (parent,) = client.search_runs(
-            [experiment.experiment_id], f"tags.`holdout.kind` = 'loss' AND tags.`holdout.loss` = '{loss}'"
-        )
-        entry = summary(finished.runs, "small")["losses"][loss]
-        assert parent.data.metrics["test/map_at_r_std"] == entry["test"]["map_at_r"]["std"]
-        assert parent.data.metrics["default/confirmed_map_at_r"] == entry["default"]["confirmed"]["mean"]
-        said = parent.data.tags["holdout.pair.proxy_anchor.tuned.pnp.tuned"]
-        pair = next(entry for entry in pairs if {entry["first"][2], entry["second"][2]} == {"tuned"})
-        assert said.startswith(f"{100 * pair['difference']:+.1f} points [")
-        word = "higher" if pair["difference"] > 0 else "lower"
-        assert said.endswith(f"(corrected): {word if pair['differ'] else 'no significant difference'}")
 
 
 def test_mlflow_equals_the_studies(finished: FinishedSearch) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 from PIL import Image
-from support.commands import holdout_here, plain, stored, write_search
+from support.commands import holdout_here, plain, stored, summary, write_search
 from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite
 from support.small_search import draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
@@ -191,8 +191,11 @@ def repaint(path: Path) -> None:
     Image.new("RGB", (20, 20), "red").save(path)
 
 
-def test_training_images_are_not_exchanged_under_a_search(images: Path, runs: Path) -> None:
+def test_classes_and_training_images_are_not_exchanged_under_a_search(images: Path, runs: Path) -> None:
     run(images, runs, stages=["search"])
+    (images / "class-08").rename(runs / "class-08")
+    assert "The classes in the data set are not those that small began with" in run(images, runs, code=2)
+    (runs / "class-08").rename(images / "class-08")
     repaint(images / "class-00" / "00.png")
     said = run(images, runs, code=2)
     assert "The training images differ from those that small started with: some were added, removed or changed" in said
@@ -306,6 +309,23 @@ def test_an_opening_is_resumed_with_its_own_final_trainings(images: Path, runs: 
     assert scored
 
 
+def test_a_second_opening_needs_a_reason_and_is_counted(images: Path, runs: Path) -> None:
+    run(images, runs)
+    openings, first = runs / "test_openings.jsonl", summary(runs, "small")
+    before = openings.read_text()
+    refusal = holdout_here("test", "small", "--runs", runs, code=2)
+    assert "were already opened" in plain(refusal.stderr)
+    assert refusal.stdout.startswith("Recommended: ")
+    assert "needs a reason" in plain(holdout_here("test", "small", "--again", " ", "--runs", runs, code=2).stderr)
+    assert openings.read_text() == before
+    done = holdout_here("test", "small", "--again", "to see that it is counted", "--runs", runs)
+    assert "this test set: 2 openings by 1 search" in plain(done.stdout)
+    after = summary(runs, "small")
+    assert after["test_opened"] == 2
+    assert after["losses"] == first["losses"], "the first result stands"
+    assert "2 openings by 1 search" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+
+
 def test_a_kill_after_the_scores_and_before_their_line(images: Path, runs: Path, state: Path) -> None:
     run(images, runs)
     ledgers = [folder / "test_openings.jsonl" for folder in (runs, state / "holdout")]
@@ -332,8 +352,8 @@ def test_test_images_among_the_training_images(images: Path, runs: Path, scored:
     told = "small: 4 test images are also among the training or validation images (split.allow_overlap)"
     assert told in run(images, runs, split={"allow_overlap": 4})
     assert told in plain(holdout_here("compare", "small", "--runs", runs).stdout)
-    summary = json.loads((runs / "small" / "summary.json").read_text())
-    assert (summary["test_overlap"], summary["test_opened"]) == (4, 1)
+    found = summary(runs, "small")
+    assert (found["test_overlap"], found["test_opened"]) == (4, 1)
     assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
 
 
