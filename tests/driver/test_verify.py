@@ -89,7 +89,7 @@ def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> No
 
 def test_an_untouched_campaign_passes(lot: FinishedCampaign) -> None:
     lines = verified(lot.runs, name="lot").splitlines()
-    assert all(line.startswith("ok  ") for line in lines), lines
+    assert [line for line in lines if not line.startswith("ok  ")] == []
     for name in ("lot-fixed", "lot-folds", "lot-all"):
         assert f"ok  {name}: its file, from campaign.yaml" in lines
     assert lines[-1].startswith("ok  campaign.json")
@@ -220,7 +220,7 @@ SEARCH: dict[str, tuple[Change, str]] = {
     "a value, a little": (lambda c: c.trial("pnp", 0, SET_STATE, lambda line: line.update(values=[line["values"][0] + 1e-12])), "pnp trial 0: value"),
     "a value after an epoch": (trial("pnp", 0, SET_VALUE, intermediate_value=0.01), "pnp trial 0: values.4"),
     "an epoch's objective": (lambda c: c.metric("pnp", 1, 1, "map_at_r", 0.999), "pnp trial 1"),
-    "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.5), "selection.json studies"),
+    "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.123), "selection.json studies"),
     "an epoch's number": (attribute("pnp", 0, "epoch:000002", lambda record: {**record, "epoch": 3}), "pnp trial 0: epochs.1.1: 3 is stored, 2 recomputed"),
     "an epoch's model": (epoch("pnp", 0, 1, checkpoint=None), "epoch 1: metrics, checkpoint, classes.1: false"),
     "swapped seeds": (_swapped_seeds("pnp"), "pnp trial 0: seed"),
