@@ -274,8 +274,6 @@ SEARCH: dict[str, tuple[Change, str]] = {
 }
 LOT: dict[str, tuple[Change, str]] = {
     "a cell": (entry("campaign.json", "cells/0/mean", 0.99), "campaign.json cells.0.mean"),
-    "a choice of a member": (entry("campaign.json", "chosen/lot-folds/pnp/variant", "another"), "campaign.json chosen.lot-folds"),
-    "no openings": (entry("campaign.json", "openings", lambda found: type(found)()), "campaign.json openings"),
     "no result": (lambda c: (c.path / "campaign.json").unlink(), "campaign.json is missing, and all searches of lot are done"),
     "its folds": (lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split.folds"),
     "a line of the ledger without a member": (ledger(_line_of_a_member), "of the ledger of test openings"),
