@@ -162,7 +162,10 @@ def test_mlflow_serves_the_model(runs: Path, file: Path, monkeypatch: pytest.Mon
 ROWS: list[tuple[dict[str, Any], str]] = [
     ({"model": {"backbone": "resnet18"}}, "model.backbone is resnet18, and the data are 12 features, not images"),
     ({"model": {"backbone": "features:9"}}, "model.backbone is features:9, and the data are 12 features"),
-    ({"training": {"image_size": 64, "augment": "crop"}}, "training.image_size, training.augment: settings for images"),
+    (
+        {"training": {**TRAINING, "image_size": 64, "augment": "crop"}},
+        "training.image_size, training.augment: settings for images",
+    ),
     ({"space": {"model": {"pooling": ["avg", "gem"]}}}, "space.model.pooling: settings for images"),
     ({"dataset": {"name": "features"}}, "dataset.file is missing: give a file of embeddings."),
     ({"dataset": {"name": "features", "file": "nowhere.npz"}}, "which does not exist. Give a file of embeddings."),
