@@ -39,30 +39,34 @@ def embeddings(folder: Path) -> Path:
     return folder / "mine.npz"
 
 
-@pytest.mark.parametrize("name", ["lightning_module", "lora"])
-def test_an_example_is_tested_verified_and_embeds_as_the_test_did(name: str, tmp_path: Path) -> None:
-    dataset: Any = Languages() if name == "lora" else FeatureFile(file=str(embeddings(tmp_path)))
-    given = {"name": "examples.texts:Languages"} if name == "lora" else {"name": "features", "file": dataset.file}
-    content = {"name": name, "trainable": f"examples.trainers.{name}:{name}", "dataset": given, **SMALL}
+def finished(name: str, dataset: dict[str, str], tmp_path: Path) -> Path:
+    """Run a search of an example, verify it, and return its folder."""
+    content = {"name": name, "trainable": f"examples.trainers.{name}:{name}", "dataset": dataset, **SMALL}
     folder = finish(tmp_path / "runs", content) / name
     (row,) = json.loads((folder / "summary.json").read_text())["losses"].values()
     assert 0 < row["default"]["test"]["map_at_r"]["mean"] <= 1
     holdout_here("verify", name, "--runs", tmp_path / "runs")
+    return folder
+
+
+def test_a_module_of_lightning_is_tested_and_verified(tmp_path: Path) -> None:
+    finished("lightning_module", {"name": "features", "file": str(embeddings(tmp_path))}, tmp_path)
+
+
+def test_sentence_transformers_are_tested_verified_and_embed_as_the_test_did(tmp_path: Path) -> None:
+    folder, languages = finished("lora", {"name": "examples.texts:Languages"}, tmp_path), Languages()
     saved = next((folder / "models").glob("*/saved"))
     model = holdout.load(saved.parent, trust_code=True)
-    keys = dataset.classes()
-    items = [
-        dataset.read(key) for label in json.loads((folder / "split.json").read_text())["test"] for key in keys[label]
-    ]
+    keys, test = languages.classes(), json.loads((folder / "split.json").read_text())["test"]
+    texts = [languages.read(key) for name in test for key in keys[name]]
     study, number = model.spec.origin["study"], model.spec.origin["trial"]
     with np.load(next(folder.glob(f"test/*/embeddings/{study}-{number}.npz"))) as kept:
         expected = kept["embeddings"] / np.linalg.norm(kept["embeddings"], axis=1, keepdims=True)
-    np.testing.assert_allclose(model.embed(items), expected, atol=1e-5)
-    if name == "lora":
-        from sentence_transformers import SentenceTransformer  # takes seconds, also where this test is only collected
+    np.testing.assert_allclose(model.embed(texts), expected, atol=1e-5)
+    from sentence_transformers import SentenceTransformer  # takes seconds, also where this test is only collected
 
-        library = SentenceTransformer(str(saved / "model"), device="cpu")
-        assert library.encode(["badaga mima"], show_progress_bar=False).shape == (1, 32)
+    library = SentenceTransformer(str(saved / "model"), device="cpu")
+    assert library.encode(["badaga mima"], show_progress_bar=False).shape == (1, 32)
 
 
 def test_pictures_and_texts_of_one_list_keep_their_places(tmp_path: Path) -> None:
