@@ -165,7 +165,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]
 
 @pytest.fixture(scope="session")
 def lot(tmp_path_factory: pytest.TempPathFactory) -> FinishedCampaign:
-    """Return a finished campaign, not to be changed; whose classes no earlier search of the user opened."""
+    """Return a finished campaign whose classes no earlier search of the user opened; not to be changed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         return finished_campaign(tmp_path_factory.mktemp("lot") / "runs")

@@ -14,7 +14,6 @@ import holdout
 from examples.texts import Languages
 from examples.trainers import tiny
 from spaces.contract.check_part import check_part
-from trainables.data.sets.features import FeatureFile
 
 SMALL: dict[str, Any] = {
     "training": {"epochs": 1},
