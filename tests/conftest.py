@@ -34,8 +34,12 @@ settings.load_profile("few")
 STATES = itertools.count()
 LONGEST = ("driver", "engines", "tracking", "wheel")
 """Folders of tests with processes of their own or whole searches."""
-SHARED = {"cluster": ("nodes: Nodes", "on_nodes"), "searches": ("kinds: Callable", "lot: FinishedCampaign")}
-"""What takes long and is made once in a process -> words in the modules that use it."""
+SHARED = {
+    "cluster": ("nodes: Nodes", "on_nodes"),
+    "searches": ("kinds: Callable", "lot: FinishedCampaign"),
+    "libraries": ("lightning_module", "lightning.pytorch"),
+}
+"""What takes long and is made or imported once in a process -> words in the modules that use it."""
 
 
 @functools.cache
@@ -164,8 +168,10 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]
 
 @pytest.fixture(scope="session")
 def lot(tmp_path_factory: pytest.TempPathFactory) -> FinishedCampaign:
-    """Return a finished campaign, not to be changed."""
-    return finished_campaign(tmp_path_factory.mktemp("lot") / "runs")
+    """Return a finished campaign whose classes no earlier search of the user opened; not to be changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        return finished_campaign(tmp_path_factory.mktemp("lot") / "runs")
 
 
 @pytest.fixture(scope="session")

@@ -155,12 +155,3 @@ def test_pictures_are_small() -> None:
     assert pictures
     for picture in pictures:
         assert picture.stat().st_size <= 200_000, f"{picture.name} has {picture.stat().st_size} bytes"
-
-
-def test_what_is_read_of_a_page() -> None:
-    """The readers above find what is there, so that a page without mistakes is no page without anything."""
-    text = "See `holdout run FILE --set a=1` or `make\ncheck`.\n```\nholdout stop x  # not --so\n```\n"
-    assert list(commands(text)) == [("stop", []), ("run", ["--set"])]
-    assert list(code(text)) == ["holdout stop x  # not --so", "holdout run FILE --set a=1", "make check"]
-    assert "the-validations-gallery" in headings(DOCS / "statistics.md")
-    assert (ROOT / "CLUSTER.md", "") in set(links(DOCS / "cluster.md"))

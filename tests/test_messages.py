@@ -64,9 +64,7 @@ def test_keys_exist() -> None:
     found = 0
     for place, text in messages():
         for name in re.findall(rf"(?<![\w./])((?:{'|'.join(SECTIONS)})\.[a-z_]+)(?![\w./(])", text):
-            if not name.startswith(OPEN) and not name.endswith(
-                (".json", ".yaml", ".csv", ".md", ".safetensors", ".onnx")
-            ):
+            if not name.startswith(OPEN) and not name.endswith(FILES):
                 found += 1
                 assert name in KEYS, f"{place} names {name}"
     assert found > 100

@@ -60,12 +60,6 @@ def test_the_requirement_has_the_tested_bounds(library: str) -> None:
     assert required[library] == SpecifierSet(TESTED[library])
 
 
-@pytest.mark.parametrize("part", ["pathlib:Path.nothing", "no_such_module:name", "threading:Thread()._nothing"])
-def test_a_missing_part_is_found(part: str) -> None:
-    assert is_there("threading:Thread()._target")
-    assert not is_there(part)
-
-
 def test_another_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_parts, "TESTED", {"optuna": ">=1,<2"})
     assert str(untested("optuna")).endswith("was tested with optuna>=1,<2.")

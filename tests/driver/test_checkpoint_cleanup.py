@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState, create_trial
-from support.stores import PLACES, ftp_store, place
+from support.stores import ftp_store, place
 
 from search.driver.listeners import CheckpointCleanup
 from search.plan.plan import trial_directory
@@ -20,7 +20,7 @@ SIZE = 1000
 LOSS = "pnp"
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=("folder", "ftp"))
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     with place(request.param, tmp_path) as url:
         yield f"{url}/models"

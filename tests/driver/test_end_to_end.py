@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 from optuna.trial import TrialState
 from support.commands import holdout_here, kill_when, plain, stored, summary, write_search
 from support.mlflow_database import write_migrated
@@ -23,7 +22,7 @@ from support.stores import ftp_store
 from search.trials import epochs_of
 
 LOSSES = ("proxy_anchor", "pnp")
-EPOCHS = 8
+EPOCHS = 6
 TEST = ("test", "small", "--trust", "127.0.0.1")
 
 
@@ -32,7 +31,7 @@ class FinishedSearch:
 
     def __init__(self, path: Path, store: str) -> None:
         self.runs, self.trials = path / "runs", path / "store" / "models" / "small" / "trials"
-        self.images = draw_folder(path / "images")
+        self.images = draw_folder(path / "images", images=6)
         self.kept = path / "kept"
         self.killed = 0.0
         content = small_search(
@@ -40,7 +39,7 @@ class FinishedSearch:
             training={"epochs": EPOCHS, "batch_size": 20, "images_per_class": 5, "image_size": 16},
             search={"trials": 2, "pruner": "none", "max_concurrent": 1},
             selection={"finalists": 1, "seeds": 1},
-            resources={"engine": "local"},
+            resources={"engine": "in_process"},
             checkpoints={"storage_path": f"{store}/models"},
         )
         self.file = write_search(path / "small.yaml", content)
@@ -62,7 +61,7 @@ class FinishedSearch:
     def is_being_confirmed(self) -> bool:
         trials = [trial for loss in LOSSES for trial in stored(self.runs, "small", f"{loss}@confirm")]
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
-        return any(1 < len(trial.intermediate_values) < EPOCHS // 2 for trial in running)
+        return any(1 < len(trial.intermediate_values) < EPOCHS - 1 for trial in running)
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +78,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedSearc
         assert not (finished.runs / "small" / "selection.json").exists()
         said = plain(holdout_here(*command, code=2).stderr)
         assert (finished.runs / "small" / "selection.json").exists()
-        assert "80 of 80 images cannot be read: class-08/00.png" in said, said
+        assert "48 of 48 images cannot be read: class-08/00.png" in said, said
         assert not (finished.runs / "small" / "test.json").exists()
         finished.restore()
-        stored_file = finished.runs / "small" / "search.yaml"  # another worker would take as long as all that follows
-        stored_file.write_text(stored_file.read_text().replace("engine: local", "engine: in_process"))
         yield finished
 
 
@@ -135,35 +132,6 @@ def test_a_killed_trial_goes_on_from_its_checkpoint(finished: FinishedSearch) ->
     assert any(first < finished.killed < last for first, *_, last in starts), "no trial was taken up again"
 
 
-def test_a_second_scoring_is_refused_and_shows_the_first(finished: FinishedSearch) -> None:
-    openings = (finished.runs / "test_openings.jsonl").read_text()
-    refusal = holdout_here(*TEST, "--runs", finished.runs, code=2)
-    assert "were already opened" in plain(refusal.stderr)
-    assert refusal.stdout.startswith("Recommended: ")
-    assert (finished.runs / "test_openings.jsonl").read_text() == openings
-    assert "needs a reason" in plain(holdout_here(*TEST, "--again", " ", "--runs", finished.runs, code=2).stderr)
-
-
-def test_again_is_allowed_and_every_table_says_so(finished: FinishedSearch) -> None:
-    before = summary(finished.runs, "small")
-    done = holdout_here(*TEST, "--again", "to see that it is counted", "--runs", finished.runs)
-    assert "this test set: 2 openings by 1 search" in plain(done.stdout)
-    after = summary(finished.runs, "small")
-    assert after["test_opened"] == 2
-    assert after["losses"] == before["losses"], "the first result stands"
-    assert "2 openings by 1 search" in plain(holdout_here("compare", "small", "--runs", finished.runs).stdout)
-
-
-def test_classes_may_not_change_under_a_search(finished: FinishedSearch, tmp_path: Path) -> None:
-    moved = tmp_path / "moved"
-    shutil.move(finished.test_classes[0], moved)
-    try:
-        refusal = holdout_here(*TEST, "--again", "the classes moved", "--runs", finished.runs, code=2)
-        assert "The classes in the data set are not those that small began with" in plain(refusal.stderr)
-    finally:
-        shutil.move(moved, finished.images / "class-08")
-
-
 def test_status_says_how_far_it_is(finished: FinishedSearch) -> None:
     (entry,) = json.loads(holdout_here("status", "--runs", finished.runs, "--json").stdout)
     assert entry["state"] == "tested"
@@ -197,28 +165,6 @@ def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearc
         assert pair["seeds"] == 2
         assert pair["p"] <= pair["p_corrected"] <= 1
     assert ["small", "pnp", "tuned"] in [pair["second"] for pair in found["pairs"]]
-
-
-def test_mlflow_shows_the_comparison(finished: FinishedSearch, tmp_path: Path) -> None:
-    shown = holdout_here("compare", "small", "--runs", finished.runs, "--output", tmp_path / "table.md", "--json")
-    pairs = json.loads(shown.stdout)["pairs"]
-    client = MlflowClient(tracking_uri=f"sqlite:///{finished.runs / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("small")
-    (whole,) = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'search'")
-    artifact = client.download_artifacts(whole.info.run_id, "comparison.md", str(tmp_path))
-    assert Path(artifact).read_text() == (tmp_path / "table.md").read_text()
-    for loss in LOSSES:
-        (parent,) = client.search_runs(
-            [experiment.experiment_id], f"tags.`holdout.kind` = 'loss' AND tags.`holdout.loss` = '{loss}'"
-        )
-        entry = summary(finished.runs, "small")["losses"][loss]
-        assert parent.data.metrics["test/map_at_r_std"] == entry["test"]["map_at_r"]["std"]
-        assert parent.data.metrics["default/confirmed_map_at_r"] == entry["default"]["confirmed"]["mean"]
-        said = parent.data.tags["holdout.pair.proxy_anchor.tuned.pnp.tuned"]
-        pair = next(entry for entry in pairs if {entry["first"][2], entry["second"][2]} == {"tuned"})
-        assert said.startswith(f"{100 * pair['difference']:+.1f} points [")
-        word = "higher" if pair["difference"] > 0 else "lower"
-        assert said.endswith(f"(corrected): {word if pair['differ'] else 'no significant difference'}")
 
 
 def test_mlflow_equals_the_studies(finished: FinishedSearch) -> None:

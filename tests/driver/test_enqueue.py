@@ -92,7 +92,7 @@ def test_a_value_between_two_steps_is_refused(opened: Callable[..., OpenedSearch
         assert trial["params"] == {"margin": 0.3, "scale": 16}
 
 
-@pytest.mark.parametrize("text", ["3", "{}", "[1]", "{a: ", "null"])
+@pytest.mark.parametrize("text", ["3", "{}", "{a: "])
 def test_params_that_are_no_values_are_refused(text: str, runs: Path) -> None:
     done = holdout_here("enqueue", "small", "--loss", "pnp", "--params", text, "--runs", runs, code=2)
     assert "--params" in plain(done.stderr)

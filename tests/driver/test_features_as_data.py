@@ -1,4 +1,4 @@
-"""A search on embeddings that somebody has computed, from its file to the model that is handed out."""
+"""Searches on embeddings that somebody has computed and on those of a frozen backbone, up to the exported model."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ from search.config.recipes import read_search
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from search.selection.retrieval_file import FOLDER, RetrievalFile
-from trainables.inference.model_files import CARD
+from trainables.inference.model_files import CARD, FROZEN
 from trainables.losses import LOSSES
 from trainables.spec import TrialSpec
 from trainables.training.train import Training
@@ -42,12 +42,6 @@ def file(kinds: Callable[[str], Finished]) -> Path:
 @pytest.fixture(scope="module")
 def runs(kinds: Callable[[str], Finished]) -> Path:
     return kinds("features").runs
-
-
-def test_the_resolved_file_names_the_features(runs: Path, file: Path) -> None:
-    stored = yaml.safe_load((runs / "small/search.yaml").read_text())
-    assert stored["model"]["backbone"] == f"features:{FEATURES}"
-    assert stored["dataset"]["file"] == str(file)
 
 
 def test_the_untrained_row_is_the_features_themselves(runs: Path, file: Path) -> None:
@@ -84,6 +78,27 @@ def test_the_model_maps_features_to_embeddings_as_the_test_did(runs: Path, file:
     assert f"of float32 [N, {FEATURES}]" in card
     assert "photo" not in card
     assert "pixels" not in card
+
+
+def test_the_handed_out_model_embeds_images_as_the_test_did(kinds: Callable[[str], Finished]) -> None:
+    search = kinds("frozen backbone")
+    model = holdout.load(search.folder / "models/proxy_anchor")
+    assert FROZEN in model.spec.origin
+    opening = search.folder / "test" / search.opening["id"]
+    name = f"{model.spec.origin['study']}-{model.spec.origin['trial']}.npz"
+    kept = RetrievalFile.read(opening / FOLDER / name)
+    with np.load(opening / name) as file:
+        keys = file["keys"]
+    root = Path(search.content["dataset"]["root"])
+    found = model.embed([root / keys[row] for row in kept.sample_S])
+    cosines = (found * kept.embeddings_SD).sum(axis=1) / np.linalg.norm(kept.embeddings_SD.astype(np.float32), axis=1)
+    assert cosines.min() > 0.999
+
+
+def test_a_checkpoint_alone_is_refused(kinds: Callable[[str], Finished]) -> None:
+    checkpoint = next((kinds("frozen backbone").folder / "trials").rglob("best.safetensors"))
+    with pytest.raises(holdout.InvalidInput, match="holds only the layers behind a frozen backbone"):
+        holdout.load(checkpoint)
 
 
 def test_a_file_of_embeddings_is_indexed_and_queried(runs: Path, file: Path, tmp_path: Path) -> None:
@@ -151,7 +166,6 @@ ROWS: list[tuple[dict[str, Any], str]] = [
         {"training": {**TRAINING, "image_size": 64, "augment": "crop"}},
         "training.image_size, training.augment: settings for images",
     ),
-    ({"model": {"pooling": "gem"}}, "model.pooling: settings for images, and the data are features; remove them."),
     ({"space": {"model": {"pooling": ["avg", "gem"]}}}, "space.model.pooling: settings for images"),
     ({"dataset": {"name": "features"}}, "dataset.file is missing: give a file of embeddings."),
     ({"dataset": {"name": "features", "file": "nowhere.npz"}}, "which does not exist. Give a file of embeddings."),

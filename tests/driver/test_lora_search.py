@@ -14,9 +14,10 @@ def test_rank_is_searched_tested_verified_and_exported_merged(tmp_path: Path) ->
     content = small_search(
         draw_folder(tmp_path / "images"),
         model={"backbone": "examples.tiny_network:TinyNetwork", "embedding_dim": 8, "lora": {"rank": 2}},
-        training={"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         losses=["proxy_anchor"],
         space={"model": {"lora.rank": [2, 4], "lora.alpha": {"low": 4, "high": 32, "log": True}}},
+        search={"trials": 2},
         selection={"finalists": 1, "seeds": 1},
         final={"seeds": 1},
     )

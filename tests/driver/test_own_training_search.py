@@ -61,7 +61,7 @@ def test_verify_finds_changed_embeddings(runs: Path, tmp_path: Path) -> None:
     assert f"embeddings/{changed.name}" in said.stderr
 
 
-def test_the_exported_model_is_what_the_training_saved(runs: Path, tmp_path: Path) -> None:
+def test_the_exported_model_is_what_the_training_saved_and_embeds_as_the_test_did(runs: Path, tmp_path: Path) -> None:
     holdout_here("export", "texts", "--to", tmp_path / "model", "--runs", runs, "--trust-code")
     assert [path.name for path in (tmp_path / "model/saved").iterdir()] == ["state.pt"]
     card = (tmp_path / "model/README.md").read_text()
@@ -71,10 +71,6 @@ def test_the_exported_model_is_what_the_training_saved(runs: Path, tmp_path: Pat
         library.InvalidInput, match=r"a user-defined training, examples\.texts:LanguageTraining, whose code"
     ):
         library.load(tmp_path / "model")
-
-
-def test_the_exported_model_embeds_as_the_test_did(runs: Path, tmp_path: Path) -> None:
-    holdout_here("export", "texts", "--to", tmp_path / "model", "--runs", runs, "--trust-code")
     model = library.load(tmp_path / "model", trust_code=True)
     assert isinstance(model, library.OwnModel)
     assert json.loads((tmp_path / "model/model.json").read_text())["weights_sha256"] == model.weights_sha256

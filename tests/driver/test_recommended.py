@@ -117,28 +117,26 @@ def similarities(embeddings: np.ndarray) -> np.ndarray:
     return unit @ unit.T
 
 
-@pytest.mark.parametrize("name", ["untrained", "whitened"])
-def test_a_network_without_training_is_exported_and_embeds(
-    runs: Path, images: Path, weights: Path, tmp_path: Path, name: str
+def test_networks_without_training_embed_and_the_recommended_one_is_exported(
+    runs: Path, images: Path, weights: Path, tmp_path: Path
 ) -> None:
     split = stored_split(RunFolder(runs, "frozen"))
     paths = [path for of_class in split.test[:3] for path in sorted((images / of_class).iterdir())]
-    expected = bare_features(paths, weights)
-    if name == "whitened":
-        trained = [path for of_class in split.train for path in sorted((images / of_class).iterdir())]
-        expected = PCA(8, whiten=True, svd_solver="full").fit(bare_features(trained, weights)).transform(expected)
-    loss = () if name == recommended(runs, "frozen")["loss"] else ("--loss", name)
-    holdout_here("export", "frozen", "--to", tmp_path / "model", *loss, "--runs", runs)
-    exported = holdout.load(tmp_path / "model", device="cpu")
-    opened = holdout.open("frozen", runs=runs).best_model(name, device="cpu")
-    for model in (exported, opened):
-        found = model.embed(paths)
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(similarities(found), similarities(expected), rtol=1e-4, atol=1e-4)
+    trained = [path for of_class in split.train for path in sorted((images / of_class).iterdir())]
+    untrained = bare_features(paths, weights)
+    whitening = PCA(8, whiten=True, svd_solver="full").fit(bare_features(trained, weights))
+    holdout_here("export", "frozen", "--to", tmp_path / "model", "--runs", runs)
+    exported, found = holdout.load(tmp_path / "model", device="cpu"), recommended(runs, "frozen")
+    for name, expected in (("untrained", untrained), ("whitened", whitening.transform(untrained))):
+        opened = holdout.open("frozen", runs=runs).best_model(name, device="cpu")
+        for model in (opened, exported) if name == found["loss"] else (opened,):
+            embedded = model.embed(paths)
+            assert embedded.shape == expected.shape
+            np.testing.assert_allclose(similarities(embedded), similarities(expected), rtol=1e-4, atol=1e-4)
     card = (tmp_path / "model/README.md").read_text()
     assert card.startswith("---\n")
-    assert f"# frozen: {name}" in card
-    assert words(recommended(runs, "frozen")) in card
+    assert f"# frozen: {found['loss']}" in card
+    assert words(found) in card
 
 
 def test_the_recommended_one_is_loaded_by_default(runs: Path, images: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 from PIL import Image
-from support.commands import holdout_here, plain, stored, write_search
+from support.commands import holdout_here, plain, stored, summary, write_search
 from support.journals import CREATE_STUDY, CREATE_TRIAL, Operation, drop_trial, of_trial, rewrite
 from support.small_search import draw_folder, small_search
 from support.without_ray import MADE_UP, MadeUp, only_records
@@ -73,34 +73,28 @@ def copied(images: Path, name: str, folder_of: Callable[[int], str | None]) -> P
     return root
 
 
-def test_another_runs_folder_and_name(images: Path, runs: Path, tmp_path: Path) -> None:
+def test_opened_classes_are_recognised_elsewhere(images: Path, runs: Path, tmp_path: Path) -> None:
+    """In another runs folder, under another name, in another order, in another format, and with one class fewer."""
     first = run(images, runs)
     assert "opened before" not in first
     assert f"this test set: {ONCE}, 2 configurations scored" in first
-    second = run(images, tmp_path / "elsewhere", "other")
+    elsewhere = tmp_path / "elsewhere"
+    second = run(images, elsewhere, "other")
     assert f"other: 8 of 8 of these classes were opened before ({ONCE}, 2 configurations scored)" in second
     assert "this test set: 2 openings by 2 searches, 4 configurations scored" in second
+    fewer = copied(images, "fewer", lambda number: None if number in (0, 15) else f"{number:02d}")
+    said = run(fewer, elsewhere, "fewer")
+    assert f"this test set: {ONCE}, 2 configurations scored; 7 of 7 of these classes were opened before (2 op" in said
     shutil.rmtree(runs)
-    compared = plain(holdout_here("compare", "other", "--runs", tmp_path / "elsewhere").stdout)
+    compared = plain(holdout_here("compare", "other", "--runs", elsewhere).stdout)
     assert "this test set: 2 openings by 2 searches, 4 configurations scored" in compared
-
-
-def test_another_order_and_other_names_and_formats(images: Path, runs: Path, tmp_path: Path) -> None:
-    run(images, runs)
     renamed = copied(images, "renamed", lambda number: f"{number // 8}-{99 - number}")
     for path in sorted(renamed.rglob("*.png")):
         Image.open(path).save(path.with_name(f"z{100 - int(path.stem)}.bmp"))
         path.unlink()
-    said = run(renamed, tmp_path / "elsewhere", "renamed")
+    said = run(renamed, elsewhere, "renamed")
     assert "8 of 8 of these classes were opened before" in said
-    assert "this test set: 2 openings by 2 searches" in said
-
-
-def test_one_class_fewer(images: Path, runs: Path) -> None:
-    run(images, runs)
-    fewer = copied(images, "fewer", lambda number: None if number in (0, 15) else f"{number:02d}")
-    said = run(fewer, runs, "fewer")
-    assert f"this test set: {ONCE}, 2 configurations scored; 7 of 7 of these classes were opened before ({ONCE}" in said
+    assert "this test set: 3 openings by 3 searches" in said
 
 
 def test_training_on_an_opened_test_set(images: Path, runs: Path, tmp_path: Path) -> None:
@@ -127,31 +121,29 @@ def _none(record: Path) -> None:
     record.write_text(json.dumps({**json.loads(record.read_text()), "told": None}))
 
 
-@pytest.mark.parametrize("selected", [False, True])
-def test_a_changed_warning_about_opened_training_images_is_found(
-    selected: bool, images: Path, runs: Path, tmp_path: Path
-) -> None:
+def test_a_changed_warning_about_opened_training_images_is_found(images: Path, runs: Path, tmp_path: Path) -> None:
     run(images, runs)
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
     elsewhere = tmp_path / "elsewhere"
-    run(swapped, elsewhere, "swapped", stages=["search", "select"] if selected else ["search"])
-    run(images, runs, "again")  # a later opening
-    record = RunFolder(elsewhere, "swapped").trained_on_opened
+    for stages in (["search"], ["search", "select"]):
+        run(swapped, elsewhere, "swapped", stages=stages)
+        run(images, runs, f"again-{len(stages)}")  # a later opening
+        record = RunFolder(elsewhere, "swapped").trained_on_opened
 
-    def verified() -> str:
-        done = holdout_here("verify", "swapped", "--runs", elsewhere, code=(0, 1))
-        return done.stdout + plain(done.stderr)
+        def verified() -> str:
+            done = holdout_here("verify", "swapped", "--runs", elsewhere, code=(0, 1))
+            return done.stdout + plain(done.stderr)
 
-    before, begun = verified(), record.read_bytes()
-    assert "ok  trained_on_opened.json: the openings in the ledger" in before
-    assert ("ok  trained_on_opened.json: its copy in selection.json" in before) == selected
-    for change in (_less, _none, Path.unlink):
-        change(record)
-        found = verified()
-        assert re.search(r"trained_on_opened\.json( told)?: .* is stored, ", found)
-        if change is _none:
-            assert '"training on images of an opened test set: 8 of 8' in found
-        record.write_bytes(begun)
+        before, begun = verified(), record.read_bytes()
+        assert "ok  trained_on_opened.json: the openings in the ledger" in before
+        assert ("ok  trained_on_opened.json: its copy in selection.json" in before) == ("select" in stages)
+        for change in (_less, _none, Path.unlink):
+            change(record)
+            found = verified()
+            assert re.search(r"trained_on_opened\.json( told)?: .* is stored, ", found)
+            if change is _none:
+                assert '"training on images of an opened test set: 8 of 8' in found
+            record.write_bytes(begun)
 
 
 def test_that_no_opened_images_trained_is_frozen_and_checked(images: Path, runs: Path) -> None:
@@ -179,24 +171,19 @@ def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) 
     assert "training on images" not in plain(holdout_here("test", "small", "--runs", runs).stdout)
 
 
-def test_equal_names_of_other_images_are_other_splits(images: Path, runs: Path, tmp_path: Path) -> None:
+def test_equal_names_of_other_images_are_not_compared(images: Path, runs: Path) -> None:
     run(images, runs)
-    other = copied(images, "other", lambda number: f"class-{number:02d}")
-    repaint(other / "class-00" / "00.png")
-    run(other, runs, "other")
-    splits = {json.loads((runs / name / "split.json").read_text())["digest"] for name in ("small", "other")}
+    training, test = (copied(images, name, lambda number: f"class-{number:02d}") for name in ("training", "test"))
+    repaint(training / "class-00" / "00.png")
+    repaint(test / "class-15" / "00.png")
+    run(training, runs, "training")
+    splits = {json.loads((runs / name / "split.json").read_text())["digest"] for name in ("small", "training")}
     assert len(splits) == 2
-    said = plain(holdout_here("compare", "small", "other", "--runs", runs, code=2).stderr)
+    said = plain(holdout_here("compare", "small", "training", "--runs", runs, code=2).stderr)
     assert "These searches have different splits and cannot be compared" in said
-
-
-def test_equal_names_of_other_test_images_are_not_compared(images: Path, runs: Path) -> None:
-    run(images, runs)
-    other = copied(images, "other", lambda number: f"class-{number:02d}")
-    repaint(other / "class-15" / "00.png")
-    said = run(other, runs, "other")
+    said = run(test, runs, "test")
     assert f"this test set: {ONCE}, 2 configurations scored; 8 of 8 of these classes were opened before" in said
-    said = plain(holdout_here("compare", "small", "other", "--runs", runs, code=2).stderr)
+    said = plain(holdout_here("compare", "small", "test", "--runs", runs, code=2).stderr)
     assert "These searches were tested on different images of classes with the same names" in said
 
 
@@ -204,8 +191,11 @@ def repaint(path: Path) -> None:
     Image.new("RGB", (20, 20), "red").save(path)
 
 
-def test_training_images_are_not_exchanged_under_a_search(images: Path, runs: Path) -> None:
+def test_classes_and_training_images_are_not_exchanged_under_a_search(images: Path, runs: Path) -> None:
     run(images, runs, stages=["search"])
+    (images / "class-08").rename(runs / "class-08")
+    assert "The classes in the data set are not those that small began with" in run(images, runs, code=2)
+    (runs / "class-08").rename(images / "class-08")
     repaint(images / "class-00" / "00.png")
     said = run(images, runs, code=2)
     assert "The training images differ from those that small started with: some were added, removed or changed" in said
@@ -319,6 +309,23 @@ def test_an_opening_is_resumed_with_its_own_final_trainings(images: Path, runs: 
     assert scored
 
 
+def test_a_second_opening_needs_a_reason_and_is_counted(images: Path, runs: Path) -> None:
+    run(images, runs)
+    openings, first = runs / "test_openings.jsonl", summary(runs, "small")
+    before = openings.read_text()
+    refusal = holdout_here("test", "small", "--runs", runs, code=2)
+    assert "were already opened" in plain(refusal.stderr)
+    assert refusal.stdout.startswith("Recommended: ")
+    assert "needs a reason" in plain(holdout_here("test", "small", "--again", " ", "--runs", runs, code=2).stderr)
+    assert openings.read_text() == before
+    done = holdout_here("test", "small", "--again", "to see that it is counted", "--runs", runs)
+    assert "this test set: 2 openings by 1 search" in plain(done.stdout)
+    after = summary(runs, "small")
+    assert after["test_opened"] == 2
+    assert after["losses"] == first["losses"], "the first result stands"
+    assert "2 openings by 1 search" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+
+
 def test_a_kill_after_the_scores_and_before_their_line(images: Path, runs: Path, state: Path) -> None:
     run(images, runs)
     ledgers = [folder / "test_openings.jsonl" for folder in (runs, state / "holdout")]
@@ -345,8 +352,8 @@ def test_test_images_among_the_training_images(images: Path, runs: Path, scored:
     told = "small: 4 test images are also among the training or validation images (split.allow_overlap)"
     assert told in run(images, runs, split={"allow_overlap": 4})
     assert told in plain(holdout_here("compare", "small", "--runs", runs).stdout)
-    summary = json.loads((runs / "small" / "summary.json").read_text())
-    assert (summary["test_overlap"], summary["test_opened"]) == (4, 1)
+    found = summary(runs, "small")
+    assert (found["test_overlap"], found["test_opened"]) == (4, 1)
     assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
 
 
@@ -384,26 +391,20 @@ def test_the_same_command_resumes_after_repair(images: Path, runs: Path, scored:
     assert "class-09/03.png" in read_contents(scored[0].images.make()).image_keys
 
 
-def test_metrics_are_those_that_were_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:
+def test_metrics_and_objective_are_those_that_were_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:
     run(images, runs, stages=["search", "select"])
     file = runs / "small" / "search.yaml"
     content = yaml.safe_load(file.read_text())
     content["metrics"]["test"] = ["precision_at_1"]
+    other = {**content, "search": {**content["search"], "objective": "recall_at_1"}}
+    file.write_text(yaml.safe_dump(other))
+    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+    assert "search.objective is recall_at_1, but the choice of small was frozen with map_at_r" in said
+    assert not scored
     file.write_text(yaml.safe_dump(content))
     holdout_here("test", "small", "--runs", runs)
     assert {task.metrics for task in scored} == {("recall_at_1", "map_at_r")}
     assert Selection.load(runs / "small" / "selection.json").test_metrics == ("recall_at_1", "map_at_r")
-
-
-def test_the_objective_is_the_one_that_was_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:
-    run(images, runs, stages=["search", "select"])
-    file = runs / "small" / "search.yaml"
-    content = yaml.safe_load(file.read_text())
-    content["search"]["objective"] = "recall_at_1"
-    file.write_text(yaml.safe_dump(content))
-    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
-    assert "search.objective is recall_at_1, but the choice of small was frozen with map_at_r" in said
-    assert not scored
 
 
 @pytest.fixture
@@ -430,47 +431,30 @@ def campaign(images: Path, runs: Path) -> Callable[..., str]:
     return carry_out
 
 
-@pytest.mark.parametrize("command", ["select", "test"])
-def test_a_member_of_a_campaign_by_hand(campaign: Callable[..., str], runs: Path, command: str) -> None:
-    campaign("base.stages=[search]" if command == "select" else "base.stages=[search, select]")
-    said = plain(holdout_here(command, "lot-cold", "--runs", runs, code=2).stderr)
-    assert "lot-cold is a search of the campaign lot, whose searches are chosen and tested together" in said
-    again = holdout_here("run", runs / "lot-cold" / "search.yaml", "--set", "stages=[search, select, test]",
-                         "--runs", runs, code=2)  # fmt: skip
-    assert "lot-cold is a search of the campaign lot" in plain(again.stderr)
+def test_a_member_of_a_campaign_by_hand(campaign: Callable[..., str], runs: Path) -> None:
+    for command, stages in (("select", "[search]"), ("test", "[search, select]")):
+        campaign(f"base.stages={stages}")
+        said = plain(holdout_here(command, "lot-cold", "--runs", runs, code=2).stderr)
+        assert "lot-cold is a search of the campaign lot, whose searches are chosen and tested together" in said
+        again = holdout_here("run", runs / "lot-cold" / "search.yaml", "--set", "stages=[search, select, test]",
+                             "--runs", runs, code=2)  # fmt: skip
+        assert "lot-cold is a search of the campaign lot" in plain(again.stderr)
     assert not (runs / "lot-cold" / "test.json").exists()
+    said = campaign("base.stages=[search, select]", "vary.temperature.hot={space.pnp.temperature: 0.03}", code=2)
+    assert "lot-hot: the configurations of lot-cold, lot-warm are frozen already" in said
 
 
-def test_a_sweep_on_the_test_classes(campaign: Callable[..., str], runs: Path) -> None:
+def test_a_campaign_is_no_choice_and_its_table_is_frozen(campaign: Callable[..., str], runs: Path) -> None:
     said = campaign()
     assert "not for choosing: temperature varies on the test classes" in said
     assert "chosen after opening" not in said
     assert "this test set: 1 opening by 2 searches, 4 configurations scored" in said
     warnings = json.loads((runs / "lot" / "campaign.json").read_text())["warnings"]
     assert [sentence.partition(":")[0] for sentence in warnings] == ["not for choosing"]
-
-
-def test_a_campaign_table_that_was_changed_after_the_opening(campaign: Callable[..., str], runs: Path) -> None:
-    campaign()
+    alone = plain(holdout_here("compare", "lot-cold", "--runs", runs).stdout)
+    assert "chosen after opening" in alone, "a member is not the table that was frozen"
     said = campaign(table={"rows": ["temperature"], "metrics": ["map_at_r"]})
     assert "chosen after opening: map_at_r; the metrics frozen with the choice were recall_at_1" in said
     said = campaign(table={"rows": ["temperature"], "roles": ["default"]})
     assert "chosen after opening: rows (2 shown, 4 frozen with the choice)" in said
     assert "chosen after opening" not in campaign()
-
-
-def test_a_campaign_does_not_grow_after_the_choice(campaign: Callable[..., str]) -> None:
-    campaign("base.stages=[search, select]")
-    said = campaign(
-        "base.stages=[search, select]",
-        "vary.temperature.hot={space.pnp.temperature: 0.03}",
-        code=2,
-    )
-    assert "lot-hot: the configurations of lot-cold, lot-warm are frozen already" in said
-
-
-def test_a_member_alone_is_not_the_table_that_was_frozen(campaign: Callable[..., str], runs: Path) -> None:
-    campaign()
-    assert RunFolder(runs, "lot-cold").test.exists()
-    said = plain(holdout_here("compare", "lot-cold", "--runs", runs).stdout)
-    assert "chosen after opening" in said

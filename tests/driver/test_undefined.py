@@ -147,7 +147,6 @@ def test_a_model_that_cannot_be_scored_costs_no_other(part: type, reason: str, r
     assert "could not be scored on the test" in said
     assert reason in " ".join(said.split())
     holdout_here("verify", name, "--runs", runs, "--trust-code")
-    holdout_here("report", name, "--runs", runs)
 
 
 def test_without_any_scores_the_opening_is_resumed(runs: Path) -> None:

@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from PIL import Image
 from support.commands import holdout_here, in_one_process, plain, stored
 from support.finished_search import finish, run_here
-from support.journals import CREATE_TRIAL, SET_STATE, SET_VALUE, Operation, of_trial, rewrite
+from support.journals import SET_STATE, SET_VALUE, Operation, of_trial, rewrite
 from support.kinds import Finished, FinishedCampaign
 from support.small_search import GLYPHS, draw_glyphs, small_search
 from support.tampered import Change, Copied, array, entry
@@ -37,21 +37,15 @@ TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return draw_glyphs(tmp_path_factory.mktemp("glyphs") / "images")
+    return draw_glyphs(tmp_path_factory.mktemp("glyphs") / "images", each=5)
 
 
 @pytest.fixture(scope="module")
 def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a finished search; tests must not change it."""
-    few = {"selection": {"finalists": 2, "seeds": 1}, "metrics": {"test": ["recall_at_1", "map_at_r", "nmi"]}}
+    few = {"selection": {"finalists": 1, "seeds": 1}, "metrics": {"test": ["recall_at_1", "map_at_r", "nmi"]}}
     content = small_search(images, training=TRAINING, search={"trials": 6}, **few)
     return finish(tmp_path_factory.mktemp("finished") / "runs", content)
-
-
-@pytest.fixture
-def campaign(lot: FinishedCampaign) -> Path:
-    """The runs folder of a finished campaign; tests must not change it."""
-    return lot.runs
 
 
 @pytest.fixture
@@ -93,9 +87,9 @@ def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> No
         assert any(word in line for line in lines), word
 
 
-def test_an_untouched_campaign_passes(campaign: Path) -> None:
-    lines = verified(campaign, name="lot").splitlines()
-    assert all(line.startswith("ok  ") for line in lines), lines
+def test_an_untouched_campaign_passes(lot: FinishedCampaign) -> None:
+    lines = verified(lot.runs, name="lot").splitlines()
+    assert [line for line in lines if not line.startswith("ok  ")] == []
     for name in ("lot-fixed", "lot-folds", "lot-all"):
         assert f"ok  {name}: its file, from campaign.yaml" in lines
     assert lines[-1].startswith("ok  campaign.json")
@@ -138,10 +132,8 @@ def classes(change: Callable[[list[float]], list[float]]) -> Change:
     """Change the values by class of the first epoch, the best one so far."""
 
     def of_record(record: Any) -> Any:
-        return {
-            **record,
-            "classes": dict(zip(record["classes"], change(list(record["classes"].values())), strict=False)),
-        }
+        changed = change(list(record["classes"].values()))
+        return {**record, "classes": dict(zip(record["classes"], changed, strict=False))}
 
     return attribute("pnp@confirm", 0, "epoch:000001", of_record)
 
@@ -211,11 +203,6 @@ def _finalist(copied: Copied) -> int:
     return number
 
 
-def _without_epoch(found: list[Operation]) -> None:
-    (line,) = [line for line in of_trial(found, "small/pnp", 0) if "epoch:000003" in line.get("user_attr", {})]
-    found.remove(line)
-
-
 def _a_replicate(found: list[Operation]) -> None:
     seed = next(line for line in of_trial(found, "small/pnp", 1) if "seed" in line.get("user_attr", {}))
     found.insert(found.index(seed), {**seed, "user_attr": {"replicate_of": 0}})
@@ -233,10 +220,9 @@ SEARCH: dict[str, tuple[Change, str]] = {
     "a value, a little": (lambda c: c.trial("pnp", 0, SET_STATE, lambda line: line.update(values=[line["values"][0] + 1e-12])), "pnp trial 0: value"),
     "a value after an epoch": (trial("pnp", 0, SET_VALUE, intermediate_value=0.01), "pnp trial 0: values.4"),
     "an epoch's objective": (lambda c: c.metric("pnp", 1, 1, "map_at_r", 0.999), "pnp trial 1"),
-    "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.5), "selection.json studies"),
+    "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.123), "selection.json studies"),
     "an epoch's number": (attribute("pnp", 0, "epoch:000002", lambda record: {**record, "epoch": 3}), "pnp trial 0: epochs.1.1: 3 is stored, 2 recomputed"),
     "an epoch's model": (epoch("pnp", 0, 1, checkpoint=None), "epoch 1: metrics, checkpoint, classes.1: false"),
-    "a missing epoch": (lambda c: rewrite(c.journal, _without_epoch), "pnp trial 0: epochs"),
     "swapped seeds": (_swapped_seeds("pnp"), "pnp trial 0: seed"),
     "a parameter": (lambda c: c.param("pnp", _finalist(c), "temperature", lambda line: line.update(param_value_internal=0.0123)), "pnp@confirm trial 0: params.temperature"),
     "a range": (lambda c: c.param("pnp", 2, "temperature", lambda line: line.update(distribution=line["distribution"].replace('"high": ', '"high": 1'))), "the range of temperature"),
@@ -255,19 +241,13 @@ SEARCH: dict[str, tuple[Change, str]] = {
     "no values by class": (epoch("pnp@confirm", 0, 1, classes=None), "epoch 1: metrics, checkpoint, classes.2"),
     "a half": (attribute("pnp@confirm", 0, "half", lambda half: 3 - half), "pnp@confirm"),
     "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
-    "the enqueued parameters": (lambda c: c.trial("pnp@confirm", 1, CREATE_TRIAL, lambda line: line["system_attrs"].update(fixed_params={})), "selection.json studies"),
-    "swapped seeds of final trainings": (_swapped_seeds("pnp@final"), "stored"),
-    "a dropped final training": (lambda c: c.drop("pnp@final", 3), "pnp@final trials with"),
     "a final training's loss": (epoch("pnp@final", 0, 2, loss=0.5), "small/pnp@final was changed"),
     # Files.
     "the split's seed": (entry("search.yaml", "split/seed", 1), "split.json"),
-    "how many trials": (entry("search.yaml", "search/trials", 7), "6 trials are stored and 7"),
     "the learning rate": (entry("search.yaml", "training/lr", 0.002), "settled_digest"),
     "a validation class": (lambda c: c.json("split.json", lambda split: split["validation"].append(split["train"].pop())), "split.json"),
-    "the training images": (entry("split.json", "images", "0" * 64), "split.json"),
     "the choice": (entry("selection.json", "chosen/pnp/number", 4), "selection.json"),
     "the choice, frozen again": (_chosen_again, "selection.json"),
-    "a study's digest": (lambda c: c.json("selection.json", lambda content: content["studies"].update({"small/pnp": "0" * 64})), "selection.json"),
     "the exported model": (lambda c: shutil.copy(c.path / "models/proxy_anchor/model.safetensors", c.path / "models/pnp/"), "models/pnp/ model.safetensors"),
     "an unexpected file of a model": (lambda c: (c.path / "models/pnp/more.bin").touch(), "models/pnp/ more.bin:"),
     "the description of the exported model": (entry("models/pnp/model.json", "origin/trial", 1), "models/pnp/model.json origin.trial"),
@@ -288,16 +268,12 @@ SEARCH: dict[str, tuple[Change, str]] = {
     "an image's class": (array("labels", 3, 5), "labels"),
     "swapped results": (lambda c: c.swap(*c.results[:2]), "npz"),
     "a neighbour": (array("neighbours_QK", (3, 0), 3, lambda c: c.rankings[0]), "@final-0.npz was changed"),
-    "a thumbnail": (array("pictures", 40, lambda pixels: pixels ^ 1, lambda c: c.thumbnails), "thumbnails.npz was changed"),
+    "a thumbnail": (array("pictures", 20, lambda pixels: pixels ^ 1, lambda c: c.thumbnails), "thumbnails.npz was changed"),
     "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "The scored model"),
     "a mean": (entry("summary.json", "losses/pnp/confirmed/mean", 0.99), "summary.json losses.pnp.confirmed.mean: 0.99 is stored"),
-    "a count": (lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["trials"].update(failed=0, pruned=0)), "summary.json losses.pnp.trials"),
-    "the number of openings": (entry("summary.json", "test_opened", 0), "test_opened"),
 }
 LOT: dict[str, tuple[Change, str]] = {
     "a cell": (entry("campaign.json", "cells/0/mean", 0.99), "campaign.json cells.0.mean"),
-    "a choice of a member": (entry("campaign.json", "chosen/lot-folds/pnp/variant", "another"), "campaign.json chosen.lot-folds"),
-    "no openings": (entry("campaign.json", "openings", lambda found: type(found)()), "campaign.json openings"),
     "no result": (lambda c: (c.path / "campaign.json").unlink(), "campaign.json is missing, and all searches of lot are done"),
     "its folds": (lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split.folds"),
     "a line of the ledger without a member": (ledger(_line_of_a_member), "of the ledger of test openings"),
@@ -325,8 +301,8 @@ def test_one_change_is_found(copied: Copied, change: Change, says: str) -> None:
 
 
 @pytest.mark.parametrize(("change", "says"), LOT.values(), ids=LOT)
-def test_one_change_in_a_campaign_is_found(campaign: Path, tmp_path: Path, change: Change, says: str) -> None:
-    change(copied := Copied(campaign, tmp_path / "runs", "lot"))
+def test_one_change_in_a_campaign_is_found(lot: FinishedCampaign, tmp_path: Path, change: Change, says: str) -> None:
+    change(copied := Copied(lot.runs, tmp_path / "runs", "lot"))
     assert says in verified(copied.runs, code=1, name="lot").splitlines()[-1]
 
 
@@ -347,13 +323,8 @@ def _line(text: str, old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("kind", "file", "change", "says"),
     [
-        (
-            "groups, queries and a gallery",
-            "x.csv",
-            lambda text: _line(text, "query", "gallery"),
-            "split.json marks.parts",
-        ),
-        ("groups, queries and a gallery", "x.csv", lambda text: _line(text, ",1", ",7"), "split.json marks.cameras"),
+        ("groups, queries and a gallery", "x.csv", lambda text: _line(text, "query", "gallery"), "marks.parts"),
+        ("groups, queries and a gallery", "x.csv", lambda text: _line(text, ",1", ",7"), "marks.cameras"),
         ("groups, queries and a gallery", "x.csv", lambda text: text.replace("shop", "alone", 1), "split.json"),
         ("superclasses", "sop/Ebay_test.txt", lambda text: re.sub(r"(?m)^(\d+ 9) 1 ", r"\1 9 ", text), "superclass"),
     ],
@@ -388,13 +359,12 @@ def _of_the_same_time(images: Path, name: str, other: str) -> None:
     [
         (lambda images, classes: _blank(images, classes[0]), "split.json"),
         (lambda images, classes: _blank(images, classes[-1]), "images"),
-        (lambda images, classes: (images / classes[0] / "03.png").unlink(), "split.json"),
         (lambda images, classes: (images / classes[0]).rename(images / "another"), "split.json"),
         (lambda images, classes: shutil.copy(images / classes[0] / "03.png", images / classes[1]), "split.json"),
         (lambda images, classes: shutil.rmtree(images), "dataset.root"),
         (lambda images, classes: _of_the_same_time(images, *classes[:2]), "split.json"),
     ],
-    ids=["a training image", "a test image", "one less", "a name", "a moved one", "none", "one of the same time"],
+    ids=["a training image", "a test image", "a name", "a moved one", "none", "one of the same time"],
 )
 def test_other_images_are_found(
     finished: Path, images: Path, tmp_path: Path, change: Callable[[Path, list[str]], object], says: str
@@ -477,9 +447,9 @@ def test_what_cannot_be_verified_is_refused_before_the_checks(
     assert "ok" not in said
 
 
-def test_a_campaign_cannot_be_retrained_and_a_missing_member_is_listed(campaign: Path, tmp_path: Path) -> None:
-    assert "--retrain: lot is a campaign" in verified(campaign, "--retrain", "pnp:0", code=2, name="lot")
-    copied = Copied(campaign, tmp_path / "runs", "lot")
+def test_a_campaign_cannot_be_retrained_and_a_missing_member_is_listed(lot: FinishedCampaign, tmp_path: Path) -> None:
+    assert "--retrain: lot is a campaign" in verified(lot.runs, "--retrain", "pnp:0", code=2, name="lot")
+    copied = Copied(lot.runs, tmp_path / "runs", "lot")
     copied.text("campaign.yaml", "trials: 2", "trials: 3")  # more trials are asked for; those that are there stay
     (copied.runs / "lot-all").rename(tmp_path / "gone")
     assert "--  lot-all: not there yet" in verified(copied.runs, name="lot")
@@ -502,8 +472,11 @@ def test_the_result_as_json(finished: Path, copied: Copied) -> None:
 
 def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Path) -> None:
     """Existing records are checked and missing ones are listed, before the first trial and within each stage."""
-    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 4, "pruner": "median"})
-    for epochs in (0, 5, 15, 10):
+    content = small_search(
+        images, training={**TRAINING, "epochs": 2}, losses=["pnp"], search={"trials": 3, "pruner": "none"},
+        selection={"finalists": 1, "seeds": 1},
+    )  # fmt: skip
+    for epochs in (0, 3, 6, 7):
         (search,) = run_here(tmp_path / "runs", [content], epochs=epochs)
         search.close()
         said = verified(tmp_path / "runs")
@@ -519,7 +492,7 @@ def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Pat
 def test_the_predecessor_of_a_successor_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_records(monkeypatch)
     for trials in (2, 3):
-        content = {**GLYPHS, "name": "alike", "losses": ["pnp"], "search": {"trials": trials}, "final": {"seeds": 2}}
+        content = {**GLYPHS, "name": "alike", "losses": ["pnp"], "search": {"trials": trials}, "final": {"seeds": 1}}
         (tmp_path / "alike.json").write_text(json.dumps({**content, "resources": {"engine": "in_process"}}))
         said = plain(holdout_here("run", tmp_path / "alike.json", "--runs", tmp_path / "runs").stderr)
     assert "alike was tested, so alike-2 continues from its trials with 3 trials" in said

@@ -46,7 +46,7 @@ def on_features(folder: Path, **changes: Any) -> dict[str, Any]:
     """Return a search on embeddings that somebody has computed."""
     content = {
         "dataset": {"name": "features", "file": str(feature_file(folder))},
-        "training": {"epochs": 3, "batch_size": 20, "images_per_class": 5},
+        "training": {"epochs": 2, "batch_size": 20, "images_per_class": 5},
         "losses": ["contrastive"],
         "space": {"model": {"head": ["linear", "residual"]}},
         "metrics": FEW,
@@ -93,7 +93,7 @@ def trade(name: str, search: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "training": {"epochs": 1},
         "search": {"trials": 8, "pruner": "none", **search},
         "split": {"ratio": 0.6},
-        "selection": {"finalists": 4, "seeds": 2},
+        "selection": {"finalists": 2, "seeds": 2},
         "final": {"seeds": 2},
         **changes,
     }
@@ -169,7 +169,7 @@ def on_lists(folder: Path) -> dict[str, Any]:
 
 
 KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "images": lambda folder: {**GLYPHS, "name": "small"},
+    "images": lambda folder: {**GLYPHS, "name": "small", "final": {"seeds": 2}},
     "features": on_features,
     "frozen backbone": on_frozen,
     "own class": lambda folder: example("texts", training={"epochs": 2}, split={"ratio": 0.6}),
@@ -179,10 +179,11 @@ KINDS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "superclasses": on_superclasses,
     "test lists": on_lists,
     "a gallery of training images": lambda folder: {
-        **GLYPHS, "name": "small", "losses": ["pnp"], "split": {"folds": 2},
+        **GLYPHS, **SHORT, "name": "small", "losses": ["pnp"], "split": {"folds": 2},
         "metrics": {"gallery": "training_half", "validation": ["recall_at_1", "dists_ratio"]}},
     "merged and wrong labels": lambda folder: {
-        **GLYPHS, "name": "small", "split": {"merge": 2, "label_noise": 0.2}, "metrics": FEW},
+        **GLYPHS, **SHORT, "name": "small", "losses": ["pnp"], "split": {"merge": 2, "label_noise": 0.2},
+        "metrics": FEW},
     "folds": lambda folder: on_features(
         folder, split={"folds": 2}, selection={"finalists": 1, "seeds": 1, "on": "split"}),
     "several objectives": lambda folder: trade("several", {"objectives": [QUALITY, f"-{WEIGHT}"]}),
@@ -233,7 +234,7 @@ def finished(kind: str, folder: Path) -> Finished:
 LOT: dict[str, Any] = {
     "name": "lot",
     "study": "one part or folds",
-    "base": {**GLYPHS, "losses": ["pnp"], "training": {**GLYPHS["training"], "epochs": 2}, "final": {"seeds": 2}},
+    "base": {**GLYPHS, "losses": ["pnp"], "metrics": FEW, "final": {"seeds": 2}},
     "vary": {"split": {"fixed": {}, "folds": {"split.folds": 2}, "all": {"final.train_on": "all"}}},
     "table": {"rows": ["loss"], "metrics": ["validation", "recall_at_1"], "roles": ["default"]},
 }
