@@ -5,8 +5,17 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, joined, unit
-from search.campaigns.tables import cell_table, data_set_tables, other_tables
+from search.campaigns.tables import (
+    METRIC,
+    ROLE,
+    CampaignResult,
+    Cell,
+    cell_table,
+    data_set_tables,
+    joined,
+    other_tables,
+    unit,
+)
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search

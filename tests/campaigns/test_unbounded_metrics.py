@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from support.finished_search import campaign_here
 
-from search.campaigns.cells import CampaignResult, in_unit
 from search.campaigns.report import study
-from search.campaigns.tables import campaign_tables
+from search.campaigns.tables import CampaignResult, campaign_tables, in_unit
 from search.config.campaign import Campaign
 from search.text_table import TextTable
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from search.campaigns.cells import CampaignResult
 from search.campaigns.result import campaign_family, campaign_result
+from search.campaigns.tables import CampaignResult
 from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.difference import Family
