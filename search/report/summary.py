@@ -14,8 +14,7 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder, refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
-from search.report.diagnostics import diagnose
-from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts
+from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts, diagnose
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds

@@ -15,8 +15,8 @@ from .choice import (
     rule_in_words as rule_in_words,
     unmet_sentence as unmet_sentence,
 )
-from .image_set import ImageSet as ImageSet, images_in as images_in
 from .ledger import Ledger as Ledger, Opening as Opening
+from .ledger_file import ImageSet as ImageSet, images_in as images_in
 from .openings_file import (
     ScoredBaseline as ScoredBaseline,
     ScoredModel as ScoredModel,

@@ -14,18 +14,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, reduce
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from search.selection.ledger_file import Entry, LedgerFile, name_of
+import numpy as np
+from numpy.typing import NDArray
+
+from search.selection.ledger_file import Entry, ImageSet, LedgerFile, name_of
 from search.trust import state_folder
 from trainables.errors import Failure, InvalidInput, counted
 from trainables.files import reading
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from search.selection.image_set import ImageSet
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +150,7 @@ class Ledger:
         self._write(opening.entry)
         return opening
 
-    def read(self, opening: Opening, images: "ImageSet") -> Opening:
+    def read(self, opening: Opening, images: ImageSet) -> Opening:
         """Write the images that ``opening`` found, once for all its searches; return the opening with them.
 
         Raises:
@@ -194,7 +191,7 @@ class Ledger:
         openings = self.openings(test_digest)
         return f"test sealed; classes of these names: {count_openings(openings)}" if openings else "test sealed"
 
-    def opened_among(self, images: "ImageSet", openings: Iterable[Opening]) -> str | None:
+    def opened_among(self, images: ImageSet, openings: Iterable[Opening]) -> str | None:
         """Describe those of ``openings`` that share images with the classes ``images``; None if none does."""
         sets = [(entry, images.known_images(found)) for entry, found in self._image_sets(openings)]
         shared = {entry.id: (entry, known_N) for entry, known_N in sets if known_N.any()}.values()
@@ -252,14 +249,12 @@ class Ledger:
         except (OSError, RuntimeError, InvalidInput) as error:
             logger.warning("The ledger in the user's state folder cannot be read (%s); it is ignored.", error)
 
-    def image_set(self, opened: OpenedImages) -> "ImageSet":
+    def image_set(self, opened: OpenedImages) -> ImageSet:
         """Load the images of an opened test set.
 
         Raises:
             InvalidInput: neither folder has their file any more.
         """
-        from search.selection.image_set import ImageSet  # imports numpy, which most commands do not need
-
         content = self._file.images(opened.file)
         if content is None:
             with suppress(OSError, RuntimeError):  # no state folder
@@ -271,7 +266,7 @@ class Ledger:
             )
         return ImageSet.from_bytes(content)
 
-    def _image_sets(self, openings: Iterable[Opening]) -> "list[tuple[Opening, ImageSet]]":
+    def _image_sets(self, openings: Iterable[Opening]) -> list[tuple[Opening, ImageSet]]:
         """Return those of ``openings`` that read their images, with them; each set is loaded once."""
         loaded = cache(self.image_set)
         return [(entry, loaded(entry.images)) for entry in openings if entry.images]
@@ -365,7 +360,7 @@ def _is_same(entry: Opening, opening: Opening) -> bool:
     return entry.images is not None and entry.images.digest == opening.images.digest
 
 
-def _any(masks: "Iterable[NDArray[np.bool_]]") -> "NDArray[np.bool_]":
+def _any(masks: Iterable[NDArray[np.bool_]]) -> NDArray[np.bool_]:
     """Return for each image if one of ``masks`` has it."""
     return reduce(operator.or_, masks)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from search.packages import HOLDOUT, IN_REPOSITORY, TOP, TRAINABLES
-from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration
 from search.tracking.summary_runs import (
     ID,
     KIND,
@@ -23,6 +22,10 @@ from search.tracking.summary_runs import (
     NOTE,
     SEARCH,
     VERSIONS,
+    DescribedModel,
+    DescribedSearch,
+    Registered,
+    Registration,
     log_values,
     metrics_of,
     origin_tags,

@@ -16,7 +16,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.stages import BASELINES, loss_of, trainings_of
 from search.tracking.client import open_client
-from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
 from search.tracking.models import keep_model, keep_versions
 from search.tracking.summary_runs import (
     CAMPAIGN,
@@ -29,6 +28,11 @@ from search.tracking.summary_runs import (
     SEARCH,
     STAGE,
     TRIAL,
+    DescribedModel,
+    DescribedSearch,
+    Registered,
+    Registration,
+    SummaryRun,
     bring_up_to_date,
     finish,
     keep_view,
