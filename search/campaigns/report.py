@@ -26,11 +26,7 @@ from trainables.files import reading, write_text
 
 
 def campaign_report(folder: CampaignFolder) -> ReportPage:
-    """Build the report of a campaign, finished or not.
-
-    Raises:
-        InvalidInput: its records cannot be read.
-    """
+    """Build the report of a campaign, finished or not."""
     config = read_config(folder.content())
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).folder.journal.exists()]

@@ -308,11 +308,7 @@ GROWS = "openings"
 
 
 def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
-    """Yield the checks of the campaign in ``folder``, up to the first one that fails.
-
-    Raises:
-        InvalidInput: one of its searches names a place or code that the user did not allow.
-    """
+    """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
     for name in folder.searches():
         if (run := RunFolder(folder.runs, name)).config.exists():
             check_code(run.path, code_named(run))

@@ -238,8 +238,14 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Run the contract tests of a loss, data set, backbone, sampler, metric or trainable; exit code 1 if one fails."""
+    from search.config.yaml_file import apply_settings
+    from spaces.contract.check_part import check_part
+
     known = _known_kind(part, kind)
-    outcomes = _outcomes(part, known, settings or [], image_size)
+    options = apply_settings({}, settings or [])
+    if options and known not in (PartKind.DATASET, PartKind.TRAINABLE):
+        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {known.value}; leave it out.")
+    outcomes = list(check_part(part, options, kind=known.value, image_size=image_size))
     ok = all(outcome.ok for outcome in outcomes)
     record = {"part": part, "kind": known.value, "ok": ok, "checks": [asdict(outcome) for outcome in outcomes]}
     show(record, as_json, lambda: _table(part, known, outcomes))
@@ -263,16 +269,6 @@ def _known_kind(part: str, kind: PartKind | None) -> PartKind:
     if kind not in (None, found):
         raise InvalidInput(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
     return found
-
-
-def _outcomes(part: str, kind: PartKind, settings: list[str], image_size: int) -> "list[CheckOutcome]":
-    from search.config.yaml_file import apply_settings
-    from spaces.contract.check_part import check_part
-
-    options = apply_settings({}, settings)
-    if options and kind not in (PartKind.DATASET, PartKind.TRAINABLE):
-        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
-    return list(check_part(part, options, kind=kind.value, image_size=image_size))
 
 
 def _table(part: str, kind: PartKind, outcomes: "list[CheckOutcome]") -> Table:

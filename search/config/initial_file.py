@@ -42,7 +42,6 @@ class Machine:
 
     @property
     def sentence(self) -> str:
-        """The machine as a sentence."""
         cpus, gpus = self.cpus, self.gpus
         return f"This machine has {cpus} CPU core{'s' * (cpus > 1)} and {gpus or 'no'} GPU{'s' * (gpus > 1)}."
 
@@ -202,9 +201,8 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
         "search": {
             "trials": 16,
             "sampler": "tpe",
-            "pruner": "hyperband"
-            if facts.on_half
-            else "asha",  # with few steps an epoch, early rungs compare too little
+            # with few steps an epoch, early rungs compare too little
+            "pruner": "hyperband" if facts.on_half else "asha",
             "objective": "map_at_r",
         },
         "metrics": {

@@ -56,9 +56,6 @@ def read_file(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Read the search or campaign file ``given``, or the recipe or campaign of that name, and apply ``settings``.
 
     The entries of losses that the settings (``key.path=value``) remove from a search are removed too.
-
-    Raises:
-        InvalidInput: none of them exists.
     """
     written = read_yaml(shipped_or_file(given))
     content = apply_settings(written, settings)

@@ -164,16 +164,14 @@ def hover_text(texts: Sequence[str]) -> dict[str, Any]:
     return {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
 
 
-def bars_between(
-    intervals: Sequence[tuple[float, float] | None], means: Sequence[float], colour: str
-) -> dict[str, Any]:
-    """Return error bars around ``means`` that end where the ``intervals`` do, none without an interval."""
-    ends = [found or (mean, mean) for found, mean in zip(intervals, means, strict=True)]
+def bars_between(ends: tuple[float, float] | None, mean: float, colour: str) -> dict[str, Any]:
+    """Return error bars around ``mean`` that end where an interval does; none without one."""
+    low, high = ends or (mean, mean)
     return {
         "type": "data",
         "symmetric": False,
-        "array": [rounded(high - mean) for (_, high), mean in zip(ends, means, strict=True)],
-        "arrayminus": [rounded(mean - low) for (low, _), mean in zip(ends, means, strict=True)],
+        "array": [rounded(high - mean)],
+        "arrayminus": [rounded(mean - low)],
         "thickness": 1.5,
         "width": 4,
         "color": colour,

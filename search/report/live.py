@@ -97,15 +97,16 @@ FAILURES = 20
 
 
 def live_search(stored: StoredSearch) -> LiveSearch:
-    """Read the state of a search.
-
-    Raises:
-        InvalidInput: the search has no studies yet, or its file cannot be read.
-    """
+    """Read the state of a search."""
     search, status = search_so_far(stored), status_of(stored)
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
     driven = status.driver is not None
     sessions = search.sessions
+    failures = (
+        failure
+        for (loss, stage), found in reversed(trials.items())
+        for failure in _failures(short_study_name(loss, stage), found)
+    )
     return LiveSearch(
         status=status,
         objective=search.config.objective,
@@ -118,16 +119,7 @@ def live_search(stored: StoredSearch) -> LiveSearch:
             for trial in found
             if driven and trial.state == TrialState.RUNNING
         ),
-        failures=tuple(
-            islice(
-                (
-                    failure
-                    for (loss, stage), found in reversed(trials.items())
-                    for failure in _failures(short_study_name(loss, stage), found)
-                ),
-                FAILURES,
-            )
-        ),
+        failures=tuple(islice(failures, FAILURES)),
     )
 
 
@@ -189,11 +181,7 @@ class ReportsSoFar:
         self._kept: dict[str, tuple[Any, tuple[SectionSoFar, ...]]] = {}
 
     def of(self, stored: StoredSearch) -> tuple[SectionSoFar, ...]:
-        """Return the sections of ``stored``.
-
-        Raises:
-            InvalidInput: the search has no studies yet, or its records cannot be read.
-        """
+        """Return the sections of ``stored``."""
         with self._lock:
             now = _state(stored)
             before = self._kept.get(stored.name)

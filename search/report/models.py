@@ -34,22 +34,10 @@ from trainables.models.backbones import backbone, on_features
 # cards, so that the card can be published unchanged.
 
 
-def model_card(
-    comparison: Comparison,
-    selection: Selection,
-    loss: str,
-    spec: EmbedderSpec | TrainableSpec,
-    programs: str = "",
+def _model_card(
+    comparison: Comparison, selection: Selection, loss: str, spec: EmbedderSpec | TrainableSpec, programs: str
 ) -> str:
-    """Return the card of the chosen model of ``loss``.
-
-    Args:
-        comparison: the comparison of its search alone.
-        selection: the selection of the search.
-        loss: name of the loss.
-        spec: the model.
-        programs: a table of its other files, in Markdown.
-    """
+    """Return the card of the chosen model of ``loss``, from the comparison of its search alone."""
     from jinja2 import StrictUndefined, Template
 
     dataset = spec.origin["dataset"]
@@ -93,8 +81,7 @@ def _head(loss: str, *, of_images: bool) -> str:
         "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
         "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
     }
-    text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
-    return text
+    return str(yaml.safe_dump(head, sort_keys=False, allow_unicode=True))
 
 
 def _weights(spec: EmbedderSpec) -> str:
@@ -133,7 +120,7 @@ class ChosenModel:
         """Return its card, from the comparison of its search alone and a Markdown table of other files."""
         if self.loss in BASELINES:
             return _baseline_card(comparison, self.selection, self.loss, programs)
-        return model_card(comparison, self.selection, self.loss, self.spec, programs)
+        return _model_card(comparison, self.selection, self.loss, self.spec, programs)
 
     def write(self, folder: Path, comparison: Comparison) -> None:
         """Write it into ``folder``, which may exist."""
@@ -201,11 +188,7 @@ def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
 
 
 def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
-    """Write the chosen model of each loss and the recommended one; ``comparison`` is that of the search alone.
-
-    Raises:
-        InvalidInput: nothing is chosen yet, or a checkpoint is missing.
-    """
+    """Write the chosen model of each loss and the recommended one; ``comparison`` is that of the search alone."""
     selection = Selection.load(stored.folder.selection)
     for loss in selection.models:
         if model := chosen_model(stored, selection, loss):
@@ -232,11 +215,7 @@ def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
 
 
 def model_folder(stored: StoredSearch, loss: str | None) -> Path:
-    """Return the folder of the model of :func:`model_to_hand_out`; write it if it is missing.
-
-    Raises:
-        InvalidInput: as :func:`model_to_hand_out`.
-    """
+    """Return the folder of the model of :func:`model_to_hand_out`; write it if it is missing."""
     folder = stored.folder.model(loss or Selection.load(stored.folder.selection).recommended.loss)
     if not (folder / DESCRIPTION).is_file():  # this file is written last
         model_to_hand_out(stored, loss).write(folder, comparison_of(stored))
@@ -244,16 +223,11 @@ def model_folder(stored: StoredSearch, loss: str | None) -> Path:
 
 
 def comparison_of(stored: StoredSearch) -> Comparison:
-    """Return the comparison of a search alone.
-
-    Raises:
-        InvalidInput: it has no result yet.
-    """
+    """Return the comparison of a search alone."""
     return compare([stored.folder], [stored_summary(stored.folder)])
 
 
 def _images(stored: StoredSearch) -> str:
     """Return the name of the data set; for a folder of images, the folder's name."""
     dataset = stored.config["dataset"]
-    name: str = dataset["name"]
-    return f"the image folder {Path(dataset['root']).name}" if name == "folder" else name
+    return f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])

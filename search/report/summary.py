@@ -22,7 +22,6 @@ from search.selection import (
     Baselines,
     Confirmation,
     Ledger,
-    ScoredBaseline,
     ScoredModel,
     ScoredOpening,
     Selection,
@@ -56,9 +55,6 @@ def summary_so_far(stored: StoredSearch) -> Summary:
 
     It is the stored one, unless there is none or a driver runs the search: then it is derived from the records. Nothing
     is written, and neither images nor losses are needed.
-
-    Raises:
-        InvalidInput: the search has no studies yet, or its file cannot be read.
     """
     written = _stored(stored.folder.summary)
     if written is not None and stored.folder.driver() is None:
@@ -130,20 +126,19 @@ def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Ba
     if stored is None:
         return {}
     scored = {entry.name: entry for opening in test[:1] for entry in opening.baselines}
-    return {name: _baseline(stored, name, scored.get(name)) for name in BASELINES}
-
-
-def _baseline(stored: Baselines, name: str, scored: ScoredBaseline | None) -> Baseline:
-    validation, classes = stored.validation[name], stored.classes[name]
-    small = scored.in_small_galleries if scored else None
-    tested = {} if scored is None else scored.metrics
-    fixed = {name: value if value is None else SeedStatistics.fixed(value) for name, value in tested.items()}
-    return Baseline(
-        validation=validation,
-        confirmed=statistics.fmean(classes.values()) if classes else None,
-        test=fixed or None,
-        test_small=None if small is None else SeedStatistics.fixed(small),
-    )
+    found: dict[str, Baseline] = {}
+    for name in BASELINES:
+        tested, classes = scored.get(name), stored.classes[name]
+        small = tested.in_small_galleries if tested else None
+        metrics = tested.metrics if tested else {}
+        fixed = {key: value if value is None else SeedStatistics.fixed(value) for key, value in metrics.items()}
+        found[name] = Baseline(
+            validation=stored.validation[name],
+            confirmed=statistics.fmean(classes.values()) if classes else None,
+            test=fixed or None,
+            test_small=None if small is None else SeedStatistics.fixed(small),
+        )
+    return found
 
 
 # One loss.

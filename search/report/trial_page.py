@@ -55,11 +55,7 @@ class TrialPage:
 
 
 def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
-    """Read trial ``number`` of ``study``, such as ``mpa`` or ``mpa@confirm``.
-
-    Raises:
-        InvalidInput: the search has no such loss, stage or trial.
-    """
+    """Read trial ``number`` of ``study``, such as ``mpa`` or ``mpa@confirm``."""
     trial = search.trial_of(study, number)
     directory = search.trial_directory(study, number)
     objective = metric_name(search.config["search"]["objective"])

@@ -52,11 +52,7 @@ class Baselines:
 
     @classmethod
     def load(cls, path: Path) -> "Baselines | None":
-        """Read the file at ``path``; None if it does not exist.
-
-        Raises:
-            InvalidInput: it is damaged.
-        """
+        """Read the file at ``path``; None if it does not exist."""
         if not path.exists():
             return None
         with reading(path):

@@ -213,11 +213,7 @@ class ImageSet:
 
 
 def images_in(store: Path) -> ImageSet:
-    """Return the images of the store at ``store``.
-
-    Raises:
-        InvalidInput: the store is damaged.
-    """
+    """Return the images of the store at ``store``."""
     contents = read_contents(store)
     classes: list[list[tuple[str, str]]] = [[] for _ in contents.class_names]
     for label, *image in zip(contents.labels_N.tolist(), contents.image_digests, contents.image_looks, strict=True):

@@ -117,11 +117,6 @@ class RetrievalFile:
 
     @classmethod
     def read(cls, path: Path) -> "RetrievalFile":
-        """Read the file at ``path``.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-            InvalidInput: it is damaged.
-        """
+        """Read the file at ``path``."""
         with reading(path):
             return cls(**read_arrays(path, *(field.name for field in fields(cls))))

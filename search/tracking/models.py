@@ -108,8 +108,7 @@ def _requirements(folder: Path) -> list[str]:
 
 
 def _backbone_of(folder: Path) -> str:
-    name: str = json.loads((folder / DESCRIPTION).read_bytes())["model"]["backbone"]
-    return name
+    return str(json.loads((folder / DESCRIPTION).read_bytes())["model"]["backbone"])
 
 
 def _features_of(folder: Path) -> int | None:
@@ -153,8 +152,7 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
         _link(client, run, model)
         client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     _bring_up_to_date(client, run_id, model, wanted, now)
-    found: str = model.model_id
-    return found
+    return str(model.model_id)
 
 
 def _found(client: "MlflowClient", run: "Run", digest: str) -> "LoggedModel | None":
@@ -185,8 +183,7 @@ def _bring_up_to_date(
 
 
 def _tags(wanted: DescribedModel) -> dict[str, str]:
-    tags = {**wanted.tags, NOTE: wanted.description}
-    return {entry.key: entry.value for entry in tags_of(tags)}
+    return {entry.key: entry.value for entry in tags_of({**wanted.tags, NOTE: wanted.description})}
 
 
 # Versions of a registered model, whose alias marks the best one.
@@ -202,11 +199,7 @@ def keep_versions(
 ) -> Registered:
     """Register the ``models`` of ``search`` and set the alias.
 
-    Args:
-        client: the client of the server.
-        search: the search.
-        wanted: the registered model.
-        models: for each loss, the id of the logged model and its description.
+    ``models`` has the id of the logged model and its description by loss.
 
     Raises:
         InvalidInput: a registered model with this name belongs to something else.

@@ -34,7 +34,6 @@ from search.tracking.summary_runs import (
     Registration,
     SummaryRun,
     bring_up_to_date,
-    finish,
     keep_view,
     log_data,
     log_values,
@@ -49,7 +48,7 @@ from trainables.errors import Failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run, RunTag
+    from mlflow.entities import Metric, Run, RunInfo, RunTag
 
 # The metrics, parameters and tags of a trial.
 
@@ -107,25 +106,19 @@ class Projected:
     closed: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class _StoredRun:
-    run_id: str
-    status: str
-
-
 @dataclass(frozen=True)
 class _Stored:
     """The runs of a search in MLflow: summary runs by kind and loss, trials by their tag."""
 
     summaries: dict[tuple[str, str], str] = field(default_factory=dict)
-    trials: dict[str, _StoredRun] = field(default_factory=dict)
+    trials: "dict[str, RunInfo]" = field(default_factory=dict)
 
     def take(self, runs: "Iterable[Run]") -> None:
         """Index ``runs`` by tag; if a lost response left duplicates, keep the newer one (listed first)."""
         for run in runs:
             tags = run.data.tags
             if TRIAL in tags:
-                self.trials.setdefault(tags[TRIAL], _StoredRun(run_id=run.info.run_id, status=run.info.status))
+                self.trials.setdefault(tags[TRIAL], run.info)
             else:
                 self.summaries.setdefault((tags[KIND], tags.get(LOSS, "")), run.info.run_id)
 
@@ -181,8 +174,7 @@ class Projection:
         client = self._connect()
         of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
         if found := client.search_runs([self._experiment_id], of_campaign, max_results=1):
-            run_id: str = found[0].info.run_id
-            return run_id
+            return str(found[0].info.run_id)
         return self._create(
             {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}, start, None
         )
@@ -235,8 +227,7 @@ class Projection:
     def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:
         above = {PARENT: parent} if parent else {}
         run = self._connect().create_run(self._experiment_id, start_time=start, tags={**origin_tags(), **tags, **above})
-        run_id: str = run.info.run_id
-        return run_id
+        return str(run.info.run_id)
 
     def _begin(self, run_id: str, settings: Mapping[str, Value]) -> None:
         """Write the settings and the data of a run of a loss or a search, if they are missing."""
@@ -259,11 +250,7 @@ class Projection:
         return keep_model(self._connect(), self._row_run(loss, None), name, wanted, _now())
 
     def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
-        """Register the model of each loss, given with its id.
-
-        Raises:
-            InvalidInput: a registered model with this name belongs to something else.
-        """
+        """Register the model of each loss, given with its id."""
         return keep_versions(self._connect(), self._search, wanted, models)
 
     def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
@@ -283,8 +270,11 @@ class Projection:
     def _sum_up(self, run_id: str, wanted: SummaryRun, end: int | None) -> None:
         client = self._connect()
         bring_up_to_date(client, run_id, wanted, end or _now())
-        if end is not None:
-            finish(client, run_id, end)
+        if end is None:
+            return
+        info = client.get_run(run_id).info
+        if (info.status, info.end_time) != ("FINISHED", end):
+            client.set_terminated(run_id, "FINISHED", end)
 
     def project(self, study: str, trial: FrozenTrial) -> None:
         """Update the run of a trial of the study with this name."""
@@ -341,7 +331,7 @@ class Projection:
         run_id = self._create(tags, start, self._row_run(loss, start))
         return Projected(run_id=run_id, epochs=0, closed=False)
 
-    def _found(self, run: "_StoredRun", trial: FrozenTrial) -> Projected:
+    def _found(self, run: "RunInfo", trial: FrozenTrial) -> Projected:
         """Return the state of an existing run; its writer may have died at any point."""
         if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
             return Projected(run_id=run.run_id, epochs=0, closed=True)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from spaces.space import Value
@@ -234,13 +234,6 @@ def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, no
     )
 
 
-def finish(client: "MlflowClient", run_id: str, end: int) -> None:
-    """Set the end of the run to ``end``, in milliseconds since 1970, if it differs."""
-    info = client.get_run(run_id).info
-    if (info.status, info.end_time) != ("FINISHED", end):
-        client.set_terminated(run_id, "FINISHED", end)
-
-
 def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
     """Log the training images of the run; MLflow ignores repetitions."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -305,31 +298,10 @@ def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
 def keep_view(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
     """Create or update the view of the results of the ``experiment``; the columns of other searches are kept."""
     key = f"{PREFIX}{RESULTS}"
-    tags = dict([KIND_OF_EXPERIMENT, (key, _merged(_view(search), experiment.tags.get(key)))])
+    tags = dict([KIND_OF_EXPERIMENT, (key, _view(search, experiment.tags.get(key)))])
     for name, value in tags.items():
         if experiment.tags.get(name) != value:
             client.set_experiment_tag(experiment.experiment_id, name, value)
-
-
-def _view(search: DescribedSearch) -> dict[str, Any]:
-    """Return the runs of the losses, the highest confirmed value first: that of the search is the best of many trials.
-
-    Tags stand for the metrics, which MLflow shows with all their digits.
-    """
-    params = dict.fromkeys(name for names in search.searched.values() for name in names)
-    return {
-        "searchFilter": f"tags.`{KIND}` = 'loss'",
-        "orderByKey": _column("metrics", f"confirmed/{search.objective}"),
-        "orderByAsc": False,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "datasetsFilter": [],
-        "modelVersionFilter": "All Runs",
-        "selectedColumns": [
-            *(_column("tags", name) for name in SHOWN_TAGS),
-            *(_column("params", name) for name in params),
-        ],
-    }
 
 
 def _column(kind: str, name: str) -> str:
@@ -339,23 +311,30 @@ def _column(kind: str, name: str) -> str:
 FIRST_TAGS = tuple(_column("tags", name) for name in SHOWN_TAGS)
 
 
-def _merged(view: Mapping[str, Any], before: str | None) -> str:
-    """Return the view in MLflow's format, with the columns and the creation time of the view ``before``."""
+def _view(search: DescribedSearch, before: str | None) -> str:
+    """Return the view in MLflow's format, with the columns and the creation time of the view ``before``.
+
+    It shows the runs of the losses, the highest confirmed value first: that of the search is the best of many trials.
+    Tags stand for the metrics, which MLflow shows with all their digits.
+    """
     there, created = [], int(time.time() * 1000)
     with suppress(*DAMAGED):  # anybody may change a tag; a damaged view is made anew
         stored = json.loads(before) if before else {}
         there = [str(column) for column in json.loads(stored["state"])["selectedColumns"]]
         created = int(stored["createdAt"])
-    columns = list(dict.fromkeys((*FIRST_TAGS, *there, *view["selectedColumns"])))
+    params = [_column("params", name) for names in search.searched.values() for name in names]
+    columns = list(dict.fromkeys((*FIRST_TAGS, *there, *params)))
+    others = [name for name in columns if name not in FIRST_TAGS]
     state = {
-        **view,
+        "searchFilter": f"tags.`{KIND}` = 'loss'",
+        "orderByKey": _column("metrics", f"confirmed/{search.objective}"),
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
         "selectedColumns": columns,
-        "columnOrder": [
-            *FIRST_COLUMNS,
-            *FIRST_TAGS,
-            *LAST_COLUMNS,
-            *(name for name in columns if name not in FIRST_TAGS),
-        ],
+        "columnOrder": [*FIRST_COLUMNS, *FIRST_TAGS, *LAST_COLUMNS, *others],
         "columnWidths": WIDTHS | dict(zip(FIRST_TAGS, SHOWN_TAGS.values(), strict=True)),
     }
     return json.dumps({"name": "Results", "createdAt": created, "updatedAt": created, "state": json.dumps(state)})

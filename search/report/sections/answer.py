@@ -164,7 +164,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
                 [rounded(entry.mean)],
                 [place],
                 marker={"symbol": face, "size": 10, "color": colour},
-                error_x=bars_between([entry.ci95], [entry.mean], colour),
+                error_x=bars_between(entry.ci95, entry.mean, colour),
                 **hover_text([text]),
                 **shared,
             ),
