@@ -81,13 +81,10 @@ def stored_result(folder: CampaignFolder) -> CampaignResult:
 def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
     """Write the report of one campaign, or of searches that share one split.
 
-    Args:
-        runs: the runs folder.
-        names: the name of one campaign, or of one or more searches.
-        file: the path to write; None: ``report.html`` in the folder of the first name.
+    The ``file`` is by default ``report.html`` in the folder of the first name.
 
     Raises:
-        InvalidInput: a name does not exist, the searches cannot be compared, or their records cannot be read.
+        InvalidInput: a name does not exist, or a campaign is named with others.
     """
     campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
     if not campaigns:

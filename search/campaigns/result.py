@@ -117,12 +117,7 @@ def sweeps(config: CampaignConfig, data: Sequence[str]) -> Iterator[str]:
 
 
 def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]) -> CampaignResult:
-    """Return the result of a campaign, derived from the searches' records.
-
-    Args:
-        campaign: the campaign.
-        results: its searches and their summaries, in the order of its members.
-    """
+    """Return the result of a campaign, whose searches and their summaries are in the order of its members."""
     config, data = campaign.config, data_axes(campaign)
     searches, summaries = [search for search, _ in results], [summary for _, summary in results]
     labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
@@ -146,7 +141,12 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
         pairs=tuple(pairs),
         left_out=tuple(left_out),
         folds=tuple(cell for search, summary in results for cell in _folds(campaign, search, summary)),
-        epochs={stage.trainings: _epochs(searches, stage) for stage in (Stage.SEARCH, Stage.SELECT, Stage.TEST)},
+        epochs={
+            stage.trainings: sum(
+                epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names
+            )
+            for stage in Stage
+        },
         openings={
             digest: openings_told(sharing)
             + (f" ({', '.join(sorted({joined(labels[folder.name], data) for folder in sharing}))})" if data else "")
@@ -198,10 +198,6 @@ def _unlike_told(campaign: Campaign, folders: Sequence[RunFolder], rows: Sequenc
         yield from unlike_told([folder_of[search] for search in {row.search for row in of_column}], of_column)
 
 
-def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
-    return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names)
-
-
 # Pairs of rows on the test classes.
 
 
@@ -248,7 +244,6 @@ def _paired_rows(campaign: Campaign) -> Coordinates:
 
 
 def _paired_columns(campaign: Campaign) -> list[str]:
-    """Return the coordinates that name the columns within which rows are paired."""
     rows = row_axes(campaign.config, data_axes(campaign))
     return columns_of(campaign.config, _paired_rows(campaign).values(), rows)
 

@@ -43,11 +43,10 @@ class Cell(Result):
     std: float | None = None
 
 
-class CampaignResult(Shown):
+class CampaignResult(Shown, Result):
     """The results of a campaign.
 
     Attributes:
-        name: name of the campaign.
         study: description of the campaign in words.
         searches: for each search, its label on each axis.
         data_axes: axes whose labels are data sets.
@@ -236,7 +235,6 @@ def columns_of(config: CampaignConfig, places: Iterable[Mapping[str, str]], rows
 
 
 def joined(place: Mapping[str, str], axes: Iterable[str]) -> str:
-    """Return the labels of ``place`` on ``axes``."""
     return " ".join(place[axis] for axis in axes)
 
 

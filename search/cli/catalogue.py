@@ -193,18 +193,12 @@ def _tables(name: str, paper: "Paper") -> Iterator[TextTable]:
         prose=(1, 4),
         notes=(LEGEND,),
     )
-    yield TextTable(
-        title=f"{title}: no command yet",
-        header=("", "shows", "missing"),
-        rows=tuple((entry.item, entry.title, entry.missing) for entry in paper.items if entry.missing),
-        prose=(1, 2),
-    )
-    yield TextTable(
-        title=f"{title}: conceptual, without a command",
-        header=("", "shows", "why"),
-        rows=tuple((entry.item, entry.title, entry.conceptual) for entry in paper.items if entry.conceptual),
-        prose=(1, 2),
-    )
+    for what, header, key in (
+        ("no command yet", "missing", "missing"),
+        ("conceptual, without a command", "why", "conceptual"),
+    ):
+        reasons = [(entry.item, entry.title, getattr(entry, key)) for entry in paper.items if getattr(entry, key)]
+        yield TextTable(title=f"{title}: {what}", header=("", "shows", header), rows=tuple(reasons), prose=(1, 2))
 
 
 def _lines(commands: str) -> str:
@@ -212,8 +206,6 @@ def _lines(commands: str) -> str:
 
 
 class PartKind(StrEnum):
-    """The kinds of parts."""
-
     LOSS = "loss"
     DATASET = "dataset"
     BACKBONE = "backbone"

@@ -161,7 +161,6 @@ def main() -> None:
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Return the sentence about a wrong word of the command line."""
     message = error.format_message().partition(", unable to parse")[0]
     for word, plain in {"Input should be": "it must be", "Value error, ": ""}.items():  # pydantic's
         message = message.replace(word, plain)

@@ -268,7 +268,6 @@ def _synced(record: dict[str, Any]) -> Iterator[str]:
 
 
 def _opens_test(yes: bool, doubt: str) -> bool:
-    """Return True if the user opens the test in spite of the ``doubt``."""
     return yes or (sys.stdin.isatty() and typer.confirm(f"{doubt} Open the test classes?", err=True))
 
 

@@ -268,7 +268,6 @@ def merged(under: Any, over: Any) -> Any:
 
 
 def _clashes(campaign: Campaign) -> list[str]:
-    """Return the mistakes in what the searches must share, or must not."""
     configs = [member.config for member in campaign.members]
     sentences = [
         f"vary: {section} must be the same in all searches, which are trained side by side; set it in base."
@@ -284,7 +283,6 @@ def _clashes(campaign: Campaign) -> list[str]:
 
 
 def _untested(campaign: Campaign) -> list[str]:
-    """Return the mistakes about metrics of the table that a search's test does not compute."""
     sentences = []
     for metric in campaign.config.table.metrics:
         configs = [member.config for member in campaign.members if member.config.metrics.test != "all"]

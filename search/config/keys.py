@@ -53,7 +53,6 @@ class Key:
 
     @property
     def value(self) -> str:
-        """The type and the range in words."""
         return self.range if self.range.startswith(ONE_OF) else ", ".join(filter(None, (self.type, self.range)))
 
     @property
@@ -219,7 +218,6 @@ def _range(annotation: Any) -> str:
 
 
 def _flat(annotation: Any) -> Iterator[Any]:
-    """Yield the members of a union, without annotations."""
     if get_origin(annotation) is Annotated:
         yield from _flat(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):

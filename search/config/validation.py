@@ -316,7 +316,6 @@ def _message(error: Any) -> str:
 
 
 def _unusable(value: Any) -> str | None:
-    """Return the reason why no key can have ``value``; None if one can."""
     if isinstance(value, float) and not math.isfinite(value):
         return "must be finite"
     if isinstance(value, int) and abs(value) > MOST:

@@ -21,12 +21,9 @@ from trainables.files import reading
 
 
 def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, within: float | None = None) -> Comparison:
-    """Return the comparison of the losses of several searches.
+    """Return the comparison of the losses of the searches in ``folders``, whose ``summaries`` are in the same order.
 
-    Args:
-        folders: the searches.
-        summaries: their summaries, in the same order.
-        within: the margin of equivalence in points; None: that which all searches froze with their choice.
+    ``within`` is the margin of equivalence in points; None: that which all searches froze with their choice.
 
     Raises:
         InvalidInput: the searches differ in split, test images or objective.
@@ -233,15 +230,9 @@ AFTER = "chosen after opening"
 
 
 def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Collection[RowKey]) -> Iterator[str]:
-    """Yield a sentence for each part of a table that was not frozen before the test classes were opened.
+    """Yield a sentence for each part of the table ``shown`` that was not frozen before the test classes were opened.
 
-    Args:
-        folders: the searches of the table.
-        shown: the table.
-        tested: all rows with test results, shown or not; other rows reveal nothing about the test.
-
-    Raises:
-        InvalidInput: a selection was changed after it was frozen.
+    ``tested`` are all rows with test results, shown or not; other rows reveal nothing about the test.
     """
     opened = [folder for folder in folders if folder.test.exists()]
     if not opened:

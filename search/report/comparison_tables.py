@@ -39,7 +39,6 @@ class FilledColumn:
 
     @property
     def is_empty(self) -> bool:
-        """True if no row has an entry."""
         return all(entry is None for entry in self.entries)
 
 
@@ -111,7 +110,6 @@ def text_tables(comparison: Comparison) -> list[TextTable]:
 
 
 def _answers(comparison: Comparison) -> TextTable:
-    """Return the answer of each search, below its name if there are several."""
     several = len(comparison.searches) > 1
     return _text(
         [line for answer in comparison.answers for line in (*([f"{answer.search}:"] if several else []), *answer.lines)]
@@ -134,6 +132,8 @@ def _losses_table(
     comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
 ) -> TextTable:
     gallery, is_sealed = comparison.split.gallery, not comparison.test_metrics
+    names = ", ".join(summary.name for summary in comparison.searches)
+    baselines = any(summary.baselines for summary in comparison.searches)
     metrics = [f"{entry.metric}\n{entry.column.header.format(gallery=gallery)}".strip() for entry in columns]
 
     def text(filled: FilledColumn, position: int) -> str:
@@ -142,7 +142,7 @@ def _losses_table(
         return filled.column.text(filled.entries[position], long=long)
 
     return TextTable(
-        title=_title(comparison),
+        title=f"{names}: {'networks without training, and ' * baselines}losses, default and tuned",
         header=("loss", "trial", *metrics),
         rows=tuple(
             (row_loss_label(comparison, row), row.name, *(text(filled, position) for filled in columns))
@@ -150,12 +150,6 @@ def _losses_table(
         ),
         labels=2,
     )
-
-
-def _title(comparison: Comparison) -> str:
-    baselines = any(summary.baselines for summary in comparison.searches)
-    names = ", ".join(summary.name for summary in comparison.searches)
-    return f"{names}: {'networks without training, and ' * baselines}losses, default and tuned"
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:

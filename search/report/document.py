@@ -140,7 +140,6 @@ def campaign_page(
 def _of_each(
     searches: Sequence[StoredSearch], summaries: Sequence[Summary], comparison: Comparison
 ) -> Iterator[Section]:
-    """Yield the sections of single searches: each loss, and the models."""
     for search, summary in zip(searches, summaries, strict=True):
         own = comparison if len(searches) == 1 else compare([search.folder], [summary])
         for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search, own)):
@@ -159,13 +158,7 @@ def _prefixed(search: str, section: Section) -> Section:
 
 
 def write_search_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
-    """Write the report of searches that share one split.
-
-    Args:
-        runs: the runs folder.
-        names: the names of one or more searches.
-        file: the path to write; None: ``report.html`` in the folder of the first search.
-    """
+    """Write the report of searches that share one split to ``file``, by default ``report.html`` of the first one."""
     with reading(f"A record of {listed(names)}"):
         text = as_html(search_report([stored_search(runs, name) for name in names]))
     file = file or RunFolder(runs, names[0]).report

@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
@@ -103,9 +103,14 @@ def live_search(stored: StoredSearch) -> LiveSearch:
     driven = status.driver is not None
     sessions = search.sessions
     failures = (
-        failure
+        FailedTrial(
+            study=short_study_name(loss, stage),
+            number=trial.number,
+            reason=str(trial.user_attrs.get("outcome", "no reason")),
+        )
         for (loss, stage), found in reversed(trials.items())
-        for failure in _failures(short_study_name(loss, stage), found)
+        for trial in reversed(found)
+        if trial.state == TrialState.FAIL
     )
     return LiveSearch(
         status=status,
@@ -146,14 +151,6 @@ def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) 
         bar=bar,
         memory_gb=max(memory, default=None),
     )
-
-
-def _failures(study: str, trials: Sequence[FrozenTrial]) -> Iterator[FailedTrial]:
-    """Yield the failed trials of a study, newest first."""
-    for trial in reversed(trials):
-        if trial.state == TrialState.FAIL:
-            reason = str(trial.user_attrs.get("outcome", "no reason"))
-            yield FailedTrial(study=study, number=trial.number, reason=reason)
 
 
 # A campaign.

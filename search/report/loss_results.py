@@ -72,12 +72,9 @@ class LossSummary(Result):
     """The results of a search for one loss. Results that do not exist yet are None.
 
     Attributes:
-        trials: counts of the search's trials.
         epochs: number of epochs of the search stage.
         ended_early: reason why there are fewer trials than requested.
-        default: the default configuration.
         tuned: the chosen configuration; before the choice, the best of the search.
-        best: the best trial of the search.
         choice: the reason of the choice, in words.
         anytime: the search's improvements in order.
         front: the Pareto front of the complete trials that meet the constraints, and the chosen configuration; empty if
@@ -202,12 +199,8 @@ end, and in 85 and 58 % if it is beyond (``python -m benchmarks statistics``).
 def edges(space: Space, best: Mapping[str, Value], allowed: Callable[[str, Value], bool]) -> Iterator[Finding]:
     """Yield a finding for each parameter that ``best`` has at an end of its range, unless that is its default.
 
-    Ends that coincide with the end of the parameter's domain are skipped.
-
-    Args:
-        space: the space that was searched.
-        best: the best configuration.
-        allowed: returns True if a parameter may have a value, inside its range or outside.
+    Ends that coincide with the end of the parameter's domain are skipped: ``allowed`` returns True if a parameter may
+    have a value, inside its range or outside.
     """
     for name, value in best.items():
         place = _place(space[name], value)

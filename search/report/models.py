@@ -44,6 +44,7 @@ def _model_card(
     features, of_images = None, isinstance(spec, EmbedderSpec)
     if isinstance(spec, EmbedderSpec) and on_features(spec.model.backbone):
         features, of_images = backbone(spec.model.backbone).features, False
+    weights = spec.origin["initial_weights"] if isinstance(spec, EmbedderSpec) else None
     entry = comparison.searches[0].losses[loss]
     chosen = selection.chosen[loss]
     text = (Path(__file__).parent / "assets" / "card.md").read_text("utf-8")
@@ -62,7 +63,7 @@ def _model_card(
         version=__version__,
         parameters=parameters(chosen.params) or "without hyperparameters",
         programs=programs,
-        weights=_weights(spec) if isinstance(spec, EmbedderSpec) else "",
+        weights=f"the weights `{Path(weights).name}`" if weights else "random weights",
         trials=entry.trials,
         scores=_scores(comparison) if entry.test else "",
     )
@@ -75,18 +76,12 @@ def _scores(comparison: Comparison) -> str:
 
 
 def _head(loss: str, *, of_images: bool) -> str:
-    """Return the metadata for the hub."""
     head = {
         "library_name": "holdout",
         "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
         "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
     }
     return str(yaml.safe_dump(head, sort_keys=False, allow_unicode=True))
-
-
-def _weights(spec: EmbedderSpec) -> str:
-    weights = spec.origin["initial_weights"]
-    return "random weights" if weights is None else f"the weights `{Path(weights).name}`"
 
 
 def _baseline_card(comparison: Comparison, selection: Selection, name: str, programs: str) -> str:
@@ -123,7 +118,6 @@ class ChosenModel:
         return _model_card(comparison, self.selection, self.loss, self.spec, programs)
 
     def write(self, folder: Path, comparison: Comparison) -> None:
-        """Write it into ``folder``, which may exist."""
         write_model(folder, self.weights, self.spec, self.card(comparison))
 
 
@@ -228,6 +222,5 @@ def comparison_of(stored: StoredSearch) -> Comparison:
 
 
 def _images(stored: StoredSearch) -> str:
-    """Return the name of the data set; for a folder of images, the folder's name."""
     dataset = stored.config["dataset"]
     return f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])

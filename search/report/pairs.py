@@ -113,13 +113,9 @@ class Comparable:
 def comparable_rows(
     folders: Sequence[RunFolder], rows: Sequence[Row], metrics: Sequence[str], keys: Iterable[RowKey]
 ) -> tuple[Comparable | None, list[str]]:
-    """Return the tested rows among ``keys``, and sentences on what is left out.
+    """Return the tested ones of the ``rows`` named by ``keys``, and sentences on what is left out.
 
-    Args:
-        folders: the searches.
-        rows: the rows of their comparison.
-        metrics: metrics to compare; the first with per-image scores is used.
-        keys: names of the rows to compare with each other.
+    They are compared by the first of the ``metrics`` with per-image scores.
     """
     by_key = {row.key: row for row in rows if row.test}
     wanted = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]

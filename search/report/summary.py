@@ -79,9 +79,7 @@ def _stored(path: Path) -> Summary | None:
 def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
     """Return the summary according to the studies, the selection and the test results.
 
-    Args:
-        search: the search.
-        stored: the previous summary; the diagnostics of a loss with unchanged trials are taken from it.
+    The diagnostics of a loss with unchanged trials are taken from the previous summary, ``stored``.
     """
     plan = search.plan
     config, folder, split = plan.config, plan.folder, plan.split
@@ -121,7 +119,6 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
 
 
 def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Baseline]:
-    """Return the result of each network without training; none if nothing was pretrained."""
     stored = Baselines.load(folder.baselines)
     if stored is None:
         return {}

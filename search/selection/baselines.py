@@ -32,10 +32,8 @@ class Baselines:
     Attributes:
         network: the digest of the initial backbone with its weights and pooling.
         loaded: a sentence that says what its file of weights held, if it has one.
-        dimensions: the number of dimensions of the whitened features.
         validation: for each baseline its metrics on the validation classes.
         classes: for each baseline the objective of each class that validates in the confirmation.
-        whitening_sha256: the SHA-256 of the file with the whitening.
     """
 
     network: str

@@ -279,7 +279,6 @@ class Ledger:
         return list({entry.id: entry for order in earlier for entry in order}.values())
 
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
-        """Return the entries of the runs folder's and of the user's file."""
         try:
             users = self._users().entries()
         except (OSError, RuntimeError, InvalidInput) as error:

@@ -44,7 +44,6 @@ class LedgerFile:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the exclusive lock of the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with full_disk_errors(self.path), filelock.FileLock(f"{self.path}.lock"):
             yield
@@ -187,7 +186,6 @@ class ImageSet:
         return np.isin(self.looks_N, other.looks_N)
 
     def count_classes(self, known_N: NDArray[np.bool_]) -> int:
-        """Count the classes of the images ``known_N``."""
         classes_N = np.repeat(np.arange(len(self.sizes_C)), self.sizes_C.astype(np.int64))
         return len(np.unique(classes_N[known_N]))
 

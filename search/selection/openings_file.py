@@ -17,7 +17,6 @@ class _Stored(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     def content(self) -> dict[str, Any]:
-        """Return the JSON as it is stored."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -40,14 +39,11 @@ class ScoredModel(_Scored):
     """One trained model on the test classes.
 
     Attributes:
-        loss: name of the loss.
         source_trial: trial of the search whose configuration was trained.
-        seed: seed of the training.
         fold: fold of the training; None without folds.
         metrics: value of each metric; None if it is undefined.
         in_small_galleries: objective on test galleries with as many classes as a validation gallery.
         per_image: name of the file with the per-image results.
-        model_sha256: digest of the model's file.
         undefined: why metrics of the user's are undefined, by name.
     """
 
@@ -76,9 +72,6 @@ class ScoredOpening(_Stored):
         finished: when it was scored, in seconds since 1970.
         overlap: the number of test images that are images of the training half, too.
         copies: the number of test images that have an equal one in the test set.
-        scores: the scores of the trained models.
-        baselines: the scores of the networks without training.
-        failed: the models that could not be scored.
         files: the digests of the files of the opening, by name.
         digest: that of everything else in the record.
     """
@@ -118,5 +111,4 @@ def scored_openings(path: Path) -> tuple[ScoredOpening, ...]:
 
 
 def write_openings(path: Path, openings: Sequence[ScoredOpening]) -> None:
-    """Write the file."""
     write_json(path, {"openings": [opening.content() for opening in openings]})

@@ -220,7 +220,6 @@ def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = 
 
 
 def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
-    """Yield the scores of the initial network's features, and of these whitened."""
     spec = scoring.spec
     raise_if_other(of_backbone(spec.model), scoring.network)
     inputs = Inputs(scoring.images, spec.model, spec.training, device)

@@ -62,8 +62,10 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import AnyType, Array
 
+    network = str(json.loads((folder / DESCRIPTION).read_bytes())["model"]["backbone"])
     example: list[float] | bytes
-    if features := _features_of(folder):
+    if on_features(network):
+        features = backbone(network).features
         column, kind, example = "features", Array(DataType.double), [1.0] * features
     else:
         # Not `binary`: it decodes base64, but refuses pixels over HTTP.
@@ -81,7 +83,7 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
             loader_module="served_model",
             data_path=str(Path(place) / FOLDER),
             code_paths=[str(_zipped_code(Path(place))), str(Path(__file__).with_name("served_model.py"))],
-            pip_requirements=_requirements(folder),
+            pip_requirements=_requirements(network),
             signature=ModelSignature(items, embeddings),
             input_example=pd.DataFrame({column: [example]}),
         )
@@ -101,20 +103,10 @@ def _zipped_code(folder: Path) -> Path:
     return path
 
 
-def _requirements(folder: Path) -> list[str]:
+def _requirements(network: str) -> list[str]:
     """Return the requirements of the model in the installed versions, without local parts such as ``+cpu``."""
-    names = (*REQUIRED, "timm") if _backbone_of(folder).startswith("timm:") else REQUIRED
+    names = (*REQUIRED, "timm") if network.startswith("timm:") else REQUIRED
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
-
-
-def _backbone_of(folder: Path) -> str:
-    return str(json.loads((folder / DESCRIPTION).read_bytes())["model"]["backbone"])
-
-
-def _features_of(folder: Path) -> int | None:
-    """Return the number of features that the model takes; None if it takes images."""
-    name = _backbone_of(folder)
-    return backbone(name).features if on_features(name) else None
 
 
 def _drawn_image() -> bytes:
@@ -254,7 +246,6 @@ def _update_version(client: "MlflowClient", version: "ModelVersion", wanted: Des
 
 
 def _link_version(client: "MlflowClient", model_id: str, version: "ModelVersion") -> None:
-    """Link the version on the page of the logged model, as MLflow's server does."""
     linked = json.loads(client.get_logged_model(model_id).tags.get(VERSIONS, "[]"))
     entry = {"name": version.name, "version": int(version.version)}
     if (entry["name"], entry["version"]) not in [(other["name"], int(other["version"])) for other in linked]:

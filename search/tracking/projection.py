@@ -190,7 +190,6 @@ class Projection:
         return runs[key]
 
     def _row_run(self, name: str, start: int | None) -> str:
-        """Return the run of a loss or a network without training."""
         runs = self._runs().summaries
         key = ("loss", name)
         if key not in runs:
@@ -221,7 +220,6 @@ class Projection:
         return {CAMPAIGN: search.campaign, "holdout.campaign_id": search.campaign_id} if search.campaign else {}
 
     def _short(self, name: str) -> str:
-        """Remove the name of the experiment from the name of a run."""
         return name.removeprefix(f"{self._name}/")
 
     def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:

@@ -250,7 +250,6 @@ def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
 
 
 def _digest_of_files(run: SummaryRun) -> str | None:
-    """Return the SHA-256 of all artifacts and their names; None without artifacts."""
     contents = {path.name: path.read_bytes() for path in run.files}
     contents |= {name: text.encode() for name, text in run.texts.items()}
     if not contents:

@@ -264,7 +264,6 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
 
 
 def _mark(pair: Pair, difference: float) -> str:
-    """Return the mark of a pair, whose ``difference`` is that of the row and the column."""
     if pair.differ:
         return f"{'↑' if difference > 0 else '↓'}{'=' * pair.same}"
     if pair.within is None:

@@ -328,14 +328,12 @@ def front(searched: SearchedLoss) -> Figure | None:
 
 
 def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:
-    """Return a trial's number and role, such as "trial 3 (chosen)"."""
     roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
     role = roles.get(trial.number)
     return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
 
 
 def _trials(searched: SearchedLoss) -> TextTable:
-    """Return a table of the best trials with their values, hyperparameters and outcomes."""
     names, more = list(searched.varying), len(searched.valued) - MOST_ROWS
     return TextTable(
         header=("trial", searched.objective, "epochs", *names, "outcome"),
