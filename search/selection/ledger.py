@@ -121,32 +121,14 @@ class Ledger:
         except (OSError, Failure) as error:
             logger.warning("Openings elsewhere are not copied to %s (%s).", self._file.path, error)
 
-    def open(
-        self,
-        *,
-        test_digest: str,
-        search: str,
-        selections: Mapping[str, str],
-        configurations: Mapping[str, int],
-        studies: Mapping[str, str],
-        reason: str,
-    ) -> Opening:
-        """Write an opening of the test set; it is on disk when this returns.
+    def open(self, **content: Any) -> Opening:
+        """Write an opening of the test set with the ``content`` of an :class:`Opening`; it is on disk afterwards.
 
         Raises:
             DiskFull: there is no space in the runs folder. If the line is in the user's file already, the opening is
                 resumed from there.
         """
-        opening = Opening(
-            id=uuid.uuid4().hex,
-            test_digest=test_digest,
-            search=search,
-            selections=dict(selections),
-            configurations=dict(configurations),
-            studies=dict(studies),
-            time=_now(),
-            reason=reason,
-        )
+        opening = Opening(id=uuid.uuid4().hex, time=_now(), **content)
         self._write(opening.entry)
         return opening
 

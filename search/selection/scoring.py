@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from search.selection.baselines import BaselineScoring, baseline_entry
 from search.selection.retrieval_file import (
     FOLDER,
     MOST_NEIGHBOURS,
     RANKS,
+    BaselineScoring,
     RetrievalFile,
     Scoring,
+    baseline_entry,
     map_images,
     sampled_queries,
 )

@@ -25,7 +25,7 @@ from search.plan.stored import StoredSearch
 from search.report.comparison import compare
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
-from search.selection.baselines import validate_untrained
+from search.selection.score_files import validate_untrained
 from search.selection.scoring import score
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
