@@ -9,7 +9,7 @@ from search.config.search_config import SearchConfig
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
-from search.report.comparison import opened
+from search.selection import Ledger, Selection
 from trainables.errors import InvalidInput, raise_if_any
 
 
@@ -68,7 +68,8 @@ def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
     frozen = [plan.folder for plan in plans if plan.folder.selection.exists()]
     if not (late and frozen):
         return
-    tested = opened(frozen)
+    ledger = Ledger(frozen[0].openings)
+    tested = [folder.name for folder in frozen if ledger.of_selection(Selection.load(folder.selection).digest)]
     why = (
         f"the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of its searches"
         if tested

@@ -67,11 +67,7 @@ def _against_numbers(config: CampaignConfig, result: CampaignResult) -> Iterator
 
 
 def stored_result(folder: CampaignFolder) -> CampaignResult:
-    """Return the result of a campaign as it was written last.
-
-    Raises:
-        InvalidInput: there is none, or it is damaged.
-    """
+    """Return the result of a campaign as it was written last."""
     if not folder.result.exists():
         raise InvalidInput(f"No campaign {folder.name!r} has a result in {folder.runs}; `holdout run` runs one.")
     with reading(folder.result, "`holdout run` with the campaign's file writes it again"):
@@ -82,9 +78,6 @@ def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> 
     """Write the report of one campaign, or of searches that share one split.
 
     The ``file`` is by default ``report.html`` in the folder of the first name.
-
-    Raises:
-        InvalidInput: a name does not exist, or a campaign is named with others.
     """
     campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
     if not campaigns:

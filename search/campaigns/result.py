@@ -27,7 +27,7 @@ from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder, trusted_config
 from search.plan.search import OpenedSearch
 from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told, unlike_told
-from search.report.pairs import comparable_rows, pairs_of
+from search.report.pairs import pairs_of
 from search.report.results import Pair, Summary
 from search.report.rows import Row
 from search.report.summary import summarise
@@ -222,10 +222,10 @@ def _comparisons(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summa
         folders = [search.plan.folder for search, _ in sharing]
         rows = [row for _, summary in sharing for row in summary.rows]
         keys = (*coordinates, *(key for key in rows_of(campaign) if _is_untrained(key)))
-        tested, missing = comparable_rows(folders, rows, tested_metrics(campaign.config), keys)
+        within = campaign.members[0].config.final.within
+        found, missing = pairs_of(folders, rows, tested_metrics(campaign.config), keys, wanted, within)
+        pairs += found
         left_out += missing
-        if tested:
-            pairs += pairs_of(tested, wanted, campaign.members[0].config.final.within)
     return pairs, left_out
 
 

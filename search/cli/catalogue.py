@@ -246,11 +246,7 @@ def check(
 
 
 def _known_kind(part: str, kind: PartKind | None) -> PartKind:
-    """Return the kind of a part: the given one, or the one derived from its name or class.
-
-    Raises:
-        InvalidInput: the part does not exist, or is of another kind.
-    """
+    """Return the kind of a part: the given one, or the one derived from its name or class."""
     from spaces.contract.check_part import kind_of
     from trainables.models.backbones import LIBRARIES
 

@@ -211,9 +211,6 @@ def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: 
 
     ``.npz`` holds the arrays ``embeddings`` (float32 [N, D]) and ``paths``; ``.parquet`` the columns ``embeddings``
     (lists of D float32) and ``paths``.
-
-    Raises:
-        InvalidInput: the file cannot be written, or a path cannot be written in its format.
     """
     path = given_path(address)
     try:

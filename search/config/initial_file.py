@@ -75,11 +75,7 @@ class Pretrained:
 
 
 def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:
-    """Return the network that a user names; ImageNet's weights if there are no others, None without a backbone.
-
-    Raises:
-        InvalidInput: there are weights without a backbone.
-    """
+    """Return the network that a user names; ImageNet's weights if there are no others, None without a backbone."""
     if backbone is None and weights is None:
         return None
     if backbone is None:
@@ -270,12 +266,7 @@ def refuse_existing(path: Path) -> None:
 
 
 def write_initial_file(path: Path, text: str) -> None:
-    """Write a new search file.
-
-    Raises:
-        InvalidInput: it exists, or its folder cannot be written to.
-    """
-    refuse_existing(path)
+    """Write a new search file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(exist_ok=False)  # if two processes write it at once, the second is refused

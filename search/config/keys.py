@@ -100,9 +100,6 @@ def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
     """Return the key named ``pattern``, or those it matches: a part of a name, or with ``*`` and ``?`` a whole one.
 
     ``space.mpa.scale`` also means ``space``. If no name matches, the keys whose descriptions have it.
-
-    Raises:
-        InvalidInput: no key matches.
     """
     listed = list(keys)
     wanted = pattern.lower() if {"*", "?"} & set(pattern) else f"*{pattern.lower()}*"

@@ -10,7 +10,7 @@ from typing import Any
 from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
-from search.report.pairs import comparable_rows, pairs_of
+from search.report.pairs import pairs_of
 from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
 from search.report.rows import Row
 from search.selection import Ledger, Opening, Selection, scored_openings
@@ -36,7 +36,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
     numbers = {row.key: row.number for row in rows}
     wanted = list(tested_pairs(numbers))
     within = within or _frozen_margin(folders)
-    tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
+    pairs, left_out = pairs_of(folders, rows, metrics, itertools.chain.from_iterable(wanted), wanted, within)
     comparison = Comparison(
         objective=objective,
         split=summaries[0].split,
@@ -49,7 +49,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         ),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
-        pairs=tuple(pairs_of(tested, wanted, within)) if tested else (),
+        pairs=tuple(pairs),
         left_out=tuple(left_out),
         searches=tuple(summaries),
     )
@@ -215,13 +215,6 @@ def _opening_of(folder: RunFolder) -> Opening | None:
     if not scored:
         return None
     return next((entry for entry in Ledger(folder.openings).openings() if entry.id == scored[0].id), None)
-
-
-def opened(folders: Sequence[RunFolder]) -> list[str]:
-    """Return the names of the searches for whose frozen choice the test classes were opened."""
-    ledger = Ledger(folders[0].openings)
-    frozen = {folder.name: Selection.load(folder.selection) for folder in folders if folder.selection.exists()}
-    return [name for name, selection in frozen.items() if ledger.of_selection(selection.digest)]
 
 
 # The table as it was frozen before the opening.

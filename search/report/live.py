@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from search import __version__
-from search.plan.runs import CampaignFolder, existing_run, find_campaigns, find_runs
+from search.plan.runs import existing_run, find_campaigns, find_runs
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
@@ -153,17 +153,6 @@ def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) 
     )
 
 
-# A campaign.
-
-
-def live_campaign(folder: CampaignFolder) -> LiveCampaign:
-    """Read the names of a campaign's searches; one that cannot be read gets a ``problem`` instead of an error."""
-    try:
-        return LiveCampaign(name=folder.name, searches=tuple(folder.searches()))
-    except InvalidInput as error:
-        return LiveCampaign(name=folder.name, searches=(), problem=error.sentences[0])
-
-
 # The report so far.
 
 
@@ -191,12 +180,8 @@ def _state(stored: StoredSearch) -> Any:
     """Return a value that changes with every finished trial and every written file."""
     tallies = [stored.tally(loss, stage) for stage in Stage for loss in stored.losses]
     files = (stored.folder.summary, stored.folder.selection, stored.folder.test)
-    return [(dict(tally.states), tally.best) for tally in tallies], list(map(written, files)), stored.folder.driver()
-
-
-def written(file: Path) -> float | None:
-    """Return the time at which ``file`` was written last; None if there is none."""
-    return file.stat().st_mtime if file.exists() else None
+    written = [file.stat().st_mtime if file.exists() else None for file in files]
+    return [(dict(tally.states), tally.best) for tally in tallies], written, stored.folder.driver()
 
 
 def _rendered(report: ReportPage) -> tuple[SectionSoFar, ...]:
@@ -268,7 +253,13 @@ def live_app(runs: Path) -> FastAPI:
 
     @app.get("/api/campaigns", summary="The campaigns in the runs folder, with their searches")
     def campaigns() -> tuple[LiveCampaign, ...]:
-        return tuple(map(live_campaign, find_campaigns(runs)))
+        found = []
+        for folder in find_campaigns(runs):
+            try:
+                found.append(LiveCampaign(name=folder.name, searches=tuple(folder.searches())))
+            except InvalidInput as error:
+                found.append(LiveCampaign(name=folder.name, searches=(), problem=error.sentences[0]))
+        return tuple(found)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/searches/{name}", response_class=HTMLResponse, include_in_schema=False)

@@ -190,11 +190,7 @@ def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
 
 
 def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
-    """Load the chosen model of ``loss``, or ``untrained`` or ``whitened``; by default, the recommended model.
-
-    Raises:
-        InvalidInput: the search has no such loss, or no model of it is trained for the test.
-    """
+    """Load the chosen model of ``loss``, or ``untrained`` or ``whitened``; by default, the recommended model."""
     if loss is not None and loss not in BASELINES:
         stored.trials_of(loss)
     selection = Selection.load(stored.folder.selection)

@@ -183,11 +183,7 @@ class Summary(Shown, Result):
 
 
 def stored_summary(folder: RunFolder) -> Summary:
-    """Return the summary as it was written last.
-
-    Raises:
-        InvalidInput: there is none yet, another version wrote it, or it is damaged.
-    """
+    """Return the summary as it was written last."""
     if not folder.summary.exists():
         raise InvalidInput(
             f"The search {folder.name} has no result yet; `holdout status {folder.name}` shows its progress."

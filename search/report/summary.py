@@ -168,16 +168,8 @@ def _loss_summary(
         ),
         epochs=sum(len(epochs_of(trial)) for trial in searched),
         ended_early=plan.budget(loss).early_end(searched),
-        default=row(
-            Role.DEFAULT, default, number=0, params=dict(space.default), search_value=_search_value(searched, 0)
-        ),
-        tuned=row(
-            Role.TUNED,
-            chosen,
-            number=tuned.number if tuned else None,
-            params=tuned.params if tuned else None,
-            search_value=_search_value(searched, tuned.number) if tuned else None,
-        ),
+        default=row(Role.DEFAULT, default, 0, dict(space.default)),
+        tuned=row(Role.TUNED, chosen, tuned.number if tuned else None, tuned.params if tuned else None),
         best=best,
         choice=selection.reasons.get(loss) if selection else None,
         anytime=incumbents(searched, partial(_value, plan)),
@@ -205,15 +197,19 @@ def _row(
     test: Sequence[ScoredOpening],
     role: Role,
     confirmation: Confirmation | None,
-    *,
     number: int | None,
     params: Mapping[str, Value] | None,
-    search_value: float | None,
 ) -> Row:
     """Return a row of the result table; everything after the search needs the ``confirmation``."""
-    name, clipped = plan.config.name, bool(plan.spaces[loss].clipped) and number == 0
+    complete = [trial for trial in trials[Stage.SEARCH] if trial.state == TrialState.COMPLETE]
     row = Row(
-        search=name, loss=loss, role=role, number=number, params=params, search_value=search_value, clipped=clipped
+        search=plan.config.name,
+        loss=loss,
+        role=role,
+        number=number,
+        params=params,
+        search_value=next((trial.value for trial in complete if trial.number == number), None),
+        clipped=bool(plan.spaces[loss].clipped) and number == 0,
     )
     if confirmation is None:
         return row
@@ -269,12 +265,6 @@ def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None
         values = [(value, model.seed) for model in models if (value := model.metrics[name]) is not None]
         found[name] = over_seeds(*zip(*values, strict=True), bounded=is_bounded(name)) if values else None
     return found
-
-
-def _search_value(searched: Sequence[FrozenTrial], number: int) -> float | None:
-    """Return the value of trial ``number``; None unless it is complete."""
-    found = [trial for trial in searched if trial.number == number and trial.state == TrialState.COMPLETE]
-    return found[0].value if found else None
 
 
 def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:

@@ -232,11 +232,7 @@ class Ledger:
             logger.warning("The ledger in the user's state folder cannot be read (%s); it is ignored.", error)
 
     def image_set(self, opened: OpenedImages) -> ImageSet:
-        """Load the images of an opened test set.
-
-        Raises:
-            InvalidInput: neither folder has their file any more.
-        """
+        """Load the images of an opened test set."""
         content = self._file.images(opened.file)
         if content is None:
             with suppress(OSError, RuntimeError):  # no state folder
@@ -311,11 +307,7 @@ def _missing(entries: Mapping[str, Entry], there: Mapping[str, Entry]) -> list[E
 
 
 def _openings(entries: Mapping[str, Entry]) -> list[Opening]:
-    """Return the openings in the order of the ``entries``, with their images and scores.
-
-    Raises:
-        InvalidInput: an entry is none of this version.
-    """
+    """Return the openings in the order of the ``entries``, with their images and scores."""
     openings: dict[str, Opening] = {}
     images: dict[str, OpenedImages] = {}
     scores: dict[str, dict[str, str]] = {}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial, TrialState
@@ -131,19 +132,20 @@ class Projection:
         self._name = experiment
         self._artifacts = artifacts
         self._search = search
-        self._client: MlflowClient | None = None
-        self._experiment_id = ""
         self._stored: _Stored | None = None
         self._known: dict[tuple[str, int], Projected] = {}
 
     @property
     def experiment(self) -> str:
-        self._connect()
-        return self._experiment_id
+        return self._server[1]
 
-    def _connect(self) -> "MlflowClient":
-        if self._client is not None:
-            return self._client
+    @property
+    def _client(self) -> "MlflowClient":
+        return self._server[0]
+
+    @cached_property
+    def _server(self) -> "tuple[MlflowClient, str]":
+        """The client, and the id of the experiment, which is created if it is missing."""
         client = open_client(self._uri)
         if (found := client.get_experiment_by_name(self._name)) is None:
             experiment_id = client.create_experiment(self._name, artifact_location=self._artifacts)
@@ -153,27 +155,24 @@ class Projection:
                 f"The experiment {self._name!r} is deleted in MLflow; restore it (`mlflow experiments restore "
                 f"--experiment-id {found.experiment_id}`) and then run `holdout sync`."
             )
-        self._experiment_id = found.experiment_id
         keep_view(client, found, self._search)
-        self._client = client
-        return client
+        return client, str(found.experiment_id)
 
     def _runs(self) -> "_Stored":
         """Return the search's runs, read once and after each error, which may have hidden the creation of a run."""
         if self._stored is None:
-            client, token, stored = self._connect(), None, _Stored()
+            token, stored = None, _Stored()
             of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
             while token is None or token:
-                page = client.search_runs([self._experiment_id], of_search, max_results=PAGE, page_token=token)
+                page = self._client.search_runs([self.experiment], of_search, max_results=PAGE, page_token=token)
                 stored.take(page)
                 token = page.token or ""
             self._stored = stored
         return self._stored
 
     def _campaign_run(self, campaign: str, start: int | None) -> str:
-        client = self._connect()
         of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
-        if found := client.search_runs([self._experiment_id], of_campaign, max_results=1):
+        if found := self._client.search_runs([self.experiment], of_campaign, max_results=1):
             return str(found[0].info.run_id)
         return self._create(
             {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}, start, None
@@ -224,14 +223,13 @@ class Projection:
 
     def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:
         above = {PARENT: parent} if parent else {}
-        run = self._connect().create_run(self._experiment_id, start_time=start, tags={**origin_tags(), **tags, **above})
+        run = self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above})
         return str(run.info.run_id)
 
     def _begin(self, run_id: str, settings: Mapping[str, Value]) -> None:
         """Write the settings and the data of a run of a loss or a search, if they are missing."""
-        client = self._connect()
-        bring_up_to_date(client, run_id, SummaryRun(params=settings), _now())
-        log_data(client, run_id, self._search.data)
+        bring_up_to_date(self._client, run_id, SummaryRun(params=settings), _now())
+        log_data(self._client, run_id, self._search.data)
 
     def sum_up_row(self, name: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
         """Update the run of a loss or of a network without training.
@@ -245,11 +243,11 @@ class Projection:
     def log_model(self, loss: str, wanted: DescribedModel) -> str:
         """Log the model of a loss or a network without training, whose run exists, and return its id."""
         name = self._short(f"{self._search.name}/{loss}")
-        return keep_model(self._connect(), self._row_run(loss, None), name, wanted, _now())
+        return keep_model(self._client, self._row_run(loss, None), name, wanted, _now())
 
     def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
         """Register the model of each loss, given with its id."""
-        return keep_versions(self._connect(), self._search, wanted, models)
+        return keep_versions(self._client, self._search, wanted, models)
 
     def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
         """Update the run of the search; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
@@ -259,20 +257,18 @@ class Projection:
 
     def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
         """Update the run of a campaign, which ends with the last of its searches."""
-        client = self._connect()
         run_id = self._campaign_run(name, None)
         of_searches = f"tags.`holdout.campaign_id` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'search'"
-        searches = client.search_runs([self._experiment_id], of_searches, max_results=PAGE)
+        searches = self._client.search_runs([self.experiment], of_searches, max_results=PAGE)
         self._sum_up(run_id, wanted, max((run.info.end_time or 0 for run in searches), default=None))
 
     def _sum_up(self, run_id: str, wanted: SummaryRun, end: int | None) -> None:
-        client = self._connect()
-        bring_up_to_date(client, run_id, wanted, end or _now())
+        bring_up_to_date(self._client, run_id, wanted, end or _now())
         if end is None:
             return
-        info = client.get_run(run_id).info
+        info = self._client.get_run(run_id).info
         if (info.status, info.end_time) != ("FINISHED", end):
-            client.set_terminated(run_id, "FINISHED", end)
+            self._client.set_terminated(run_id, "FINISHED", end)
 
     def project(self, study: str, trial: FrozenTrial) -> None:
         """Update the run of a trial of the study with this name."""
@@ -293,10 +289,10 @@ class Projection:
             return
         records = epochs_of(trial)
         if is_new:
-            log_data(self._connect(), known.run_id, self._search.data)
+            log_data(self._client, known.run_id, self._search.data)
         closed = trial.state.is_finished()
         log_values(
-            self._connect(),
+            self._client,
             known.run_id,
             metrics=epoch_metrics(trial, known.epochs),
             params=params_of({**self._settings_of(study), **trial.params}) if is_new else [],
@@ -304,7 +300,7 @@ class Projection:
         )
         if closed:  # last, so that an ended run is complete
             end = int(records[-1]["end"] * 1000) if records else None
-            self._connect().set_terminated(known.run_id, RUN_STATUS[trial.state], end)
+            self._client.set_terminated(known.run_id, RUN_STATUS[trial.state], end)
         self._known[study, trial.number] = Projected(run_id=known.run_id, epochs=len(records), closed=closed)
 
     def _settings_of(self, study: str) -> dict[str, Value]:
@@ -333,7 +329,7 @@ class Projection:
         """Return the state of an existing run; its writer may have died at any point."""
         if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
             return Projected(run_id=run.run_id, epochs=0, closed=True)
-        history = self._connect().get_metric_history(run.run_id, EPOCH_METRIC)
+        history = self._client.get_metric_history(run.run_id, EPOCH_METRIC)
         return Projected(run_id=run.run_id, epochs=max((metric.step for metric in history), default=0), closed=False)
 
 
