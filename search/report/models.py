@@ -127,48 +127,30 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
     Raises:
         InvalidInput: its checkpoint is missing, or the weights that the search began with.
     """
+    folder = stored.folder
     if loss in BASELINES:
-        return _baseline_model(stored, selection, loss)
-    trial = exported_trial(stored.trials(loss, Stage.TEST), selection.chosen[loss])
-    if trial is None:
-        return None
-    study = short_study_name(loss, Stage.TEST)
-    address = checkpoint_of(stored, study, trial)
+        if frozen_baselines(folder.baselines, folder.whitened, selection.baselines) is None:
+            return None
+        address = str(folder.whitened)
+    else:
+        trial = exported_trial(stored.trials(loss, Stage.TEST), selection.chosen[loss])
+        if trial is None:
+            return None
+        address = checkpoint_of(stored, short_study_name(loss, Stage.TEST), trial)
     weights, description = network_file(as_path(address))
-    found = model_spec(description, address)
-    if isinstance(found, EmbedderSpec) and FROZEN in found.origin:
-        weights = _with_backbone(weights, found)
-    return ChosenModel(
-        loss=loss,
-        selection=selection,
-        weights=weights,
-        spec=replace(found, origin={**found.origin, "dataset": _images(stored), "selection": selection.digest}),
-    )
+    spec = model_spec(description, address)
+    if isinstance(spec, EmbedderSpec) and loss == UNTRAINED:  # without its head, which is the whitening
+        spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
+    if isinstance(spec, EmbedderSpec) and FROZEN in spec.origin:
+        weights = _with_backbone(weights, spec)
+    origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
+    return ChosenModel(loss=loss, selection=selection, weights=weights, spec=replace(spec, origin=origin))
 
 
 def checkpoint_of(stored: StoredSearch, study: str, trial: FrozenTrial) -> str:
     """Return the path or URL of the best model of a final training, as :func:`best_checkpoint` does."""
     fold = trial.user_attrs.get("fold")
     return best_checkpoint(trial, stored.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else ""))
-
-
-def _baseline_model(stored: StoredSearch, selection: Selection, name: str) -> ChosenModel | None:
-    """Load a network without training; None if the search has none."""
-    folder = stored.folder
-    if frozen_baselines(folder.baselines, folder.whitened, selection.baselines) is None:
-        return None
-    weights, description = network_file(folder.whitened)
-    spec = model_spec(description, str(folder.whitened))
-    assert isinstance(spec, EmbedderSpec), "a whitening is the head of a network"
-    if name == UNTRAINED:
-        spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
-    origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
-    return ChosenModel(
-        loss=name,
-        selection=selection,
-        weights=_with_backbone(weights, spec),
-        spec=replace(spec, origin=origin),
-    )
 
 
 def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:

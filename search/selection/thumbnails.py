@@ -81,15 +81,10 @@ def gallery_queries(
             order = [row for row in order if change_N[row] > 0]
         taken = {query.row for query in chosen}
         order = [row for row in order if row not in taken]
-        chosen += [GalleryQuery(kind, row) for row in _of_different_classes(order, labels_N)]
+        firsts = {int(labels_N[row]): row for row in reversed(order)}.values()  # of each class
+        order.sort(key=lambda row: row not in firsts)
+        chosen += [GalleryQuery(kind, row) for row in order[:EACH]]
     return sorted(chosen, key=lambda query: list(ExampleKind).index(query.kind))
-
-
-def _of_different_classes(order: Sequence[int], labels_N: NDArray[np.int64]) -> list[int]:
-    firsts = {int(labels_N[row]): row for row in reversed(order)}.values()
-    first_ones = [row for row in order if row in set(firsts)]
-    others = [row for row in order if row not in set(firsts)]
-    return [*first_ones, *others][:EACH]
 
 
 # The file of thumbnails.

@@ -178,36 +178,31 @@ class Projection:
             {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}, start, None
         )
 
-    def _search_run(self, start: int | None) -> str:
+    def _summary_run(self, row: str, start: int | None) -> str:
+        """Return the run of a loss or a network without training; if ``row`` is empty, that of the search."""
         search, runs = self._search, self._runs().summaries
-        key = ("search", "")
-        if key not in runs:
-            above = self._campaign_run(search.campaign, start) if search.campaign else None
-            run_id = self._create({**self._tags("search"), NAME: search.name, NOTE: search.description}, start, above)
-            self._begin(run_id, search.settings)
-            runs[key] = run_id
-        return runs[key]
+        kind = "loss" if row else "search"
+        if (kind, row) not in runs:
+            if row:
+                above: str | None = self._summary_run("", start)
+                names = {LOSS: row, NAME: f"{search.name}/{row}"}
+            else:
+                above = self._campaign_run(search.campaign, start) if search.campaign else None
+                names = {NAME: search.name, NOTE: search.description}
+            run_id = self._create({**self._tags(kind), **names}, start, above)
+            self._begin(run_id, row)
+            runs[kind, row] = run_id
+        return runs[kind, row]
 
-    def _row_run(self, name: str, start: int | None) -> str:
-        runs = self._runs().summaries
-        key = ("loss", name)
-        if key not in runs:
-            above = self._search_run(start)
-            tags = {**self._tags("loss"), LOSS: name, NAME: f"{self._search.name}/{name}"}
-            run_id = self._create(tags, start, above)
-            self._begin(run_id, self._settings_of_row(name))
-            runs[key] = run_id
-        return runs[key]
-
-    def _settings_of_row(self, name: str) -> dict[str, Value]:
-        """Return the settings that are equal in all trials of a loss, or those of a network without training."""
-        if name in BASELINES:
-            return {
-                "loss": name,
-                **{key: of for key, of in self._search.settings.items() if key.startswith(OF_BASELINES)},
-            }
-        searched, settings = self._search.searched[name], self._search.settings_of[name]
-        return {"loss": name, **{key: of for key, of in settings.items() if key not in searched}}
+    def _settings(self, row: str) -> Mapping[str, Value]:
+        """Return the settings that are equal in all trials of a loss, or those of a baseline, or of the search."""
+        search = self._search
+        if not row:
+            return search.settings
+        if row in BASELINES:
+            return {"loss": row, **{key: of for key, of in search.settings.items() if key.startswith(OF_BASELINES)}}
+        searched, settings = search.searched[row], search.settings_of[row]
+        return {"loss": row, **{key: of for key, of in settings.items() if key not in searched}}
 
     def _tags(self, kind: str) -> dict[str, str]:
         search = self._search
@@ -226,34 +221,28 @@ class Projection:
         run = self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above})
         return str(run.info.run_id)
 
-    def _begin(self, run_id: str, settings: Mapping[str, Value]) -> None:
+    def _begin(self, run_id: str, row: str) -> None:
         """Write the settings and the data of a run of a loss or a search, if they are missing."""
-        bring_up_to_date(self._client, run_id, SummaryRun(params=settings), _now())
+        bring_up_to_date(self._client, run_id, SummaryRun(params=self._settings(row)), _now())
         log_data(self._client, run_id, self._search.data)
 
-    def sum_up_row(self, name: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
-        """Update the run of a loss or of a network without training.
+    def sum_up(self, row: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
+        """Update the run of a loss or of a network without training; if ``row`` is empty, that of the search.
 
         ``start`` and ``end`` (None while it runs) are in milliseconds since 1970.
         """
-        run_id = self._row_run(name, start)
-        self._begin(run_id, self._settings_of_row(name))  # a process may have died right after creating the run
+        run_id = self._summary_run(row, start)
+        self._begin(run_id, row)  # a process may have died right after creating the run
         self._sum_up(run_id, wanted, end)
 
     def log_model(self, loss: str, wanted: DescribedModel) -> str:
         """Log the model of a loss or a network without training, whose run exists, and return its id."""
         name = self._short(f"{self._search.name}/{loss}")
-        return keep_model(self._client, self._row_run(loss, None), name, wanted, _now())
+        return keep_model(self._client, self._summary_run(loss, None), name, wanted, _now())
 
     def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
         """Register the model of each loss, given with its id."""
         return keep_versions(self._client, self._search, wanted, models)
-
-    def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
-        """Update the run of the search; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
-        run_id = self._search_run(start)
-        self._begin(run_id, self._search.settings)
-        self._sum_up(run_id, wanted, end)
 
     def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
         """Update the run of a campaign, which ends with the last of its searches."""
@@ -322,7 +311,7 @@ class Projection:
             NAME: self._short(identity),
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
-        run_id = self._create(tags, start, self._row_run(loss, start))
+        run_id = self._create(tags, start, self._summary_run(loss, start))
         return Projected(run_id=run_id, epochs=0, closed=False)
 
     def _found(self, run: "RunInfo", trial: FrozenTrial) -> Projected:
