@@ -193,11 +193,11 @@ def doctor(
         results.append(result)
         if not as_json:
             show(None, False, partial(_doctor_row, result))
+    failed = [result.check for result in results if result.state == "failed"]
     if as_json:
         show([asdict(result) for result in results], as_json, str)
-    failed = [result.check for result in results if result.state == "failed"]
-    warned = sum(result.state == "warning" for result in results)
-    if not as_json:
+    else:
+        warned = sum(result.state == "warning" for result in results)
         warnings = f", with {counted(warned, 'warning')}" if warned else ""
         passed = f"All {len(results)} checks passed{warnings}."
         say([f"{len(failed)} of {len(results)} checks failed: {', '.join(failed)}." if failed else passed])

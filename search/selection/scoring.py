@@ -192,13 +192,7 @@ def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
         return list(_baseline_scores(scoring, torch.device("cuda" if scoring.spec.gpu else "cpu")))
     spec, device = scoring.spec, torch.device("cuda" if scoring.gpu else "cpu")
     checkpoint = as_path(scoring.checkpoint)
-    entry = {
-        "loss": scoring.loss,
-        "source_trial": scoring.source_trial,
-        "seed": scoring.seed,
-        "fold": scoring.fold,
-        "per_image": scoring.per_image,
-    }
+    entry = {name: getattr(scoring, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
     try:
         entry["model_sha256"] = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
         view, embeddings_ND = training_class(spec).tested(spec, checkpoint, scoring.images, device)
