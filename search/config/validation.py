@@ -350,13 +350,10 @@ SYNONYMS = {
 
 def key_paths(target: Any) -> tuple[str, ...]:
     """Return the keys of a section and of the sections in it, such as ``training`` and ``training.lr``."""
-    return tuple(_key_paths(target))
-
-
-def _key_paths(target: Any) -> Iterator[str]:
+    paths: list[str] = []
     for key, annotation in fields_of(target).items():
-        yield key
-        yield from (f"{key}.{inner}" for inner in _key_paths(annotation))
+        paths += [key, *(f"{key}.{inner}" for inner in key_paths(annotation))]
+    return tuple(paths)
 
 
 def fields_of(target: Any) -> Mapping[str, Any]:

@@ -100,17 +100,8 @@ BAD: Final = "#c2410c"
 
 # Okabe and Ito's palette, adjusted in brightness to contrast with both white and black.
 COLOURS: Final = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#c9629b",
-    "#8a7a00",
-    "#3aa0d8",
-    "#7a5cc0",
-    "#a0522d",
-    "#5f7d8c",
-    "#b8860b",
-)
+    "#0072b2", "#d55e00", "#009e73", "#c9629b", "#8a7a00", "#3aa0d8", "#7a5cc0", "#a0522d", "#5f7d8c", "#b8860b",
+)  # fmt: skip
 MARKS: Final = (
     "circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "pentagon", "hexagon", "star",
 )  # fmt: skip
