@@ -63,7 +63,7 @@ def _sentences(searched: SearchedLoss) -> Iterator[str]:
     counts = entry.trials
     yield (
         f"{counted(counts.complete, 'trial')} completed, {counts.pruned} pruned and {counts.failed} failed in "
-        f"{counted(entry.epochs, 'epoch')}; {searched.pruner.plan}."
+        f"{counted(entry.epochs, 'epoch')}; {searched.pruning}."
     )
 
 
@@ -136,7 +136,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             name, colour, dash = special[trial.number]
             look = {"color": colour, "width": 3, "dash": dash}
             traces.append(scatter(name, "lines", *_curve(searched, trial), line=look, hoverinfo="skip"))
-    rungs, last = searched.pruner.rungs, searched.pruner.steps
+    rungs, last = searched.rungs, searched.steps
     reached = [
         f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached epoch {step}"
         for step in (*rungs, last)

@@ -14,7 +14,6 @@ from search.plan.stored import StoredSearch
 from search.report.drawing import BAD, COLOURS, FAINT
 from search.report.loss_results import LossSummary
 from search.report.results import Summary
-from search.study import Pruner
 from search.text_table import NOTHING
 from spaces.space import Choice, Float, Range, Value, value_text
 from trainables.ranges import range_of
@@ -142,12 +141,19 @@ def _shares(trials: Sequence[FrozenTrial], rung: int, names: Sequence[str]) -> d
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedLoss:
-    """The search of ``loss``, as its figures read it; ``trials`` are those that have started."""
+    """The search of ``loss``, as its figures read it; ``trials`` are those that have started.
+
+    Halving compared trials after ``rungs``; ``milestones`` are the steps at which values are comparable, ``pruning`` is
+    the pruner's plan as text.
+    """
 
     loss: str
     objective: str
     summary: LossSummary
-    pruner: Pruner
+    steps: int
+    pruning: str
+    rungs: tuple[int, ...]
+    milestones: tuple[int, ...]
     trials: tuple[FrozenTrial, ...]
 
     @property
@@ -188,16 +194,20 @@ class SearchedLoss:
     @cached_property
     def importances(self) -> Importances | None:
         """Return the importance of each hyperparameter; None with too few trials."""
-        return importances(self.trials, (*self.pruner.milestones, self.pruner.steps), list(self.varying))
+        return importances(self.trials, (*self.milestones, self.steps), list(self.varying))
 
 
 def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> SearchedLoss:
     """Read the search of ``loss`` from its studies."""
+    pruner = stored.pruner(steps=int(stored.config["training"]["epochs"]) * (summary.split.folds or 1))
     return SearchedLoss(
         loss=loss,
         objective=summary.objective,
         summary=summary.losses[loss],
-        pruner=stored.pruner(steps=int(stored.config["training"]["epochs"]) * (summary.split.folds or 1)),
+        steps=pruner.steps,
+        pruning=pruner.plan,
+        rungs=pruner.rungs,
+        milestones=pruner.milestones,
         trials=tuple(trial for trial in stored.trials(loss) if trial.state != TrialState.WAITING),
     )
 

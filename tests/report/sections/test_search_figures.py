@@ -28,6 +28,7 @@ from search.report.sections.loss import front, importances as importances_figure
 from search.report.sections.searched import SearchedLoss, importances, searched_loss
 from search.report.summary import write_summary
 from search.stages import Role, Stage
+from search.study.pruners import Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.tables import PRUNERS
 from search.trials import record_key
@@ -333,6 +334,10 @@ def made_trial(
     )
 
 
+def of_pruner(pruner: Pruner) -> dict[str, Any]:
+    return {"steps": pruner.steps, "pruning": pruner.plan, "rungs": pruner.rungs, "milestones": pruner.milestones}
+
+
 def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int = EPOCHS) -> SearchedLoss:
     best = max(trials, key=lambda trial: trial.value or 0.0)
     entry = made_loss(
@@ -341,7 +346,7 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
         tuned=made_row(Role.TUNED, params=best.params, number=best.number),
     )
     return SearchedLoss(
-        loss=loss, objective="map_at_r", summary=entry, pruner=PRUNERS["asha"](steps=steps), trials=tuple(trials)
+        loss=loss, objective="map_at_r", summary=entry, **of_pruner(PRUNERS["asha"](steps=steps)), trials=tuple(trials)
     )
 
 
@@ -399,7 +404,7 @@ def test_importances_need_ten_trials() -> None:
 )
 def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
     trials = halved(0, 60, 0.05)
-    searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
+    searched = replace(made_searched(trials), **of_pruner(PRUNERS[pruner](steps=EPOCHS)))
     figure = learning_curves(searched)
     assert figure is not None
     assert isinstance(figure.picture, Plot)
