@@ -12,7 +12,6 @@ from trainables.errors import InvalidInput, listed
 IN_REPOSITORY = not __name__.startswith("holdout.")
 
 PACKAGES = ("holdout", "search", "spaces", "trainables") if IN_REPOSITORY else ("holdout",)
-"""The top-level packages."""
 
 SEARCH = Path(__file__).parent
 SPACES = SEARCH.with_name("spaces")

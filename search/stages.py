@@ -27,12 +27,10 @@ def study_name(search: str, loss: str, stage: Stage) -> str:
 
 
 def search_of(study: str) -> str:
-    """Return the search in a study's name."""
     return study.partition("/")[0]
 
 
 def loss_of(study: str) -> str:
-    """Return the loss in a study's name."""
     return study.partition("/")[2].partition("@")[0]
 
 

@@ -1,7 +1,8 @@
 """Tables of text, and their output as CSV, Markdown and LaTeX."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,11 +127,7 @@ FORMATS = (".csv", ".md", ".tex")
 
 
 def refuse_unknown(paths: Sequence[Path]) -> None:
-    """Raise if the suffix of a file is not a known format.
-
-    Raises:
-        InvalidInput: the suffixes that are not in :data:`FORMATS`.
-    """
+    """Raise :class:`InvalidInput` if the suffix of a file is not one of :data:`FORMATS`."""
     raise_if_any(
         [
             f"--output {path}: the suffix of the file is its format and must be one of {', '.join(FORMATS)}; "
@@ -141,6 +138,17 @@ def refuse_unknown(paths: Sequence[Path]) -> None:
     )
 
 
+@contextmanager
+def writing(option: str, place: object) -> Iterator[None]:
+    """Convert an error in writing to ``place``, which the user gave with ``option``, to :class:`InvalidInput`."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(
+            f"{option} {place}: it cannot be written ({error.strerror or error}); name another file."
+        ) from error
+
+
 def write_output(path: Path, csv: str, tables: Sequence[TextTable]) -> None:
     """Write ``csv``, or ``tables`` as Markdown or LaTeX, to ``path``, in the format of its suffix.
 
@@ -148,7 +156,5 @@ def write_output(path: Path, csv: str, tables: Sequence[TextTable]) -> None:
         InvalidInput: the file cannot be written.
     """
     content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(tables)}[path.suffix]()
-    try:
+    with writing("--output", path):
         write_text(path, content)
-    except OSError as error:
-        raise InvalidInput(f"--output {path}: it cannot be written ({error.strerror}); name another file.") from error

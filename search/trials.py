@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # The epochs of a trial are user attributes: ``epoch:<n>``, in a cross-validation ``epoch:<fold>:<n>``.
 
 EPOCH = "epoch:"
-"""The prefix of the keys."""
 
 
 def record_key(record: "EpochRecord") -> str:
@@ -38,7 +37,6 @@ def epochs_of(trial: "FrozenTrial") -> "list[EpochRecord]":
 
 
 def count_epochs(trial: "FrozenTrial") -> int:
-    """Return the number of epochs that ``trial`` has reported."""
     return sum(key.startswith(EPOCH) for key in trial.user_attrs)
 
 
@@ -52,7 +50,6 @@ def work_ms(trial: "FrozenTrial") -> int:
 
 
 def epochs_trained(trials: "Iterable[FrozenTrial]") -> int:
-    """Return the number of epochs that ``trials`` have reported."""
     return sum(map(count_epochs, trials))
 
 

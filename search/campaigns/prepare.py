@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from search.config.campaign import Campaign, parse_campaign
-from search.config.recipes import recipes
-from search.config.search_config import SearchConfig, parse_config
+from search.config.search_config import SearchConfig
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
-from search.report.comparison import opened
-from search.trust import CAMPAIGN_RECIPE, check_address, check_code, own_code
+from search.selection import Ledger, Selection
 from trainables.errors import InvalidInput, raise_if_any
 
 
@@ -36,23 +34,6 @@ def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaig
         raise InvalidInput(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
     raise_if_any([*_vanished(plans, folder), *_late(plans, folder)])
     return campaign, plans
-
-
-def stored_campaign(folder: CampaignFolder) -> Campaign:
-    """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
-
-    Raises:
-        InvalidInput: its file cannot be read, or names code that the user did not allow or somebody else's recipe file.
-    """
-    content = folder.content()
-    if (recipe := content.get("recipe")) not in (None, *recipes()):
-        check_address(folder.config.parent, CAMPAIGN_RECIPE, str(recipe))
-
-    def allowed(search: dict[str, Any]) -> SearchConfig:
-        check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
-        return parse_config(search)
-
-    return parse_campaign(content, allowed)
 
 
 def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
@@ -87,7 +68,8 @@ def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
     frozen = [plan.folder for plan in plans if plan.folder.selection.exists()]
     if not (late and frozen):
         return
-    tested = opened(frozen)
+    ledger = Ledger(frozen[0].openings)
+    tested = [folder.name for folder in frozen if ledger.of_selection(Selection.load(folder.selection).digest)]
     why = (
         f"the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of its searches"
         if tested

@@ -5,8 +5,17 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, joined, unit
-from search.campaigns.tables import cell_table, data_set_tables, other_tables
+from search.campaigns.tables import (
+    METRIC,
+    ROLE,
+    CampaignResult,
+    Cell,
+    cell_table,
+    data_set_tables,
+    joined,
+    other_tables,
+    unit,
+)
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
@@ -17,11 +26,7 @@ from trainables.files import reading, write_text
 
 
 def campaign_report(folder: CampaignFolder) -> ReportPage:
-    """Build the report of a campaign, finished or not.
-
-    Raises:
-        InvalidInput: its records cannot be read.
-    """
+    """Build the report of a campaign, finished or not."""
     config = read_config(folder.content())
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).folder.journal.exists()]
@@ -62,11 +67,7 @@ def _against_numbers(config: CampaignConfig, result: CampaignResult) -> Iterator
 
 
 def stored_result(folder: CampaignFolder) -> CampaignResult:
-    """Return the result of a campaign as it was written last.
-
-    Raises:
-        InvalidInput: there is none, or it is damaged.
-    """
+    """Return the result of a campaign as it was written last."""
     if not folder.result.exists():
         raise InvalidInput(f"No campaign {folder.name!r} has a result in {folder.runs}; `holdout run` runs one.")
     with reading(folder.result, "`holdout run` with the campaign's file writes it again"):
@@ -76,13 +77,7 @@ def stored_result(folder: CampaignFolder) -> CampaignResult:
 def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
     """Write the report of one campaign, or of searches that share one split.
 
-    Args:
-        runs: the runs folder.
-        names: the name of one campaign, or of one or more searches.
-        file: the path to write; None: ``report.html`` in the folder of the first name.
-
-    Raises:
-        InvalidInput: a name does not exist, the searches cannot be compared, or their records cannot be read.
+    The ``file`` is by default ``report.html`` in the folder of the first name.
     """
     campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
     if not campaigns:

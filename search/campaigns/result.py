@@ -1,48 +1,123 @@
-"""The result of a campaign, computed from its searches."""
+"""The result of a campaign: computed from its searches, written into MLflow, and verified against the records."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from search.campaigns.cells import (
+from search.campaigns.tables import (
     METRIC,
     ROLE,
     CampaignResult,
     Cell,
-    Coordinates,
+    campaign_csv,
+    campaign_tables,
     columns_of,
-    data_axes,
+    data_set_tables,
     joined,
-    labels_of,
-    measured,
     row_axes,
-    rows_of,
-    sweeps,
-    tested_metrics,
 )
-from search.campaigns.tables import campaign_csv, campaign_tables, data_set_tables
-from search.config.campaign import VALIDATION, Campaign
+from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Member, parse_campaign
+from search.config.recipes import recipes
+from search.config.search_config import SearchConfig, parse_config, settled
 from search.difference import Family, RowKey
 from search.driver.synchronise import synchronise_campaign
+from search.driver.verify import Check, check, code_named, differing, guarded, stored_copy, verify
+from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan
-from search.plan.runs import CampaignFolder, RunFolder
+from search.plan.runs import CampaignFolder, RunFolder, trusted_config
 from search.plan.search import OpenedSearch
 from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told, unlike_told
-from search.report.pairs import comparable_rows, pairs_of
+from search.report.pairs import pairs_of
 from search.report.results import Pair, Summary
 from search.report.rows import Row
+from search.report.summary import summarise
 from search.selection import scored_openings
-from search.stages import UNTRAINED, Role, Stage
+from search.stages import BASELINES, UNTRAINED, Role, Stage
 from search.text_table import as_markdown, rows_as_markdown
 from search.trials import epochs_trained
+from search.trust import CAMPAIGN_RECIPE, check_address, check_code, own_code
+from trainables.files import read_json
+
+# The rows of a campaign by their coordinates, and its cells: one number per row and metric.
+
+Coordinates = Mapping[RowKey, Mapping[str, str]]
+"""The loss and the labels of each row, and its configuration."""
+
+
+def labels_of(campaign: Campaign, member: Member) -> dict[str, str]:
+    """Return the label of a search on each axis."""
+    return dict(zip(campaign.config.vary, member.labels, strict=True))
+
+
+def rows_of(campaign: Campaign) -> dict[RowKey, dict[str, str]]:
+    """Return the coordinates of all rows: in each search the networks without training, then the configurations."""
+    rows = {}
+    for member in campaign.members:
+        names = [(name, Role.BASELINE) for name in BASELINES if member.config.model.is_pretrained]
+        names += [(loss, Role(role)) for loss in member.config.loss_names for role in campaign.config.table.roles]
+        for loss, role in names:
+            key = RowKey(search=member.config.name, loss=loss, role=role)
+            rows[key] = {LOSS: loss, **labels_of(campaign, member), ROLE: role.value}
+    return rows
+
+
+def tested_metrics(config: CampaignConfig) -> list[str]:
+    """Return the metrics of the table that the test measures."""
+    return [name for name in config.table.metrics if name != VALIDATION]
+
+
+def measured(campaign: Campaign, summaries: Sequence[Summary]) -> Iterator[Cell]:
+    """Yield all cells, from the summaries of the campaign's searches."""
+    rows = {row.key: row for summary in summaries for row in summary.rows}
+    objective = campaign.members[0].config.objective
+    for key, place in rows_of(campaign).items():
+        for metric in campaign.config.table.metrics if key in rows else ():
+            row, name = rows[key], objective if metric == VALIDATION else metric
+            found = row.confirmed if metric == VALIDATION else (row.test or {}).get(metric)
+            numbers = found.model_dump(include={"values", "seeds", "mean", "std"}) if found else {}
+            yield Cell(coordinates={**place, METRIC: metric}, measured=name, **numbers)
+
+
+def data_axes(campaign: Campaign) -> tuple[str, ...]:
+    """Return the axes whose labels are data sets, or other versions of one."""
+    return tuple(axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position))
+
+
+def _differs(campaign: Campaign, position: int) -> bool:
+    found: dict[tuple[str, ...], set[str]] = {}
+    for member in campaign.members:
+        others = (*member.labels[:position], *member.labels[position + 1 :])
+        found.setdefault(others, set()).add(member.config.dataset.model_dump_json(exclude={"cache"}))
+    return any(len(values) > 1 for values in found.values())
+
+
+# Sweeps on the test classes: axes of hyperparameters among which no validation chooses.
+
+HYPERPARAMETERS = ("space", "training", "training_by_loss", "model")
+"""The sections whose settings a search can choose by validation."""
+
+
+def sweeps(config: CampaignConfig, data: Sequence[str]) -> Iterator[str]:
+    """Yield a warning if the table shows test metrics of several values of hyperparameters."""
+    axes = [
+        axis
+        for axis, labels in config.vary.items()
+        if axis not in data
+        and len(labels) > 1
+        and any(path.split(".")[0] in HYPERPARAMETERS for of in labels.values() for path in of)
+    ]
+    if axes and tested_metrics(config):
+        yield (
+            f"not for choosing: {' and '.join(axes)} var{'y' if len(axes) > 1 else 'ies'} on the test classes, so "
+            "taking the best means choosing by the test; a search chooses by validation"
+        )
+
+
+# The result.
 
 
 def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]) -> CampaignResult:
-    """Return the result of a campaign, derived from the searches' records.
-
-    Args:
-        campaign: the campaign.
-        results: its searches and their summaries, in the order of its members.
-    """
+    """Return the result of a campaign, whose searches and their summaries are in the order of its members."""
     config, data = campaign.config, data_axes(campaign)
     searches, summaries = [search for search, _ in results], [summary for _, summary in results]
     labels = {member.config.name: labels_of(campaign, member) for member in campaign.members}
@@ -66,7 +141,12 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
         pairs=tuple(pairs),
         left_out=tuple(left_out),
         folds=tuple(cell for search, summary in results for cell in _folds(campaign, search, summary)),
-        epochs={stage.trainings: _epochs(searches, stage) for stage in (Stage.SEARCH, Stage.SELECT, Stage.TEST)},
+        epochs={
+            stage.trainings: sum(
+                epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names
+            )
+            for stage in Stage
+        },
         openings={
             digest: openings_told(sharing)
             + (f" ({', '.join(sorted({joined(labels[folder.name], data) for folder in sharing}))})" if data else "")
@@ -118,10 +198,6 @@ def _unlike_told(campaign: Campaign, folders: Sequence[RunFolder], rows: Sequenc
         yield from unlike_told([folder_of[search] for search in {row.search for row in of_column}], of_column)
 
 
-def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
-    return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names)
-
-
 # Pairs of rows on the test classes.
 
 
@@ -146,10 +222,10 @@ def _comparisons(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summa
         folders = [search.plan.folder for search, _ in sharing]
         rows = [row for _, summary in sharing for row in summary.rows]
         keys = (*coordinates, *(key for key in rows_of(campaign) if _is_untrained(key)))
-        tested, missing = comparable_rows(folders, rows, tested_metrics(campaign.config), keys)
+        within = campaign.members[0].config.final.within
+        found, missing = pairs_of(folders, rows, tested_metrics(campaign.config), keys, wanted, within)
+        pairs += found
         left_out += missing
-        if tested:
-            pairs += pairs_of(tested, wanted, campaign.members[0].config.final.within)
     return pairs, left_out
 
 
@@ -168,7 +244,6 @@ def _paired_rows(campaign: Campaign) -> Coordinates:
 
 
 def _paired_columns(campaign: Campaign) -> list[str]:
-    """Return the coordinates that name the columns within which rows are paired."""
     rows = row_axes(campaign.config, data_axes(campaign))
     return columns_of(campaign.config, _paired_rows(campaign).values(), rows)
 
@@ -201,3 +276,71 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
         texts={"table.md": as_markdown(campaign_tables(campaign.config, result)), "table.csv": campaign_csv(result)},
         files=[path for path in (folder.config, folder.result, folder.report) if path.exists()],
     )
+
+
+# The stored campaign, and its verification.
+
+
+def stored_campaign(folder: CampaignFolder) -> Campaign:
+    """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
+
+    Raises:
+        InvalidInput: its file cannot be read, or names code that the user did not allow or somebody else's recipe file.
+    """
+    content = folder.content()
+    if (recipe := content.get("recipe")) not in (None, *recipes()):
+        check_address(folder.config.parent, CAMPAIGN_RECIPE, str(recipe))
+
+    def allowed(search: dict[str, Any]) -> SearchConfig:
+        check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
+        return parse_config(search)
+
+    return parse_campaign(content, allowed)
+
+
+GROWS = "openings"
+"""The part of the result about the ledger, which later openings extend."""
+
+
+def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
+    """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
+    for name in folder.searches():
+        if (run := RunFolder(folder.runs, name)).config.exists():
+            check_code(run.path, code_named(run))
+    yield from guarded(lambda: _checks(folder))
+
+
+def _checks(folder: CampaignFolder) -> Iterator[Check]:
+    campaign = stored_campaign(folder)
+    for member in campaign.members:
+        run = RunFolder(folder.runs, member.config.name)
+        if not run.config.exists():
+            yield Check(run.name, is_there=False)
+            continue
+        stored = trusted_config(run, addresses=())
+        yield check(
+            f"{run.name}: its file, from campaign.yaml",
+            differing(f"{run.name} search.yaml ", settled(stored), settled(member.config)),
+        )
+        yield from verify(run)
+    yield _result_check(folder, campaign)
+
+
+def _result_check(folder: CampaignFolder, campaign: Campaign) -> Check:
+    runs = [RunFolder(folder.runs, member.config.name) for member in campaign.members]
+    searches = [stored_copy(plan_from_rules(run)) for run in runs if run.config.exists()]
+    ready = [search for search in searches if search and all(map(search.is_done, search.config.stages))]
+    if len(ready) < len(runs):
+        return Check("campaign.json: some searches are not done", is_there=False)
+    return check("campaign.json: table and pairs", _problems(folder, campaign, ready))
+
+
+def _problems(folder: CampaignFolder, campaign: Campaign, searches: Sequence[OpenedSearch]) -> Iterator[str]:
+    if not folder.result.exists():
+        yield f"campaign.json is missing, and all searches of {campaign.name} are done."
+        return
+    anew = campaign_result(campaign, [(search, summarise(search)) for search in searches])
+    stored, recomputed = read_json(folder.result), anew.model_dump(mode="json")
+    for result in (stored, recomputed):
+        result[GROWS] = sorted(result[GROWS])
+    yield from differing("campaign.json ", stored, recomputed)

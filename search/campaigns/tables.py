@@ -1,26 +1,119 @@
-"""A campaign's result as tables of text and as CSV."""
+"""A campaign's result: its types, and its cells as tables of text and as CSV."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from search.campaigns.cells import (
-    METRIC,
-    ROLE,
-    CampaignResult,
-    Cell,
-    cell_text,
-    columns_of,
-    in_unit,
-    interval_in_unit,
-    joined,
-    row_axes,
-    unit,
-)
 from search.config.campaign import LOSS, VALIDATION, CampaignConfig
 from search.difference import RowKey
-from search.report.formats import p_value, parameters, verdict
+from search.report.formats import interval, p_value, parameters, verdict
 from search.report.pairs import METHOD
+from search.report.results import Pair
+from search.report.rows import Result, Shown
 from search.stages import Role
-from search.text_table import TextTable
+from search.text_table import NOTHING, TextTable
+from spaces.space import Value
+from trainables.metrics.table import is_bounded
+
+if TYPE_CHECKING:
+    import pandas
+
+# The types of ``campaign.json``.
+
+
+ROLE, METRIC = "configuration", "metric"
+"""The coordinates of a cell in addition to its loss and its labels."""
+
+
+class Cell(Result):
+    """One number of the table.
+
+    Attributes:
+        coordinates: loss, label on each axis, configuration and metric.
+        measured: the metric of the values; for ``validation`` the objective.
+        values: values of the trained models, as measured; empty if nothing finished.
+        seeds: number of seeds; 0 for a network without training.
+        mean: mean of ``values``; ``std`` is their sample deviation.
+    """
+
+    coordinates: Mapping[str, str]
+    measured: str
+    values: tuple[float, ...] = ()
+    seeds: int = 0
+    mean: float | None = None
+    std: float | None = None
+
+
+class CampaignResult(Shown, Result):
+    """The results of a campaign.
+
+    Attributes:
+        study: description of the campaign in words.
+        searches: for each search, its label on each axis.
+        data_axes: axes whose labels are data sets.
+        cells: the numbers of the table.
+        chosen: for each search and loss, the chosen hyperparameters.
+        pairs: differences between the rows of a column.
+        left_out: sentences on rows that could not be paired.
+        folds: the numbers of the model of each fold of a cross-validation, with the coordinates ``training`` (of the
+            seed, from 1) and ``fold``.
+        epochs: numbers of epochs of all searches: ``search``, ``confirm``, and ``final`` for the test.
+        openings: for the digest of each test set, a sentence on its openings.
+        warnings: sentences on training with images of an opened test set, on rows that are not trained alike, on
+            choices after the opening, and on axes that must not be chosen by.
+    """
+
+    name: str
+    study: str
+    searches: Mapping[str, Mapping[str, str]]
+    data_axes: tuple[str, ...] = ()
+    cells: tuple[Cell, ...]
+    chosen: Mapping[str, Mapping[str, Mapping[str, Value]]]
+    pairs: tuple[Pair, ...]
+    left_out: tuple[str, ...]
+    folds: tuple[Cell, ...]
+    epochs: Mapping[str, int]
+    openings: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a table with one line per cell: its coordinates, mean, deviation and seeds, all as measured."""
+        import pandas
+
+        return pandas.DataFrame(
+            [{**cell.coordinates, "mean": cell.mean, "std": cell.std, "seeds": cell.seeds} for cell in self.cells]
+        )
+
+
+# Units: tables print per cent, as papers do, except for metrics that may leave 0 to 1.
+
+
+def unit(metric: str) -> float:
+    """Return the factor of a metric in a table."""
+    return 100.0 if is_bounded(metric) else 1.0
+
+
+def _digits(metric: str) -> int:
+    return 2 if is_bounded(metric) else 3
+
+
+def in_unit(metric: str, value: float | None, sign: str = "") -> str:
+    """Return a value of ``metric`` as tables print it; ``sign="+"`` for a difference."""
+    return NOTHING if value is None else f"{unit(metric) * value:{sign}.{_digits(metric)}f}"
+
+
+def interval_in_unit(metric: str, ends: tuple[float, float]) -> str:
+    """Return an interval of ``metric`` as tables print it."""
+    return interval(ends, scale=unit(metric), digits=_digits(metric))
+
+
+def cell_text(cell: Cell | None) -> str:
+    if cell is None or cell.mean is None:
+        return NOTHING
+    deviation = "" if cell.std is None else f" ± {in_unit(cell.measured, cell.std)}"
+    return in_unit(cell.measured, cell.mean) + deviation
+
+
+# Tables.
 
 
 def campaign_csv(result: CampaignResult) -> str:
@@ -125,6 +218,24 @@ def _notes(config: CampaignConfig, result: CampaignResult, settings: Sequence[st
     yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
     yield from result.openings.values()
     yield from result.warnings
+
+
+def row_axes(config: CampaignConfig, data: Sequence[str]) -> list[str]:
+    """Return the coordinates that name the rows of one data set's table; all rows of the file if they are data sets."""
+    return [row for row in config.table.rows if row not in data] or [*config.table.rows]
+
+
+def columns_of(config: CampaignConfig, places: Iterable[Mapping[str, str]], rows: Sequence[str]) -> list[str]:
+    """Return the coordinates of ``places`` that name the columns: those that are not ``rows`` and vary within a row."""
+    by_row: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
+    for place in places:
+        by_row.setdefault(tuple(place[row] for row in rows), []).append(place)
+    keys = [key for key in (LOSS, *config.vary, ROLE, METRIC) if key not in rows]
+    return [key for key in keys if any(len({place.get(key) for place in same}) > 1 for same in by_row.values())]
+
+
+def joined(place: Mapping[str, str], axes: Iterable[str]) -> str:
+    return " ".join(place[axis] for axis in axes)
 
 
 def row_name(config: CampaignConfig, result: CampaignResult, key: RowKey) -> str:

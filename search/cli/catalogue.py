@@ -193,18 +193,12 @@ def _tables(name: str, paper: "Paper") -> Iterator[TextTable]:
         prose=(1, 4),
         notes=(LEGEND,),
     )
-    yield TextTable(
-        title=f"{title}: no command yet",
-        header=("", "shows", "missing"),
-        rows=tuple((entry.item, entry.title, entry.missing) for entry in paper.items if entry.missing),
-        prose=(1, 2),
-    )
-    yield TextTable(
-        title=f"{title}: conceptual, without a command",
-        header=("", "shows", "why"),
-        rows=tuple((entry.item, entry.title, entry.conceptual) for entry in paper.items if entry.conceptual),
-        prose=(1, 2),
-    )
+    for what, header, key in (
+        ("no command yet", "missing", "missing"),
+        ("conceptual, without a command", "why", "conceptual"),
+    ):
+        reasons = [(entry.item, entry.title, getattr(entry, key)) for entry in paper.items if getattr(entry, key)]
+        yield TextTable(title=f"{title}: {what}", header=("", "shows", header), rows=tuple(reasons), prose=(1, 2))
 
 
 def _lines(commands: str) -> str:
@@ -212,8 +206,6 @@ def _lines(commands: str) -> str:
 
 
 class PartKind(StrEnum):
-    """The kinds of parts."""
-
     LOSS = "loss"
     DATASET = "dataset"
     BACKBONE = "backbone"
@@ -238,8 +230,14 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Run the contract tests of a loss, data set, backbone, sampler, metric or trainable; exit code 1 if one fails."""
+    from search.config.yaml_file import apply_settings
+    from spaces.contract.check_part import check_part
+
     known = _known_kind(part, kind)
-    outcomes = _outcomes(part, known, settings or [], image_size)
+    options = apply_settings({}, settings or [])
+    if options and known not in (PartKind.DATASET, PartKind.TRAINABLE):
+        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {known.value}; leave it out.")
+    outcomes = list(check_part(part, options, kind=known.value, image_size=image_size))
     ok = all(outcome.ok for outcome in outcomes)
     record = {"part": part, "kind": known.value, "ok": ok, "checks": [asdict(outcome) for outcome in outcomes]}
     show(record, as_json, lambda: _table(part, known, outcomes))
@@ -248,11 +246,7 @@ def check(
 
 
 def _known_kind(part: str, kind: PartKind | None) -> PartKind:
-    """Return the kind of a part: the given one, or the one derived from its name or class.
-
-    Raises:
-        InvalidInput: the part does not exist, or is of another kind.
-    """
+    """Return the kind of a part: the given one, or the one derived from its name or class."""
     from spaces.contract.check_part import kind_of
     from trainables.models.backbones import LIBRARIES
 
@@ -263,16 +257,6 @@ def _known_kind(part: str, kind: PartKind | None) -> PartKind:
     if kind not in (None, found):
         raise InvalidInput(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
     return found
-
-
-def _outcomes(part: str, kind: PartKind, settings: list[str], image_size: int) -> "list[CheckOutcome]":
-    from search.config.yaml_file import apply_settings
-    from spaces.contract.check_part import check_part
-
-    options = apply_settings({}, settings)
-    if options and kind not in (PartKind.DATASET, PartKind.TRAINABLE):
-        raise InvalidInput(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
-    return list(check_part(part, options, kind=kind.value, image_size=image_size))
 
 
 def _table(part: str, kind: PartKind, outcomes: "list[CheckOutcome]") -> Table:

@@ -1,28 +1,115 @@
-"""Commands for searches on a cluster: `submit`, `logs`, `stop`, and `status --jobs`."""
+"""Commands for running searches, here or on a cluster: `status`, and for a cluster `submit`, `logs`, `stop`."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, AllowFailed, Json, SearchFile, Settings
+from search.cli.options import RUNS, AllowFailed, Json, Runs, SearchFile, Settings, Trust, known_names
 from search.cli.output import Tables, say, show
 from search.config.names import is_plain_name
+from search.stages import Stage
 from search.text_table import NOTHING, TextTable
-from trainables.errors import InvalidInput
+from trainables.errors import InvalidInput, counted
 
 if TYPE_CHECKING:
     from search.jobs.ray_jobs import Jobs, SearchJob
+    from search.plan.stored import StoredSearch
 
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a submitted search or campaign.")]
 OnlyRuns = Annotated[str | None, typer.Option("--runs", help="Only searches in this runs folder of the cluster.")]
 ADDRESS = "http://127.0.0.1:8265"
+
+
+# holdout status
+
+COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best in search")
+
+
+def status(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A search or campaign; by default all of them.", autocompletion=known_names
+        ),
+    ] = None,
+    runs: Runs = RUNS,
+    trust: Trust = None,
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
+    ] = None,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="List the cluster's jobs instead, each with state, times and runs folder.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the searches and their progress, on this machine or on a cluster."""
+    if jobs:
+        show_jobs(name, address or ADDRESS, as_json)
+        return
+    if address:
+        from search.jobs.ray_jobs import connected
+
+        with connected(address) as cluster:
+            found = cluster.status(name, str(runs))
+    else:
+        from search.plan.stored import status_of
+
+        found = [asdict(status_of(search)) for search in _searches(runs, name)]
+    location = f"at {address}" if address else f"in {runs.absolute()}"
+    show(found, as_json, lambda: Tables([_status_table(found, location)]))
+
+
+def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
+    """Return the search ``name``, the existing searches of the campaign ``name``, or by default all searches."""
+    from search.plan.runs import RunFolder, existing_run, find_runs
+    from search.plan.stored import StoredSearch
+
+    if name is None:
+        return [StoredSearch(folder) for folder in find_runs(runs)]
+    if RunFolder(runs, name).is_campaign:
+        from search.plan.runs import CampaignFolder
+
+        folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
+        return [StoredSearch(folder) for folder in folders if folder.config.exists()]
+    return [StoredSearch(existing_run(runs, name))]
+
+
+def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
+    rows, notes = [], []
+    for entry in found:
+        state = entry["state"] if entry["finished"] or entry["driver"] else f"{entry['state']}, stopped"
+        for baseline, value in entry["baselines"].items():
+            rows.append((entry["name"], state, baseline, *[NOTHING] * 5, f"{value:.4f}"))
+        for row in entry["studies"]:
+            best = NOTHING if row["best"] is None or row["stage"] != Stage.SEARCH else f"{row['best']:.4f}"
+            numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]
+            rows.append((entry["name"], state, row["study"], *numbers, best))
+            if row["interrupted"]:
+                count = counted(row["interrupted"], "interrupted trial")
+                notes.append(f"{entry['name']}/{row['study']}: {count}; `holdout run` with the search's file resumes")
+            if row["ended_early"]:
+                notes.append(f"{entry['name']}/{row['study']}: {row['ended_early']}")
+        if not entry["studies"]:
+            rows.append((entry["name"], state, *[""] * (len(COLUMNS) - 2)))
+        if entry["problem"]:
+            notes.append(f"{entry['name']}: {entry['problem']}")
+    return TextTable(
+        title=f"Searches {location}",
+        header=COLUMNS,
+        rows=tuple(rows),
+        labels=3,
+        notes=tuple(notes) if found else (f"There is no search {location}.",),
+    )
+
+
+# Jobs on a cluster.
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from search.cli.options import Json
 from search.cli.output import say, show, stacked
+from search.text_table import writing
 from trainables.errors import InvalidInput
 from trainables.files import write_whole
 
@@ -141,17 +142,12 @@ def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     keys = [key for name in split.train + split.validation for key in classes[name]]
     shown = sample(keys)
     picture = random_images(dataset, shown)
-    try:
+    with writing("--picture", file):
         write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))
-    except OSError as error:
-        raise InvalidInput(
-            f"--picture {file}: it cannot be written ({error.strerror or error}); name another file."
-        ) from error
     say([f"Wrote {len(shown)} of {len(keys):,} images of the training half to {file}."])
 
 
 def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
-    """Count the classes and images in each part of the split."""
     classes = dataset.classes()
 
     def count(names: Sequence[str]) -> dict[str, int]:

@@ -11,7 +11,7 @@ import signal
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -52,7 +52,7 @@ def _without_type(params: list[Any]) -> list[Any]:
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Search": ("datasets:init", "run:run", "run:select", "run:test", "run:enqueue"),
-    "Results": ("results:status", "trials:trials", "results:compare", "results:verify", "run:sync"),
+    "Results": ("cluster:status", "trials:trials", "results:compare", "results:verify", "run:sync"),
     "Pictures": ("results:report", "results:serve"),
     "Models": ("models:export", "models:embed", "models:index", "models:query"),
     "Disk": ("disk:disk", "disk:remove"),
@@ -129,39 +129,36 @@ def main() -> None:
         code = program(*words[:1])(args=words or ["--help"], standalone_mode=False) or 0
         sys.exit(code if words else MISTAKE)
     except typer.TyperException as error:
-        say([_usage(error)], "red")
-        sys.exit(MISTAKE)
+        _end(MISTAKE, _usage(error))
     except typer.Abort:  # Ctrl-D at a question
-        sys.exit(FAILED)
+        _end(FAILED)
     except InvalidInput as error:
-        say(error.sentences, "red")
-        sys.exit(MISTAKE)
+        _end(MISTAKE, *error.sentences)
     except Failure as error:
-        say([str(error)], "red")
-        sys.exit(FAILED)
+        _end(FAILED, str(error))
     except RecursionError:  # raised by os.walk and shutil.rmtree
-        say(["Folders are nested in more levels than this command can follow; move or remove them."], "red")
-        sys.exit(MISTAKE)
+        _end(MISTAKE, "Folders are nested in more levels than this command can follow; move or remove them.")
     except RuntimeError as error:
         if "home directory" not in str(error):
             raise
-        say(["This user has no home folder; set HOME to a folder that can be written to."], "red")
-        sys.exit(MISTAKE)
+        _end(MISTAKE, "This user has no home folder; set HOME to a folder that can be written to.")
     except OSError as error:
         if is_full(error):
             where = Path(error.filename).absolute() if error.filename else "the output, or temporary files"
-            say([str(DiskFull.at(where))], "red")
-            sys.exit(FAILED)
+            _end(FAILED, str(DiskFull.at(where)))
         if error.errno not in UNUSABLE or error.filename is None:
             raise
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
         shown = path if len(path) <= 80 else f"{path[:77]}…"
-        say([f"{shown!r} cannot be used ({error.strerror}); name another path, or change its permissions."], "red")
-        sys.exit(MISTAKE)
+        _end(MISTAKE, f"{shown!r} cannot be used ({error.strerror}); name another path, or change its permissions.")
+
+
+def _end(code: int, *sentences: str) -> NoReturn:
+    say(sentences, "red")
+    sys.exit(code)
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Return the sentence about a wrong word of the command line."""
     message = error.format_message().partition(", unable to parse")[0]
     for word, plain in {"Input should be": "it must be", "Value error, ": ""}.items():  # pydantic's
         message = message.replace(word, plain)

@@ -25,7 +25,7 @@ from search.cli.options import (
     TrustSearch,
 )
 from search.cli.output import Tables, messages, say, show, show_line
-from search.text_table import TextTable
+from search.text_table import TextTable, writing
 from search.trust import INDEX_MODEL, check_address, remember
 from trainables.errors import InvalidInput, counted
 from trainables.files import given_path, write_whole
@@ -211,20 +211,14 @@ def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: 
 
     ``.npz`` holds the arrays ``embeddings`` (float32 [N, D]) and ``paths``; ``.parquet`` the columns ``embeddings``
     (lists of D float32) and ``paths``.
-
-    Raises:
-        InvalidInput: the file cannot be written, or a path cannot be written in its format.
     """
     path = given_path(address)
     try:
-        write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
+        with writing("--to", address):
+            write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
     except UnicodeEncodeError as error:
         raise InvalidInput(
             f"--to {address}: the path {error.object!a} is not UTF-8, which Parquet requires; write a .npz file."
-        ) from error
-    except OSError as error:
-        raise InvalidInput(
-            f"--to {address}: it cannot be written ({error.strerror or error}); name another file."
         ) from error
 
 

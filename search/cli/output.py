@@ -147,7 +147,6 @@ class Tables:
         self._tables = tables
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the tables, each with its title and notes."""
         for table in self._tables:
             if table.rows:
                 if table.title:

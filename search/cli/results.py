@@ -1,112 +1,27 @@
-"""Commands that read results: `status`, `compare`, `report`, `verify`, `serve`, `doctor`."""
+"""Commands that read results: `compare`, `report`, `verify`, `serve`, `doctor`."""
 
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from search.cli.cluster import ADDRESS, show_jobs
-from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch, known_names
+from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch
 from search.cli.output import Tables, messages, say, show, show_line
 from search.driver.progress_view import phase
 from search.packages import check_extra
-from search.stages import Stage
-from search.text_table import NOTHING, TextTable, refuse_unknown, write_output
+from search.text_table import refuse_unknown, write_output
 from trainables.errors import Failure, InvalidInput, counted
 
 if TYPE_CHECKING:
     from search.driver.doctor import CheckResult
     from search.driver.verify import Check
     from search.plan.runs import RunFolder
-    from search.plan.stored import StoredSearch
-
-
-# holdout status
-
-COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best in search")
-
-
-def status(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="A search or campaign; by default all of them.", autocompletion=known_names
-        ),
-    ] = None,
-    runs: Runs = RUNS,
-    trust: Trust = None,
-    address: Annotated[
-        str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
-    ] = None,
-    jobs: Annotated[
-        bool, typer.Option("--jobs", help="List the cluster's jobs instead, each with state, times and runs folder.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Show the searches and their progress, on this machine or on a cluster."""
-    if jobs:
-        show_jobs(name, address or ADDRESS, as_json)
-        return
-    if address:
-        from search.jobs.ray_jobs import connected
-
-        with connected(address) as cluster:
-            found = cluster.status(name, str(runs))
-    else:
-        from search.plan.stored import status_of
-
-        found = [asdict(status_of(search)) for search in _searches(runs, name)]
-    location = f"at {address}" if address else f"in {runs.absolute()}"
-    show(found, as_json, lambda: Tables([_status_table(found, location)]))
-
-
-def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
-    """Return the search ``name``, the existing searches of the campaign ``name``, or by default all searches."""
-    from search.plan.runs import RunFolder, existing_run, find_runs
-    from search.plan.stored import StoredSearch
-
-    if name is None:
-        return [StoredSearch(folder) for folder in find_runs(runs)]
-    if RunFolder(runs, name).is_campaign:
-        from search.plan.runs import CampaignFolder
-
-        folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
-        return [StoredSearch(folder) for folder in folders if folder.config.exists()]
-    return [StoredSearch(existing_run(runs, name))]
-
-
-def _status_table(found: list[dict[str, Any]], location: str) -> TextTable:
-    rows, notes = [], []
-    for entry in found:
-        state = entry["state"] if entry["finished"] or entry["driver"] else f"{entry['state']}, stopped"
-        for baseline, value in entry["baselines"].items():
-            rows.append((entry["name"], state, baseline, *[NOTHING] * 5, f"{value:.4f}"))
-        for row in entry["studies"]:
-            best = NOTHING if row["best"] is None or row["stage"] != Stage.SEARCH else f"{row['best']:.4f}"
-            numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]
-            rows.append((entry["name"], state, row["study"], *numbers, best))
-            if row["interrupted"]:
-                count = counted(row["interrupted"], "interrupted trial")
-                notes.append(f"{entry['name']}/{row['study']}: {count}; `holdout run` with the search's file resumes")
-            if row["ended_early"]:
-                notes.append(f"{entry['name']}/{row['study']}: {row['ended_early']}")
-        if not entry["studies"]:
-            rows.append((entry["name"], state, *[""] * (len(COLUMNS) - 2)))
-        if entry["problem"]:
-            notes.append(f"{entry['name']}: {entry['problem']}")
-    return TextTable(
-        title=f"Searches {location}",
-        header=COLUMNS,
-        rows=tuple(rows),
-        labels=3,
-        notes=tuple(notes) if found else (f"There is no search {location}.",),
-    )
 
 
 # holdout compare
@@ -278,11 +193,11 @@ def doctor(
         results.append(result)
         if not as_json:
             show(None, False, partial(_doctor_row, result))
+    failed = [result.check for result in results if result.state == "failed"]
     if as_json:
         show([asdict(result) for result in results], as_json, str)
-    failed = [result.check for result in results if result.state == "failed"]
-    warned = sum(result.state == "warning" for result in results)
-    if not as_json:
+    else:
+        warned = sum(result.state == "warning" for result in results)
         warnings = f", with {counted(warned, 'warning')}" if warned else ""
         passed = f"All {len(results)} checks passed{warnings}."
         say([f"{len(failed)} of {len(results)} checks failed: {', '.join(failed)}." if failed else passed])

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,7 +61,9 @@ def run(
         _run_campaign(content, settings or [], runs, output or [], allow_failed, as_json)
         return
 
-    opens = partial(_opens_test, yes)
+    def opens(doubt: str) -> bool:
+        return yes or (sys.stdin.isatty() and typer.confirm(f"{doubt} Open the test classes?", err=True))
+
     outcome = run_search(content, runs, messages(), started=STARTED, allow_failed=allow_failed, opens=opens)
     for path in output or []:
         from search.report.comparison_tables import as_csv, text_tables
@@ -265,11 +266,6 @@ def _synced(record: dict[str, Any]) -> Iterator[str]:
 
 
 # Helpers.
-
-
-def _opens_test(yes: bool, doubt: str) -> bool:
-    """Return True if the user opens the test in spite of the ``doubt``."""
-    return yes or (sys.stdin.isatty() and typer.confirm(f"{doubt} Open the test classes?", err=True))
 
 
 def _synchronise(folder: "CampaignFolder", outcomes: "Sequence[Outcome]") -> int:

@@ -72,16 +72,12 @@ def trials(
 
 def _of_study(title: str, rows: list["TrialRow"], top: int) -> TextTable:
     """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
-    shown = top or (MOST_ROWS if len(rows) > MOST_ROWS else len(rows))
-    if shown >= len(rows):
-        return _table(title, rows, () if rows else (f"{title}: no trial yet",))
-    best = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:shown]
-    return _table(title, best, (f"The best {shown:,} of {len(rows):,} trials; --csv FILE or --json gives all.",))
-
-
-def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> TextTable:
     from search.plan.stored import param_names
 
+    notes = () if rows else (f"{title}: no trial yet",)
+    if len(rows) > (most := top or MOST_ROWS):
+        notes = (f"The best {most:,} of {len(rows):,} trials; --csv FILE or --json gives all.",)
+        rows = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:most]
     names = param_names(rows)
     header = ("trial", "state", "value", "epochs", *names, "outcome")
     return TextTable(

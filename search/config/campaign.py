@@ -129,10 +129,8 @@ class CampaignConfig(ConfigSection):
                 raise ValueError(f"the axis {axis} has no label")
             for label, settings in labels.items():
                 _check_label(axis, label, settings)
-        if (
-            len(with_recipe := [axis for axis, labels in vary.items() if any(RECIPE in of for of in labels.values())])
-            > 1
-        ):
+        with_recipe = [axis for axis, labels in vary.items() if any(RECIPE in of for of in labels.values())]
+        if len(with_recipe) > 1:
             raise ValueError(f"{' and '.join(with_recipe)} both name recipes; keep those of one axis")
         if (searches := prod(map(len, vary.values()))) > MOST_SEARCHES:
             raise ValueError(f"it makes {searches} searches, and a campaign may have at most {MOST_SEARCHES}")
@@ -157,11 +155,7 @@ def validate_campaign(content: Mapping[str, Any]) -> ValidatedFile[CampaignConfi
 
 
 def read_config(content: Mapping[str, Any]) -> CampaignConfig:
-    """Return the campaign file with the keys and values ``content``.
-
-    Raises:
-        InvalidInput: all mistakes in it, those of its searches excepted.
-    """
+    """Return the campaign file with the keys and values ``content``."""
     return validate_campaign(content).result()
 
 
@@ -238,11 +232,7 @@ def _members(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], Se
 
 
 def recipes_of(config: CampaignConfig) -> dict[str, dict[str, Any]]:
-    """Read the recipes that the campaign and its labels name.
-
-    Raises:
-        InvalidInput: one of them cannot be read.
-    """
+    """Read the recipes that the campaign and its labels name."""
     of_labels = [settings.get(RECIPE) for labels in config.vary.values() for settings in labels.values()]
     return {name: read_search(Path(name)) for name in dict.fromkeys((config.recipe, *of_labels)) if name is not None}
 
@@ -278,7 +268,6 @@ def merged(under: Any, over: Any) -> Any:
 
 
 def _clashes(campaign: Campaign) -> list[str]:
-    """Return the mistakes in what the searches must share, or must not."""
     configs = [member.config for member in campaign.members]
     sentences = [
         f"vary: {section} must be the same in all searches, which are trained side by side; set it in base."
@@ -294,7 +283,6 @@ def _clashes(campaign: Campaign) -> list[str]:
 
 
 def _untested(campaign: Campaign) -> list[str]:
-    """Return the mistakes about metrics of the table that a search's test does not compute."""
     sentences = []
     for metric in campaign.config.table.metrics:
         configs = [member.config for member in campaign.members if member.config.metrics.test != "all"]

@@ -110,9 +110,6 @@ def facts_of(path: Path, root: Path | None = None, *, frozen: bool = False) -> I
 
     ``root`` is the folder to which the paths of a CSV file are relative, if it is not that of the file; ``frozen`` as
     in :func:`dataset_facts`.
-
-    Raises:
-        InvalidInput: it cannot be searched, with the reason.
     """
     if path.is_file() and is_manifest(path):
         paths = None if root is None else str(root.resolve())

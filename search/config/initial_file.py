@@ -42,7 +42,6 @@ class Machine:
 
     @property
     def sentence(self) -> str:
-        """The machine as a sentence."""
         cpus, gpus = self.cpus, self.gpus
         return f"This machine has {cpus} CPU core{'s' * (cpus > 1)} and {gpus or 'no'} GPU{'s' * (gpus > 1)}."
 
@@ -76,11 +75,7 @@ class Pretrained:
 
 
 def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:
-    """Return the network that a user names; ImageNet's weights if there are no others, None without a backbone.
-
-    Raises:
-        InvalidInput: there are weights without a backbone.
-    """
+    """Return the network that a user names; ImageNet's weights if there are no others, None without a backbone."""
     if backbone is None and weights is None:
         return None
     if backbone is None:
@@ -202,9 +197,8 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
         "search": {
             "trials": 16,
             "sampler": "tpe",
-            "pruner": "hyperband"
-            if facts.on_half
-            else "asha",  # with few steps an epoch, early rungs compare too little
+            # with few steps an epoch, early rungs compare too little
+            "pruner": "hyperband" if facts.on_half else "asha",
             "objective": "map_at_r",
         },
         "metrics": {
@@ -272,12 +266,7 @@ def refuse_existing(path: Path) -> None:
 
 
 def write_initial_file(path: Path, text: str) -> None:
-    """Write a new search file.
-
-    Raises:
-        InvalidInput: it exists, or its folder cannot be written to.
-    """
-    refuse_existing(path)
+    """Write a new search file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(exist_ok=False)  # if two processes write it at once, the second is refused

@@ -53,7 +53,6 @@ class Key:
 
     @property
     def value(self) -> str:
-        """The type and the range in words."""
         return self.range if self.range.startswith(ONE_OF) else ", ".join(filter(None, (self.type, self.range)))
 
     @property
@@ -101,9 +100,6 @@ def matching(keys: Iterable[Key], pattern: str) -> list[Key]:
     """Return the key named ``pattern``, or those it matches: a part of a name, or with ``*`` and ``?`` a whole one.
 
     ``space.mpa.scale`` also means ``space``. If no name matches, the keys whose descriptions have it.
-
-    Raises:
-        InvalidInput: no key matches.
     """
     listed = list(keys)
     wanted = pattern.lower() if {"*", "?"} & set(pattern) else f"*{pattern.lower()}*"
@@ -219,7 +215,6 @@ def _range(annotation: Any) -> str:
 
 
 def _flat(annotation: Any) -> Iterator[Any]:
-    """Yield the members of a union, without annotations."""
     if get_origin(annotation) is Annotated:
         yield from _flat(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):

@@ -97,9 +97,6 @@ def find_parts_here() -> None:
     ``python -m`` does this by default; an installed program does not. The folder is added last, so that a file in it
     shadows no library, and not at all under ``python -P`` or ``PYTHONSAFEPATH``. Ray's workers on this machine also
     search the driver's folder.
-
-    Raises:
-        InvalidInput: the current folder was removed.
     """
     try:
         here = os.getcwd()

@@ -42,7 +42,6 @@ class LossDescription:
 
 
 def described_losses() -> list[LossDescription]:
-    """Return the descriptions of all built-in losses."""
     from spaces.losses import SPACES  # imports numpy
 
     return [

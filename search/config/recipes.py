@@ -26,11 +26,7 @@ def campaigns() -> dict[str, Path]:
 
 
 def shipped_or_file(given: Path) -> Path:
-    """Return the file ``given``, or the recipe or campaign of that name.
-
-    Raises:
-        InvalidInput: none of them exists.
-    """
+    """Return the file ``given``, or the recipe or campaign of that name."""
     if given.exists() or given.is_symlink():  # a broken link is reported when it is read
         return given
     known = {**recipes(), **campaigns()}
@@ -56,9 +52,6 @@ def read_file(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Read the search or campaign file ``given``, or the recipe or campaign of that name, and apply ``settings``.
 
     The entries of losses that the settings (``key.path=value``) remove from a search are removed too.
-
-    Raises:
-        InvalidInput: none of them exists.
     """
     written = read_yaml(shipped_or_file(given))
     content = apply_settings(written, settings)
@@ -123,11 +116,7 @@ class Paper(ConfigSection):
 
 
 def papers(name: str | None = None) -> Mapping[str, Paper]:
-    """Return all papers by short name, or only the paper ``name``.
-
-    Raises:
-        InvalidInput: the paper is unknown.
-    """
+    """Return all papers by short name, or only the paper ``name``."""
     files = shipped("papers")
     if name is not None and name not in files:
         raise InvalidInput(f"{name} is not a paper{suggestion(name, files)}; choose one of {', '.join(files)}.")

@@ -123,9 +123,8 @@ class SearchConfig(ConfigSection):
     def _absolute_weights(cls, model: ModelConfig) -> ModelConfig:
         if model.weights is None or model.weights == IMAGENET:
             return model
-        return replace(
-            model, weights=os.path.abspath(os.path.expanduser(model.weights))
-        )  # for workers in another folder
+        # for workers in another folder
+        return replace(model, weights=os.path.abspath(os.path.expanduser(model.weights)))
 
     @field_validator("training")
     @classmethod

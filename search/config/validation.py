@@ -4,7 +4,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import FunctionType, MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
@@ -41,9 +41,9 @@ class Findings:
     check that depends on one of them is skipped: it would judge a default that the corrected file will not have.
     """
 
-    def __init__(self, mistakes: Sequence[str] = (), left_out: Collection[KeyPath] = ()) -> None:
-        self.left_out = left_out
-        self._sentences = dict.fromkeys(mistakes)  # an ordered set
+    def __init__(self) -> None:
+        self.left_out: dict[KeyPath, None] = {}  # ordered sets
+        self._sentences: dict[str, None] = {}
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -58,6 +58,10 @@ class Findings:
         """Return True if the entry ``key``, a section that holds it, or a part of it was left out."""
         path = tuple(key.split("."))
         return self.replaced(key) or any(left_out[: len(path)] == path for left_out in self.left_out)
+
+    def say(self, sentence: str) -> None:
+        """Add a mistake."""
+        self._sentences[sentence] = None
 
     def add(self, sentences: Iterable[str], *keys: str) -> None:
         """Add mistakes, unless one of the ``keys`` that they depend on was left out."""
@@ -74,7 +78,6 @@ class Findings:
             return None
 
     def raise_if_any(self) -> None:
-        """Raise :class:`InvalidInput` if a mistake was found."""
         raise_if_any(self.sentences)
 
 
@@ -128,30 +131,24 @@ class _Reader(Generic[Built]):
         self._keys, self._stand_ins = keys, stand_ins
         self._content: Any = plain(content)
         self._remaining: Any = self._content
-        self._sentences: dict[str, None] = {}  # an ordered set
-        self._left_out: dict[KeyPath, None] = {}
+        self._found = ValidatedFile[Built]()
 
     def read(self) -> ValidatedFile[Built]:
         self._drop([path for path, value in _leaves(self._content) for path in self._if_unusable(path, value)])
         while True:
             try:
                 # From JSON, pydantic's strict mode accepts lists as tuples but converts no types.
-                found = self._adapter.validate_json(json.dumps(self._remaining), strict=True)
-                return self._validation(found)
+                self._found.built = self._adapter.validate_json(json.dumps(self._remaining), strict=True)
+                return self._found
             except ValidationError as error:
                 errors = error.errors()
             before = self._remaining
             self._drop([path for entries in _by_entry(errors, before) for path in self._report(*entries)])
             for key in self._stand_ins.keys() - self._remaining.keys():
                 self._remaining = {**self._remaining, key: self._stand_ins[key]}
-                self._left_out[(key,)] = None
+                self._found.left_out[(key,)] = None
             if self._remaining == before:
-                return self._validation(None)
-
-    def _validation(self, built: Built | None) -> ValidatedFile[Built]:
-        found = ValidatedFile[Built](tuple(self._sentences), tuple(self._left_out))
-        found.built = built
-        return found
+                return self._found
 
     def _drop(self, wrong: Sequence[KeyPath]) -> None:
         # From the end of each list, so that the other indices stay valid.
@@ -160,7 +157,7 @@ class _Reader(Generic[Built]):
 
     def _if_unusable(self, path: KeyPath, value: Any) -> Iterator[KeyPath]:
         if why := _unusable(value):
-            self._say(f"{_dotted(path)}: {why}; it is {_shown(value)}.")
+            self._found.say(f"{_dotted(path)}: {why}; it is {_shown(value)}.")
             yield from self._leave_out(path)
 
     def _report(self, path: KeyPath, errors: Sequence[Any]) -> Iterator[KeyPath]:
@@ -168,17 +165,17 @@ class _Reader(Generic[Built]):
         first = errors[0]
         if first["type"] == "missing":
             if not _holds(self._content, first["loc"]):  # otherwise it was wrong and has been left out
-                self._say(f"{_dotted(first['loc'])}: missing; this key is required.")
+                self._found.say(f"{_dotted(first['loc'])}: missing; this key is required.")
             yield from self._leave_out(first["loc"][:-1])
             return
         if first["type"] in UNKNOWN_KEY:
-            self._say(self._unknown_key(path))
+            self._found.say(self._unknown_key(path))
             yield path  # not in left_out: no default replaces it
             return
         if isinstance(cause := first.get("ctx", {}).get("error"), InvalidInput):
             for sentence in cause.sentences:
                 if not self._is_about_left_out(path, sentence):
-                    self._say(_placed(path, sentence))
+                    self._found.say(_placed(path, sentence))
                 yield from self._leave_out(_subject(path, sentence, self._remaining))
             return
         if first["type"] == "too_short" and _entry_at(self._remaining, path):
@@ -188,20 +185,17 @@ class _Reader(Generic[Built]):
             value = _entry_at(self._remaining, path)
             expected = " ".join(str(error.get("ctx", {}).get("expected", "")) for error in errors)  # of a Literal
             hint = suggestion(value, re.findall(r"'(\w+)'", expected)) if isinstance(value, str) else ""
-            self._say(f"{_dotted(path)}: {message}; it is {_shown(value)}{hint}.")
+            self._found.say(f"{_dotted(path)}: {message}; it is {_shown(value)}{hint}.")
         yield from self._leave_out(path)
-
-    def _say(self, sentence: str) -> None:
-        self._sentences[sentence] = None
 
     def _leave_out(self, path: KeyPath) -> Iterator[KeyPath]:
         if path:
-            self._left_out[path] = None
+            self._found.left_out[path] = None
             yield path
 
     def _is_about_left_out(self, path: KeyPath, sentence: str) -> bool:
         """Return True if a section's ``sentence`` names a key that was left out, and so judges a default."""
-        below = {left_out[len(path)] for left_out in self._left_out if left_out[: len(path)] == path != left_out}
+        below = {left_out[len(path)] for left_out in self._found.left_out if left_out[: len(path)] == path != left_out}
         if (start := re.match(r"\w+(\.\w+)+", sentence)) and _holds(self._remaining, tuple(start[0].split("."))):
             sentence = sentence[start.end() :]  # the subject itself was not left out
         return bool(below & set(re.findall(r"\w+", sentence)))
@@ -322,7 +316,6 @@ def _message(error: Any) -> str:
 
 
 def _unusable(value: Any) -> str | None:
-    """Return the reason why no key can have ``value``; None if one can."""
     if isinstance(value, float) and not math.isfinite(value):
         return "must be finite"
     if isinstance(value, int) and abs(value) > MOST:
@@ -357,13 +350,10 @@ SYNONYMS = {
 
 def key_paths(target: Any) -> tuple[str, ...]:
     """Return the keys of a section and of the sections in it, such as ``training`` and ``training.lr``."""
-    return tuple(_key_paths(target))
-
-
-def _key_paths(target: Any) -> Iterator[str]:
+    paths: list[str] = []
     for key, annotation in fields_of(target).items():
-        yield key
-        yield from (f"{key}.{inner}" for inner in _key_paths(annotation))
+        paths += [key, *(f"{key}.{inner}" for inner in key_paths(annotation))]
+    return tuple(paths)
 
 
 def fields_of(target: Any) -> Mapping[str, Any]:

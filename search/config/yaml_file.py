@@ -163,7 +163,6 @@ class _Parser:
 
 
 def _plain_value(event: Any) -> bool | int | float | str | None:
-    """Return the value of text without quotes."""
     text: str = event.value
     if text in _CONSTANTS:
         return _CONSTANTS[text]

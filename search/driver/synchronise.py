@@ -110,16 +110,16 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
                         projection.project(study.name, trial)
         if of_loss:
             with _noted(refused, f"the run of {loss}"):
-                projection.sum_up_row(loss, loss_run(comparison, loss), *_span(of_loss))
+                projection.sum_up(loss, loss_run(comparison, loss), *_span(of_loss))
         everything += of_loss
     for name in outcome.summary.baselines if everything else ():
         with _noted(refused, f"the run of {name}"):
             start, end = _span(everything)
-            projection.sum_up_row(name, baseline_run(comparison, name), start, end and start)
+            projection.sum_up(name, baseline_run(comparison, name), start, end and start)
     if everything:
         with _noted(refused, "the run of the search"):
             run = search_run(comparison, search.plan.folder, _description(search.plan))
-            projection.sum_up_search(run, *_span(everything))
+            projection.sum_up("", run, *_span(everything))
     with _noted(refused, "the models"):
         _log_models(outcome, projection)
     where = {"uri": search.config.tracking.uri, "experiment": projection.experiment}

@@ -10,7 +10,7 @@ from typing import Any
 from search.difference import Family, Recommendation, RowKey, shown_metrics, tested_pairs
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.report.formats import difference_with_interval, in_points, parameters, the_same
-from search.report.pairs import comparable_rows, pairs_of
+from search.report.pairs import pairs_of
 from search.report.results import Answer, Comparison, Pair, Summary, stored_summary
 from search.report.rows import Row
 from search.selection import Ledger, Opening, Selection, scored_openings
@@ -21,18 +21,14 @@ from trainables.files import reading
 
 
 def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, within: float | None = None) -> Comparison:
-    """Return the comparison of the losses of several searches.
+    """Return the comparison of the losses of the searches in ``folders``, whose ``summaries`` are in the same order.
 
-    Args:
-        folders: the searches.
-        summaries: their summaries, in the same order.
-        within: the margin of equivalence in points; None: that which all searches froze with their choice.
+    ``within`` is the margin of equivalence in points; None: that which all searches froze with their choice.
 
     Raises:
         InvalidInput: the searches differ in split, test images or objective.
     """
-    refuse_mixed(summaries)
-    refuse_other_images(folders)
+    _refuse_incomparable(folders, summaries)
     rows = [row for summary in summaries for row in summary.rows]
     objective = summaries[0].objective
     computed = {name for row in rows for name in row.test or {}}
@@ -40,7 +36,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
     numbers = {row.key: row.number for row in rows}
     wanted = list(tested_pairs(numbers))
     within = within or _frozen_margin(folders)
-    tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
+    pairs, left_out = pairs_of(folders, rows, metrics, itertools.chain.from_iterable(wanted), wanted, within)
     comparison = Comparison(
         objective=objective,
         split=summaries[0].split,
@@ -53,7 +49,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary], *, withi
         ),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
-        pairs=tuple(pairs_of(tested, wanted, within)) if tested else (),
+        pairs=tuple(pairs),
         left_out=tuple(left_out),
         searches=tuple(summaries),
     )
@@ -67,11 +63,7 @@ def _frozen_margin(folders: Sequence[RunFolder]) -> float | None:
 
 
 def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None) -> Comparison:
-    """Compare stored searches with the results that they have so far; ``within`` is as in :func:`compare`.
-
-    Raises:
-        InvalidInput: as :func:`compare` and :func:`results_so_far`; ``within`` is not above 0.
-    """
+    """Compare stored searches with the results that they have so far; arguments and errors as of :func:`compare`."""
     if not folders:
         raise InvalidInput("No search is named; name one at least.")
     if within is not None and not 0 < within < math.inf:
@@ -80,11 +72,7 @@ def compare_stored(folders: Sequence[RunFolder], *, within: float | None = None)
 
 
 def results_so_far(folder: RunFolder) -> Summary:
-    """Return the stored summary of a search; before its first one and while it runs, one made from its studies.
-
-    Raises:
-        InvalidInput: it has no studies yet, or its records cannot be read.
-    """
+    """Return the stored summary of a search; before its first one and while it runs, one made from its studies."""
     if folder.summary.exists() and not (folder.was_killed() and folder.driver()):
         return stored_summary(folder)
     from search.plan.stored import StoredSearch  # these import Optuna
@@ -93,36 +81,27 @@ def results_so_far(folder: RunFolder) -> Summary:
     return summary_so_far(StoredSearch(folder))
 
 
-def refuse_mixed(summaries: Sequence[Summary]) -> None:
-    """Raise unless the searches have the same split, objective and validation gallery.
-
-    Raises:
-        InvalidInput: they differ, and their values cannot be compared.
-    """
+def _refuse_incomparable(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> None:
+    """Raise :class:`InvalidInput` if the searches differ in split, objective, validation gallery or test images."""
     galleries = {True: "with half of the training images", False: "validation classes alone"}
-    for what, plural, value_of in (
-        ("split", "splits", lambda summary: summary.split.digest[:12]),
-        ("objective", "objectives", lambda summary: summary.objective),
-        ("validation gallery", "validation galleries", lambda summary: galleries[summary.split.training_half]),
-    ):
-        _refuse_different({each.name: value_of(each) for each in summaries}, f"have different {plural}", what)
-
-
-def refuse_other_images(folders: Sequence[RunFolder]) -> None:
-    """Raise if test sets with the same class names have different images.
-
-    Raises:
-        InvalidInput: they have.
-    """
     opened = {folder.name: opening for folder in folders if (opening := _opening_of(folder))}
-    digests = {name: opening.images.digest[:12] for name, opening in opened.items() if opening.images}
-    _refuse_different(digests, "were tested on different images of classes with the same names", "data set")
-
-
-def _refuse_different(values: Mapping[str, str], why: str, what: str) -> None:
-    if len(set(values.values())) > 1:
-        found = "; ".join(f"{name}: {value}" for name, value in values.items())
-        raise InvalidInput(f"These searches {why} and cannot be compared ({found}); compare searches of one {what}.")
+    images = {name: opening.images.digest[:12] for name, opening in opened.items() if opening.images}
+    of_searches: tuple[tuple[str, dict[str, str], str], ...] = (
+        ("split", {each.name: each.split.digest[:12] for each in summaries}, "have different splits"),
+        ("objective", {each.name: each.objective for each in summaries}, "have different objectives"),
+        (
+            "validation gallery",
+            {each.name: galleries[each.split.training_half] for each in summaries},
+            "have different validation galleries",
+        ),
+        ("data set", images, "were tested on different images of classes with the same names"),
+    )
+    for what, values, why in of_searches:
+        if len(set(values.values())) > 1:
+            found = "; ".join(f"{name}: {value}" for name, value in values.items())
+            raise InvalidInput(
+                f"These searches {why} and cannot be compared ({found}); compare searches of one {what}."
+            )
 
 
 def changed_told(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Iterator[str]:
@@ -212,54 +191,41 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
     Also one for each model that could not be scored.
     """
     for folder in folders:
-        openings = scored_openings(folder.test)
-        if openings and (overlap := openings[0].overlap):
-            images = f"{overlap} test images are" if overlap > 1 else "1 test image is"
-            yield f"{folder.name}: {images} also among the training or validation images (split.allow_overlap)"
-        if openings and (copies := openings[0].copies):
-            yield f"{folder.name}: {copies:,} test images have an identical copy in the test set, which is easily found"
-        for model in openings[0].failed if openings else ():
-            seed = "" if model.seed is None else f" with seed {model.seed}"
-            yield f"{folder.name}: {model.loss}{seed} could not be scored on the test ({model.reason})"
-        scored = (*openings[0].scores, *openings[0].baselines) if openings else ()
-        reasons = Counter(reason for model in scored for reason in model.undefined.values())
-        for reason, models in reasons.items():
-            yield f"{folder.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
+        for opening in scored_openings(folder.test)[:1]:
+            if overlap := opening.overlap:
+                images = f"{overlap} test images are" if overlap > 1 else "1 test image is"
+                yield f"{folder.name}: {images} also among the training or validation images (split.allow_overlap)"
+            if copies := opening.copies:
+                copied = f"{copies:,} test images have an identical copy"
+                yield f"{folder.name}: {copied} in the test set, which is easily found"
+            for model in opening.failed:
+                seed = "" if model.seed is None else f" with seed {model.seed}"
+                yield f"{folder.name}: {model.loss}{seed} could not be scored on the test ({model.reason})"
+            scored = (*opening.scores, *opening.baselines)
+            reasons = Counter(reason for model in scored for reason in model.undefined.values())
+            for reason, models in reasons.items():
+                yield f"{folder.name}: a value of {counted(models, 'model')} is undefined ({reason.removesuffix('.')})"
         if told := folder.trained_on_opened_told():
             yield f"{folder.name}: {told}"
 
 
 def _opening_of(folder: RunFolder) -> Opening | None:
     """Return the opening whose scores are shown; None while sealed, and if the ledger lost it."""
-    shown = [entry.id for entry in scored_openings(folder.test)[:1]]
-    if not shown:
+    scored = scored_openings(folder.test)
+    if not scored:
         return None
-    return next((entry for entry in Ledger(folder.openings).openings() if entry.id in shown), None)
-
-
-def opened(folders: Sequence[RunFolder]) -> list[str]:
-    """Return the names of the searches for whose frozen choice the test classes were opened."""
-    ledger = Ledger(folders[0].openings)
-    frozen = {folder.name: Selection.load(folder.selection) for folder in folders if folder.selection.exists()}
-    return [name for name, selection in frozen.items() if ledger.of_selection(selection.digest)]
+    return next((entry for entry in Ledger(folder.openings).openings() if entry.id == scored[0].id), None)
 
 
 # The table as it was frozen before the opening.
 
 AFTER = "chosen after opening"
-NO_MARGIN = "none"
 
 
 def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Collection[RowKey]) -> Iterator[str]:
-    """Yield a sentence for each part of a table that was not frozen before the test classes were opened.
+    """Yield a sentence for each part of the table ``shown`` that was not frozen before the test classes were opened.
 
-    Args:
-        folders: the searches of the table.
-        shown: the table.
-        tested: all rows with test results, shown or not; other rows reveal nothing about the test.
-
-    Raises:
-        InvalidInput: a selection was changed after it was frozen.
+    ``tested`` are all rows with test results, shown or not; other rows reveal nothing about the test.
     """
     opened = [folder for folder in folders if folder.test.exists()]
     if not opened:
@@ -279,7 +245,7 @@ def chosen_after_opening(folders: Sequence[RunFolder], shown: Family, tested: Co
         {pair for pair in family.pairs if all(row in tested for row in pair)} for family in (shown, frozen)
     )
     if shown.within != frozen.within:
-        margins = [NO_MARGIN if margin is None else f"{margin:g}" for margin in (shown.within, frozen.within)]
+        margins = ["none" if margin is None else f"{margin:g}" for margin in (shown.within, frozen.within)]
         yield f"{AFTER}: the margin of equivalence is {margins[0]}; frozen with the choice was {margins[1]}"
     if pairs != frozen_pairs:
         yield f"{AFTER}: pairs ({len(pairs)} shown, {len(frozen_pairs)} frozen with the choice)"

@@ -39,7 +39,6 @@ class FilledColumn:
 
     @property
     def is_empty(self) -> bool:
-        """True if no row has an entry."""
         return all(entry is None for entry in self.entries)
 
 
@@ -76,12 +75,21 @@ def as_csv(comparison: Comparison) -> str:
 def _records(comparison: Comparison) -> Iterator[Record]:
     columns = filled_columns(comparison, comparison.rows)
     for position, row in enumerate(comparison.rows):
-        name: Record = {"search": row.search, "loss": row.loss, "role": row.role, "trial": row.number}
+        name: Record = {**row.key._asdict(), "trial": row.number}
         for filled in columns:
             if (entry := filled.entries[position]) is not None:
                 yield {**name, "metric": filled.metric, "stage": filled.column.key, **_numbers(entry)}
     for pair in comparison.pairs:
-        yield _pair_record(pair)
+        low, high = pair.ci95
+        yield {
+            **pair.first._asdict(),
+            **{f"against_{name}": value for name, value in pair.second._asdict().items()},
+            **pair.model_dump(include={"metric", "seeds", "p", "p_corrected"}),
+            "stage": "test",
+            "mean": pair.difference,
+            "ci95_low": low,
+            "ci95_high": high,
+        }
 
 
 def _numbers(entry: float | SeedStatistics) -> Record:
@@ -89,26 +97,6 @@ def _numbers(entry: float | SeedStatistics) -> Record:
         return {"mean": entry}
     low, high = entry.ci95 or (None, None)
     return {"mean": entry.mean, "std": entry.std, "ci95_low": low, "ci95_high": high, "seeds": entry.seeds}
-
-
-def _pair_record(pair: Pair) -> Record:
-    low, high = pair.ci95
-    return {
-        "search": pair.first.search,
-        "loss": pair.first.loss,
-        "role": pair.first.role,
-        "against_search": pair.second.search,
-        "against_loss": pair.second.loss,
-        "against_role": pair.second.role,
-        "metric": pair.metric,
-        "stage": "test",
-        "mean": pair.difference,
-        "ci95_low": low,
-        "ci95_high": high,
-        "seeds": pair.seeds,
-        "p": pair.p,
-        "p_corrected": pair.p_corrected,
-    }
 
 
 # The whole comparison: ``holdout compare``, Markdown and LaTeX.
@@ -122,7 +110,6 @@ def text_tables(comparison: Comparison) -> list[TextTable]:
 
 
 def _answers(comparison: Comparison) -> TextTable:
-    """Return the answer of each search, below its name if there are several."""
     several = len(comparison.searches) > 1
     return _text(
         [line for answer in comparison.answers for line in (*([f"{answer.search}:"] if several else []), *answer.lines)]
@@ -138,41 +125,31 @@ def losses_table(comparison: Comparison) -> TextTable:
     rows = shown_rows(comparison)
     filled = filled_columns(comparison, rows)
     columns = [entry for entry in filled if not (entry.column.optional and entry.is_empty)]
-    table = _losses_table(comparison, rows, columns, long=True)
-    tested = comparison.test_metrics
-    sealed = {place for place, entry in enumerate(columns, 2) if entry.column.metrics == "test" and not tested}
-    return replace(
-        table,
-        rows=tuple(
-            tuple("sealed" if place in sealed else cell for place, cell in enumerate(cells)) for cells in table.rows
-        ),
-    )
+    return _losses_table(comparison, rows, columns, long=True)
 
 
 def _losses_table(
     comparison: Comparison, rows: Sequence[Row], columns: Sequence[FilledColumn], *, long: bool = False
 ) -> TextTable:
-    gallery = comparison.split.gallery
+    gallery, is_sealed = comparison.split.gallery, not comparison.test_metrics
+    names = ", ".join(summary.name for summary in comparison.searches)
+    baselines = any(summary.baselines for summary in comparison.searches)
     metrics = [f"{entry.metric}\n{entry.column.header.format(gallery=gallery)}".strip() for entry in columns]
+
+    def text(filled: FilledColumn, position: int) -> str:
+        if is_sealed and filled.column.metrics == "test":
+            return "sealed"
+        return filled.column.text(filled.entries[position], long=long)
+
     return TextTable(
-        title=_title(comparison),
+        title=f"{names}: {'networks without training, and ' * baselines}losses, default and tuned",
         header=("loss", "trial", *metrics),
         rows=tuple(
-            (
-                row_loss_label(comparison, row),
-                row.name,
-                *(entry.column.text(entry.entries[position], long=long) for entry in columns),
-            )
+            (row_loss_label(comparison, row), row.name, *(text(filled, position) for filled in columns))
             for position, row in enumerate(rows)
         ),
         labels=2,
     )
-
-
-def _title(comparison: Comparison) -> str:
-    baselines = any(summary.baselines for summary in comparison.searches)
-    names = ", ".join(summary.name for summary in comparison.searches)
-    return f"{names}: {'networks without training, and ' * baselines}losses, default and tuned"
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
@@ -229,26 +206,23 @@ def baselines_told(comparison: Comparison) -> Iterator[str]:
         )
 
 
+_RULES = {
+    "parts": "the test's queries are ranked against its gallery only",
+    "cameras": "a query ignores the images of its class by its own camera",
+}
+"""How queries are ranked, by the mark of the data set."""
+
+
 def split_sentence(comparison: Comparison) -> str:
-    """Return the numbers of training, validation and test classes."""
+    """Return the numbers of training, validation and test classes, and the rules of the data set."""
     split = comparison.split
     merged = f" (every {split.merge} as one)" if split.merge > 1 else ""
     noise = f" with {split.label_noise:.0%} wrong labels" if split.label_noise else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
     among = " among half of the training images too" if split.training_half else ""
     classes = f"{split.train_classes} classes train{merged}{noise}{validate}{among}, {split.test_classes} test"
-    return "; ".join((f"split {split.digest[:12]}: {classes}", *protocol_sentences(split)))
-
-
-_MARKS = {
-    "parts": "the test's queries are ranked against its gallery only",
-    "cameras": "a query ignores the images of its class by its own camera",
-}
-
-
-def protocol_sentences(split: SplitSummary) -> list[str]:
-    """Return the rules of the data set by which queries are ranked, without a full stop."""
-    return [_MARKS[mark] for mark in split.marks if mark in _MARKS]
+    rules = (_RULES[mark] for mark in split.marks if mark in _RULES)
+    return "; ".join((f"split {split.digest[:12]}: {classes}", *rules))
 
 
 def pairs_table(comparison: Comparison) -> TextTable:

@@ -110,11 +110,7 @@ def shared_file(name: str) -> str:
 
 
 def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
-    """Build the report of searches that share one split, finished or not.
-
-    Raises:
-        InvalidInput: the searches differ in split, test images or objective, or cannot be read.
-    """
+    """Build the report of searches that share one split, finished or not."""
     folders = [search.folder for search in searches]
     summaries = [summary_so_far(search) for search in searches]
     comparison = compare(folders, summaries)
@@ -134,25 +130,16 @@ def search_report(searches: Sequence[StoredSearch]) -> ReportPage:
 def campaign_page(
     title: str, subtitle: str, study: Section, searches: Sequence[StoredSearch], file: Path
 ) -> ReportPage:
-    """Build the report of a campaign from the section on its ``study`` and its ``searches``, finished or not.
-
-    Args:
-        title: its title.
-        subtitle: its subtitle.
-        study: the section on its study.
-        searches: its searches that have begun.
-        file: its file.
-    """
+    """Build the report of a campaign from the section on its ``study``, its begun ``searches`` and its ``file``."""
     summaries = [summary_so_far(search) for search in searches]
-    curves = anytime_curves(summaries)
-    study = replace(study, figures=(*study.figures, *([curves] if curves else [])))
+    if curves := anytime_curves(summaries):
+        study = replace(study, figures=(*study.figures, curves))
     return ReportPage(title=title, subtitle=subtitle, sections=(study, again(searches, file)))
 
 
 def _of_each(
     searches: Sequence[StoredSearch], summaries: Sequence[Summary], comparison: Comparison
 ) -> Iterator[Section]:
-    """Yield the sections of single searches: each loss, and the models."""
     for search, summary in zip(searches, summaries, strict=True):
         own = comparison if len(searches) == 1 else compare([search.folder], [summary])
         for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search, own)):
@@ -171,16 +158,7 @@ def _prefixed(search: str, section: Section) -> Section:
 
 
 def write_search_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
-    """Write the report of searches that share one split.
-
-    Args:
-        runs: the runs folder.
-        names: the names of one or more searches.
-        file: the path to write; None: ``report.html`` in the folder of the first search.
-
-    Raises:
-        InvalidInput: a search does not exist, they cannot be compared, or their records cannot be read.
-    """
+    """Write the report of searches that share one split to ``file``, by default ``report.html`` of the first one."""
     with reading(f"A record of {listed(names)}"):
         text = as_html(search_report([stored_search(runs, name) for name in names]))
     file = file or RunFolder(runs, names[0]).report

@@ -100,17 +100,8 @@ BAD: Final = "#c2410c"
 
 # Okabe and Ito's palette, adjusted in brightness to contrast with both white and black.
 COLOURS: Final = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#c9629b",
-    "#8a7a00",
-    "#3aa0d8",
-    "#7a5cc0",
-    "#a0522d",
-    "#5f7d8c",
-    "#b8860b",
-)
+    "#0072b2", "#d55e00", "#009e73", "#c9629b", "#8a7a00", "#3aa0d8", "#7a5cc0", "#a0522d", "#5f7d8c", "#b8860b",
+)  # fmt: skip
 MARKS: Final = (
     "circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "pentagon", "hexagon", "star",
 )  # fmt: skip
@@ -164,16 +155,14 @@ def hover_text(texts: Sequence[str]) -> dict[str, Any]:
     return {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
 
 
-def bars_between(
-    intervals: Sequence[tuple[float, float] | None], means: Sequence[float], colour: str
-) -> dict[str, Any]:
-    """Return error bars around ``means`` that end where the ``intervals`` do, none without an interval."""
-    ends = [found or (mean, mean) for found, mean in zip(intervals, means, strict=True)]
+def bars_between(ends: tuple[float, float] | None, mean: float, colour: str) -> dict[str, Any]:
+    """Return error bars around ``mean`` that end where an interval does; none without one."""
+    low, high = ends or (mean, mean)
     return {
         "type": "data",
         "symmetric": False,
-        "array": [rounded(high - mean) for (_, high), mean in zip(ends, means, strict=True)],
-        "arrayminus": [rounded(mean - low) for (low, _), mean in zip(ends, means, strict=True)],
+        "array": [rounded(high - mean)],
+        "arrayminus": [rounded(mean - low)],
         "thickness": 1.5,
         "width": 4,
         "color": colour,

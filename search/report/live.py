@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from search import __version__
-from search.plan.runs import CampaignFolder, existing_run, find_campaigns, find_runs
+from search.plan.runs import existing_run, find_campaigns, find_runs
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
@@ -97,15 +97,21 @@ FAILURES = 20
 
 
 def live_search(stored: StoredSearch) -> LiveSearch:
-    """Read the state of a search.
-
-    Raises:
-        InvalidInput: the search has no studies yet, or its file cannot be read.
-    """
+    """Read the state of a search."""
     search, status = search_so_far(stored), status_of(stored)
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
     driven = status.driver is not None
     sessions = search.sessions
+    failures = (
+        FailedTrial(
+            study=short_study_name(loss, stage),
+            number=trial.number,
+            reason=str(trial.user_attrs.get("outcome", "no reason")),
+        )
+        for (loss, stage), found in reversed(trials.items())
+        for trial in reversed(found)
+        if trial.state == TrialState.FAIL
+    )
     return LiveSearch(
         status=status,
         objective=search.config.objective,
@@ -118,16 +124,7 @@ def live_search(stored: StoredSearch) -> LiveSearch:
             for trial in found
             if driven and trial.state == TrialState.RUNNING
         ),
-        failures=tuple(
-            islice(
-                (
-                    failure
-                    for (loss, stage), found in reversed(trials.items())
-                    for failure in _failures(short_study_name(loss, stage), found)
-                ),
-                FAILURES,
-            )
-        ),
+        failures=tuple(islice(failures, FAILURES)),
     )
 
 
@@ -156,25 +153,6 @@ def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) 
     )
 
 
-def _failures(study: str, trials: Sequence[FrozenTrial]) -> Iterator[FailedTrial]:
-    """Yield the failed trials of a study, newest first."""
-    for trial in reversed(trials):
-        if trial.state == TrialState.FAIL:
-            reason = str(trial.user_attrs.get("outcome", "no reason"))
-            yield FailedTrial(study=study, number=trial.number, reason=reason)
-
-
-# A campaign.
-
-
-def live_campaign(folder: CampaignFolder) -> LiveCampaign:
-    """Read the names of a campaign's searches; one that cannot be read gets a ``problem`` instead of an error."""
-    try:
-        return LiveCampaign(name=folder.name, searches=tuple(folder.searches()))
-    except InvalidInput as error:
-        return LiveCampaign(name=folder.name, searches=(), problem=error.sentences[0])
-
-
 # The report so far.
 
 
@@ -189,11 +167,7 @@ class ReportsSoFar:
         self._kept: dict[str, tuple[Any, tuple[SectionSoFar, ...]]] = {}
 
     def of(self, stored: StoredSearch) -> tuple[SectionSoFar, ...]:
-        """Return the sections of ``stored``.
-
-        Raises:
-            InvalidInput: the search has no studies yet, or its records cannot be read.
-        """
+        """Return the sections of ``stored``."""
         with self._lock:
             now = _state(stored)
             before = self._kept.get(stored.name)
@@ -206,12 +180,8 @@ def _state(stored: StoredSearch) -> Any:
     """Return a value that changes with every finished trial and every written file."""
     tallies = [stored.tally(loss, stage) for stage in Stage for loss in stored.losses]
     files = (stored.folder.summary, stored.folder.selection, stored.folder.test)
-    return [(dict(tally.states), tally.best) for tally in tallies], list(map(written, files)), stored.folder.driver()
-
-
-def written(file: Path) -> float | None:
-    """Return the time at which ``file`` was written last; None if there is none."""
-    return file.stat().st_mtime if file.exists() else None
+    written = [file.stat().st_mtime if file.exists() else None for file in files]
+    return [(dict(tally.states), tally.best) for tally in tallies], written, stored.folder.driver()
 
 
 def _rendered(report: ReportPage) -> tuple[SectionSoFar, ...]:
@@ -283,7 +253,13 @@ def live_app(runs: Path) -> FastAPI:
 
     @app.get("/api/campaigns", summary="The campaigns in the runs folder, with their searches")
     def campaigns() -> tuple[LiveCampaign, ...]:
-        return tuple(map(live_campaign, find_campaigns(runs)))
+        found = []
+        for folder in find_campaigns(runs):
+            try:
+                found.append(LiveCampaign(name=folder.name, searches=tuple(folder.searches())))
+            except InvalidInput as error:
+                found.append(LiveCampaign(name=folder.name, searches=(), problem=error.sentences[0]))
+        return tuple(found)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/searches/{name}", response_class=HTMLResponse, include_in_schema=False)

@@ -34,28 +34,17 @@ from trainables.models.backbones import backbone, on_features
 # cards, so that the card can be published unchanged.
 
 
-def model_card(
-    comparison: Comparison,
-    selection: Selection,
-    loss: str,
-    spec: EmbedderSpec | TrainableSpec,
-    programs: str = "",
+def _model_card(
+    comparison: Comparison, selection: Selection, loss: str, spec: EmbedderSpec | TrainableSpec, programs: str
 ) -> str:
-    """Return the card of the chosen model of ``loss``.
-
-    Args:
-        comparison: the comparison of its search alone.
-        selection: the selection of the search.
-        loss: name of the loss.
-        spec: the model.
-        programs: a table of its other files, in Markdown.
-    """
+    """Return the card of the chosen model of ``loss``, from the comparison of its search alone."""
     from jinja2 import StrictUndefined, Template
 
     dataset = spec.origin["dataset"]
     features, of_images = None, isinstance(spec, EmbedderSpec)
     if isinstance(spec, EmbedderSpec) and on_features(spec.model.backbone):
         features, of_images = backbone(spec.model.backbone).features, False
+    weights = spec.origin["initial_weights"] if isinstance(spec, EmbedderSpec) else None
     entry = comparison.searches[0].losses[loss]
     chosen = selection.chosen[loss]
     text = (Path(__file__).parent / "assets" / "card.md").read_text("utf-8")
@@ -74,7 +63,7 @@ def model_card(
         version=__version__,
         parameters=parameters(chosen.params) or "without hyperparameters",
         programs=programs,
-        weights=_weights(spec) if isinstance(spec, EmbedderSpec) else "",
+        weights=f"the weights `{Path(weights).name}`" if weights else "random weights",
         trials=entry.trials,
         scores=_scores(comparison) if entry.test else "",
     )
@@ -87,19 +76,12 @@ def _scores(comparison: Comparison) -> str:
 
 
 def _head(loss: str, *, of_images: bool) -> str:
-    """Return the metadata for the hub."""
     head = {
         "library_name": "holdout",
         "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
         "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
     }
-    text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
-    return text
-
-
-def _weights(spec: EmbedderSpec) -> str:
-    weights = spec.origin["initial_weights"]
-    return "random weights" if weights is None else f"the weights `{Path(weights).name}`"
+    return str(yaml.safe_dump(head, sort_keys=False, allow_unicode=True))
 
 
 def _baseline_card(comparison: Comparison, selection: Selection, name: str, programs: str) -> str:
@@ -133,10 +115,9 @@ class ChosenModel:
         """Return its card, from the comparison of its search alone and a Markdown table of other files."""
         if self.loss in BASELINES:
             return _baseline_card(comparison, self.selection, self.loss, programs)
-        return model_card(comparison, self.selection, self.loss, self.spec, programs)
+        return _model_card(comparison, self.selection, self.loss, self.spec, programs)
 
     def write(self, folder: Path, comparison: Comparison) -> None:
-        """Write it into ``folder``, which may exist."""
         write_model(folder, self.weights, self.spec, self.card(comparison))
 
 
@@ -146,48 +127,30 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
     Raises:
         InvalidInput: its checkpoint is missing, or the weights that the search began with.
     """
+    folder = stored.folder
     if loss in BASELINES:
-        return _baseline_model(stored, selection, loss)
-    trial = exported_trial(stored.trials(loss, Stage.TEST), selection.chosen[loss])
-    if trial is None:
-        return None
-    study = short_study_name(loss, Stage.TEST)
-    address = checkpoint_of(stored, study, trial)
+        if frozen_baselines(folder.baselines, folder.whitened, selection.baselines) is None:
+            return None
+        address = str(folder.whitened)
+    else:
+        trial = exported_trial(stored.trials(loss, Stage.TEST), selection.chosen[loss])
+        if trial is None:
+            return None
+        address = checkpoint_of(stored, short_study_name(loss, Stage.TEST), trial)
     weights, description = network_file(as_path(address))
-    found = model_spec(description, address)
-    if isinstance(found, EmbedderSpec) and FROZEN in found.origin:
-        weights = _with_backbone(weights, found)
-    return ChosenModel(
-        loss=loss,
-        selection=selection,
-        weights=weights,
-        spec=replace(found, origin={**found.origin, "dataset": _images(stored), "selection": selection.digest}),
-    )
+    spec = model_spec(description, address)
+    if isinstance(spec, EmbedderSpec) and loss == UNTRAINED:  # without its head, which is the whitening
+        spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
+    if isinstance(spec, EmbedderSpec) and FROZEN in spec.origin:
+        weights = _with_backbone(weights, spec)
+    origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
+    return ChosenModel(loss=loss, selection=selection, weights=weights, spec=replace(spec, origin=origin))
 
 
 def checkpoint_of(stored: StoredSearch, study: str, trial: FrozenTrial) -> str:
     """Return the path or URL of the best model of a final training, as :func:`best_checkpoint` does."""
     fold = trial.user_attrs.get("fold")
     return best_checkpoint(trial, stored.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else ""))
-
-
-def _baseline_model(stored: StoredSearch, selection: Selection, name: str) -> ChosenModel | None:
-    """Load a network without training; None if the search has none."""
-    folder = stored.folder
-    if frozen_baselines(folder.baselines, folder.whitened, selection.baselines) is None:
-        return None
-    weights, description = network_file(folder.whitened)
-    spec = model_spec(description, str(folder.whitened))
-    assert isinstance(spec, EmbedderSpec), "a whitening is the head of a network"
-    if name == UNTRAINED:
-        spec, weights = replace(spec, model=replace(spec.model, head="none", embedding_dim=None)), tensors_bytes({})
-    origin = {**spec.origin, "dataset": _images(stored), "selection": selection.digest}
-    return ChosenModel(
-        loss=name,
-        selection=selection,
-        weights=_with_backbone(weights, spec),
-        spec=replace(spec, origin=origin),
-    )
 
 
 def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
@@ -201,11 +164,7 @@ def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
 
 
 def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
-    """Write the chosen model of each loss and the recommended one; ``comparison`` is that of the search alone.
-
-    Raises:
-        InvalidInput: nothing is chosen yet, or a checkpoint is missing.
-    """
+    """Write the chosen model of each loss and the recommended one; ``comparison`` is that of the search alone."""
     selection = Selection.load(stored.folder.selection)
     for loss in selection.models:
         if model := chosen_model(stored, selection, loss):
@@ -213,11 +172,7 @@ def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
 
 
 def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
-    """Load the chosen model of ``loss``, or ``untrained`` or ``whitened``; by default, the recommended model.
-
-    Raises:
-        InvalidInput: the search has no such loss, or no model of it is trained for the test.
-    """
+    """Load the chosen model of ``loss``, or ``untrained`` or ``whitened``; by default, the recommended model."""
     if loss is not None and loss not in BASELINES:
         stored.trials_of(loss)
     selection = Selection.load(stored.folder.selection)
@@ -232,11 +187,7 @@ def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
 
 
 def model_folder(stored: StoredSearch, loss: str | None) -> Path:
-    """Return the folder of the model of :func:`model_to_hand_out`; write it if it is missing.
-
-    Raises:
-        InvalidInput: as :func:`model_to_hand_out`.
-    """
+    """Return the folder of the model of :func:`model_to_hand_out`; write it if it is missing."""
     folder = stored.folder.model(loss or Selection.load(stored.folder.selection).recommended.loss)
     if not (folder / DESCRIPTION).is_file():  # this file is written last
         model_to_hand_out(stored, loss).write(folder, comparison_of(stored))
@@ -244,16 +195,10 @@ def model_folder(stored: StoredSearch, loss: str | None) -> Path:
 
 
 def comparison_of(stored: StoredSearch) -> Comparison:
-    """Return the comparison of a search alone.
-
-    Raises:
-        InvalidInput: it has no result yet.
-    """
+    """Return the comparison of a search alone."""
     return compare([stored.folder], [stored_summary(stored.folder)])
 
 
 def _images(stored: StoredSearch) -> str:
-    """Return the name of the data set; for a folder of images, the folder's name."""
     dataset = stored.config["dataset"]
-    name: str = dataset["name"]
-    return f"the image folder {Path(dataset['root']).name}" if name == "folder" else name
+    return f"the image folder {Path(dataset['root']).name}" if dataset["name"] == "folder" else str(dataset["name"])

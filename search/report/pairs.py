@@ -98,62 +98,58 @@ def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: P
         )
 
 
-# Rows that can be compared on the test classes.
+# The differences of pairs of rows.
+
+METHOD = (
+    "t-test over test classes and final seeds, with variances shrunk towards those of all rows; it covers neither the "
+    "choice of hyperparameters nor the validation split; intervals and p are corrected for all"
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparable:
-    """Rows that were tested by ``metric`` on the same images, and their numbers of ``seeds`` (0 for a baseline)."""
+def pairs_of(
+    folders: Sequence[RunFolder],
+    rows: Sequence[Row],
+    metrics: Sequence[str],
+    keys: Iterable[RowKey],
+    wanted: Sequence[tuple[RowKey, RowKey]],
+    within: float | None,
+) -> tuple[list[Pair], list[str]]:
+    """Return the differences of the ``wanted`` pairs, corrected for their number, and sentences on what is left out.
 
-    metric: str
-    rows: ScoredRows[RowKey]
-    seeds: Mapping[RowKey, int]
-
-
-def comparable_rows(
-    folders: Sequence[RunFolder], rows: Sequence[Row], metrics: Sequence[str], keys: Iterable[RowKey]
-) -> tuple[Comparable | None, list[str]]:
-    """Return the tested rows among ``keys``, and sentences on what is left out.
-
-    Args:
-        folders: the searches.
-        rows: the rows of their comparison.
-        metrics: metrics to compare; the first with per-image scores is used.
-        keys: names of the rows to compare with each other.
+    Those of the ``rows`` are compared that were tested and are among the ``keys``, by the first of the ``metrics`` with
+    per-image scores. ``within`` is the margin of equivalence as a search file has it, in points.
     """
     by_key = {row.key: row for row in rows if row.test}
-    wanted = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
-    if not wanted:
-        return None, []
+    tested = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
+    if not tested:
+        return [], []
     opened = [folder for folder in folders if folder.test.exists()]
     try:
         metric = next((name for name in metrics if name in per_image_metrics(opened)), None)
         if metric is None:
             lacking = f"no per-image scores of {' or '.join(metrics)}"
-            return None, [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
+            return [], [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
         scores = [(folder.name, entry) for folder in opened for entry in class_scores(folder, metric)]
     except FileNotFoundError as error:
-        return None, [f"no pairs: the per-image results {error.filename} are missing"]
+        return [], [f"no pairs: the per-image results {error.filename} are missing"]
     by_row = {
         row.key: [
             entry
             for search, entry in scores
             if (search, entry.loss, entry.source_trial) == (row.search, row.loss, row.number)
         ]
-        for row in wanted
+        for row in tested
     }
-    return _on_the_same_images(by_row, metric)
+    kept, left_out = _on_the_same_images(by_row)
+    return list(_differences(kept, metric, wanted, within)), left_out
 
 
 def _on_the_same_images(
-    by_row: Mapping[RowKey, Sequence[ClassScores]], metric: str
-) -> tuple[Comparable | None, list[str]]:
+    by_row: Mapping[RowKey, Sequence[ClassScores]],
+) -> tuple[dict[RowKey, Sequence[ClassScores]], list[str]]:
     some_key, (some, *_) = next(iter(by_row.items()))
-    classes = len(some.counts_C)
-    if classes < MIN_CLASSES:
-        return None, [
-            f"no pairs: {classes} test classes are too few to estimate their variance; it takes {MIN_CLASSES}"
-        ]
+    if (classes := len(some.counts_C)) < MIN_CLASSES:
+        return {}, [f"no pairs: {classes} test classes are too few to estimate their variance; it takes {MIN_CLASSES}"]
     left_out = []
     kept: dict[RowKey, Sequence[ClassScores]] = {}
     for key, models in by_row.items():
@@ -163,37 +159,31 @@ def _on_the_same_images(
             left_out.append(f"{' '.join(key)} has only one seed (final.seeds), so its noise is unknown")
         else:
             kept[key] = models
-    trained = {key: models for key, models in kept.items() if key.role is not Role.BASELINE}
+    return kept, left_out
+
+
+def _differences(
+    by_row: Mapping[RowKey, Sequence[ClassScores]],
+    metric: str,
+    wanted: Sequence[tuple[RowKey, RowKey]],
+    within: float | None,
+) -> Iterator[Pair]:
+    trained = {key: models for key, models in by_row.items() if key.role is not Role.BASELINE}
     if not trained:
-        return None, left_out
+        return
     sums = {key: np.stack([model.sums_C for model in models]) for key, models in trained.items()}
-    fixed = {key: models[0].sums_C for key, models in kept.items() if key not in trained}
-    seeds = {key: len(trained.get(key, ())) for key in kept}
-    return Comparable(metric=metric, rows=ScoredRows(sums, some.counts_C, fixed), seeds=seeds), left_out
-
-
-# The differences of pairs.
-
-METHOD = (
-    "t-test over test classes and final seeds, with variances shrunk towards those of all rows; it covers neither the "
-    "choice of hyperparameters nor the validation split; intervals and p are corrected for all"
-)
-
-
-def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]], within: float | None = None) -> list[Pair]:
-    """Return the differences of the ``wanted`` pairs whose rows were tested, corrected for their number.
-
-    ``within`` is the margin of equivalence as a search file has it, in points.
-    """
+    fixed = {key: models[0].sums_C for key, models in by_row.items() if key not in trained}
+    scored = ScoredRows(sums, next(iter(by_row.values()))[0].counts_C, fixed)
+    seeds = {key: len(trained.get(key, ())) for key in by_row}
     margin = None if within is None else within / 100
-    pairs = [pair for pair in wanted if tested.seeds.keys() >= set(pair)]
-    estimates = [tested.rows.contrast({first: 1.0, second: -1.0}, len(pairs)) for first, second in pairs]
-    return [
-        Pair(
+    pairs = [pair for pair in wanted if by_row.keys() >= set(pair)]
+    for first, second in pairs:
+        estimate = scored.contrast({first: 1.0, second: -1.0}, len(pairs))
+        yield Pair(
             first=first,
             second=second,
-            metric=tested.metric,
-            seeds=min(filter(None, (tested.seeds[first], tested.seeds[second]))),
+            metric=metric,
+            seeds=min(filter(None, (seeds[first], seeds[second]))),
             difference=estimate.value,
             ci95=estimate.ci95,
             p=estimate.p,
@@ -202,5 +192,3 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]], within
             within=margin,
             same=margin is not None and estimate.is_within(margin),
         )
-        for (first, second), estimate in zip(pairs, estimates, strict=True)
-    ]

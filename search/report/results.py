@@ -24,12 +24,8 @@ class SplitSummary(Result):
     """The class split.
 
     Attributes:
-        digest: digest of the split.
-        train_classes: number of training classes.
-        validation_classes: number of validation classes.
         gallery: number of classes in a validation gallery.
         training_half: True if half of the training images are in the gallery too.
-        test_classes: number of test classes.
         folds: number of folds of a cross-validation; None without one.
         halves: True if choices are confirmed on two halves of the training classes.
         merge: number of consecutive classes that are learned as one.
@@ -101,20 +97,16 @@ FORMAT: Final = 9
 """Changes whenever the keys of the file or their meaning change."""
 
 
-class Summary(Shown):
+class Summary(Shown, Result):
     """The results of a search so far.
 
     Attributes:
-        name: name of the search.
-        split: its class split.
         objective: the validation metric that is maximised.
         recommended: the model that the search recommends; None before the choice.
         test_opened: number of times the test classes were opened for this search.
         test_overlap: number of test images that are training or validation images, too; None before the test.
         untrained: result of the initial network's pooled features; None if nothing was pretrained.
         whitened: result of these features after whitening; None if nothing was pretrained.
-        losses: results by loss.
-        time: durations.
         is_changed: True if its file was changed after it was written; not in the file.
     """
 
@@ -142,7 +134,6 @@ class Summary(Shown):
         return Named(losses)
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return a table with one line per baseline and configuration."""
         return frame_of(self.rows)
 
     @property
@@ -192,11 +183,7 @@ class Summary(Shown):
 
 
 def stored_summary(folder: RunFolder) -> Summary:
-    """Return the summary as it was written last.
-
-    Raises:
-        InvalidInput: there is none yet, another version wrote it, or it is damaged.
-    """
+    """Return the summary as it was written last."""
     if not folder.summary.exists():
         raise InvalidInput(
             f"The search {folder.name} has no result yet; `holdout status {folder.name}` shows its progress."
@@ -213,11 +200,8 @@ class Pair(Result):
     """The difference of two rows on the test classes, the first minus the second.
 
     Attributes:
-        first: name of a row.
-        second: name of another row.
         metric: the metric; ``difference`` and ``ci95`` are in its unit.
         seeds: smaller number of seeds of the two rows; a baseline has none.
-        difference: difference of the means.
         ci95: its 95 % interval, which holds for all pairs of the table at once; without 0 if they ``differ``.
         p: two-sided p-value of the pair alone, against other test classes and other seeds.
         p_corrected: ``p`` times the number of pairs (Bonferroni), at most 1.
@@ -244,11 +228,9 @@ class Answer(Result):
     """The answer of a search that has chosen, in four lines that are the same in every output.
 
     Attributes:
-        search: name of the search.
         recommended: the recommended model with its hyperparameters, and what the recommendation rests on.
         better_than_default: whether its test value is above that of its loss's default, with the interval.
         better_than_untrained: the same for the untrained network.
-        next: what to do next.
     """
 
     search: str
@@ -259,7 +241,6 @@ class Answer(Result):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The four lines."""
         return self.recommended, self.better_than_default, self.better_than_untrained, self.next
 
     def __str__(self) -> str:
@@ -268,21 +249,17 @@ class Answer(Result):
     __repr__ = __str__
 
 
-class Comparison(Shown):
+class Comparison(Shown, Result):
     """The comparison of the losses of several searches.
 
     Attributes:
         answers: the answer of each search that has chosen.
-        objective: the objective of all searches.
-        split: the class split of all searches.
         openings: a sentence on the openings of the test classes.
         warnings: sentences on training with images of an opened test set, on rows that are not trained alike, and on
             choices after the opening.
         test_metrics: the metrics of the test that are shown; none while the test is sealed.
         rows: the baselines of each search, and the default and the tuned row of each of its losses.
-        pairs: the differences of rows.
         left_out: sentences on rows that could not be paired.
-        searches: the summaries of the searches.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -297,5 +274,4 @@ class Comparison(Shown):
     searches: tuple[Summary, ...]
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return a table with one line per baseline and configuration."""
         return frame_of(self.rows)

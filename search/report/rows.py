@@ -28,37 +28,30 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-# Results as tables at Python's prompt and in notebooks.
+class Shown:
+    """A result that is shown as a table at Python's prompt and in notebooks."""
 
-MOST_LINES = 15
-"""Rows of a table at the prompt; beyond it the middle is left out."""
-
-
-class Shown(Result):
-    """A result that is shown as a table. ``to_frame`` gives the table as a pandas data frame."""
+    MOST_LINES = 15
+    """Rows at the prompt; beyond it the middle is left out."""
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the numbers as a table."""
+        """Return the numbers as a table of pandas."""
         raise NotImplementedError
 
+    @property
+    def _title(self) -> str:
+        return f"<{type(self).__name__}>"
+
     def __repr__(self) -> str:
-        return text_of(f"<{type(self).__name__}>", self.to_frame())
+        frame = self.to_frame()
+        text = frame.to_string(index=False, max_rows=self.MOST_LINES, max_cols=10, float_format="{:.4f}".format)
+        return f"{self._title}\n{text}"
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return html_of(self.to_frame())
-
-
-def text_of(title: str, frame: "pandas.DataFrame") -> str:
-    """Return a table below its title, in fewer than 20 lines."""
-    table = frame.to_string(index=False, max_rows=MOST_LINES, max_cols=10, float_format="{:.4f}".format)
-    return f"{title}\n{table}"
-
-
-def html_of(frame: "pandas.DataFrame") -> str:
-    """Return a table as HTML, with everything that a user named escaped."""
-    return str(frame.to_html(index=False, na_rep="–", float_format="{:.4f}".format, max_rows=60))
+        frame = self.to_frame()  # its HTML escapes what a user named
+        return str(frame.to_html(index=False, na_rep="–", float_format="{:.4f}".format, max_rows=60))
 
 
 T = TypeVar("T")
@@ -78,7 +71,6 @@ class SeedStatistics(Result):
     """A metric over ``seeds`` training seeds, in the metric's own unit (0 to 1 for all but distances).
 
     Attributes:
-        mean: mean of ``values``.
         std: sample deviation of ``values``; None with one value.
         seeds: number of seeds; 0 for a network without training, which has one value.
         values: one number per trained model; a seed has several if folds are trained.
@@ -172,9 +164,7 @@ class Row(Result):
     network without training: it has the same value in the search and with fresh seeds, and no interval over seeds.
 
     Attributes:
-        search: name of the search.
         loss: name of the loss, or of the baseline (``BASELINES``).
-        role: default, tuned or baseline.
         number: number of the trial of the search that has the configuration; None if no trial finished.
         params: hyperparameters; None if no trial finished.
         search_value: objective of that trial in the search; None unless it is complete.
@@ -261,10 +251,8 @@ class Column:
     Attributes:
         key: the CSV's ``stage``, and the group of the metrics in MLflow.
         header: the words in the header; ``{gallery}`` is replaced with the number of classes of a validation gallery.
-        entry: returns a row's entry for a metric.
         metrics: the metrics that have such a column: the objective, all shown metrics of the test, or none.
         in_mlflow: the runs in MLflow have the column too, as metrics.
-        number: returns a number as text.
         optional: the table leaves the column out if it has no entry.
     """
 

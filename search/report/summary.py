@@ -14,8 +14,7 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder, refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
-from search.report.diagnostics import diagnose
-from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts
+from search.report.loss_results import BestTrial, FrontTrial, Incumbent, LossSummary, TrialCounts, diagnose
 from search.report.results import Baseline, SplitSummary, Summary, TimeSummary
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds
@@ -23,7 +22,6 @@ from search.selection import (
     Baselines,
     Confirmation,
     Ledger,
-    ScoredBaseline,
     ScoredModel,
     ScoredOpening,
     Selection,
@@ -57,9 +55,6 @@ def summary_so_far(stored: StoredSearch) -> Summary:
 
     It is the stored one, unless there is none or a driver runs the search: then it is derived from the records. Nothing
     is written, and neither images nor losses are needed.
-
-    Raises:
-        InvalidInput: the search has no studies yet, or its file cannot be read.
     """
     written = _stored(stored.folder.summary)
     if written is not None and stored.folder.driver() is None:
@@ -84,9 +79,7 @@ def _stored(path: Path) -> Summary | None:
 def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
     """Return the summary according to the studies, the selection and the test results.
 
-    Args:
-        search: the search.
-        stored: the previous summary; the diagnostics of a loss with unchanged trials are taken from it.
+    The diagnostics of a loss with unchanged trials are taken from the previous summary, ``stored``.
     """
     plan = search.plan
     config, folder, split = plan.config, plan.folder, plan.split
@@ -126,25 +119,23 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
 
 
 def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Baseline]:
-    """Return the result of each network without training; none if nothing was pretrained."""
     stored = Baselines.load(folder.baselines)
     if stored is None:
         return {}
     scored = {entry.name: entry for opening in test[:1] for entry in opening.baselines}
-    return {name: _baseline(stored, name, scored.get(name)) for name in BASELINES}
-
-
-def _baseline(stored: Baselines, name: str, scored: ScoredBaseline | None) -> Baseline:
-    validation, classes = stored.validation[name], stored.classes[name]
-    small = scored.in_small_galleries if scored else None
-    tested = {} if scored is None else scored.metrics
-    fixed = {name: value if value is None else SeedStatistics.fixed(value) for name, value in tested.items()}
-    return Baseline(
-        validation=validation,
-        confirmed=statistics.fmean(classes.values()) if classes else None,
-        test=fixed or None,
-        test_small=None if small is None else SeedStatistics.fixed(small),
-    )
+    found: dict[str, Baseline] = {}
+    for name in BASELINES:
+        tested, classes = scored.get(name), stored.classes[name]
+        small = tested.in_small_galleries if tested else None
+        metrics = tested.metrics if tested else {}
+        fixed = {key: value if value is None else SeedStatistics.fixed(value) for key, value in metrics.items()}
+        found[name] = Baseline(
+            validation=stored.validation[name],
+            confirmed=statistics.fmean(classes.values()) if classes else None,
+            test=fixed or None,
+            test_small=None if small is None else SeedStatistics.fixed(small),
+        )
+    return found
 
 
 # One loss.
@@ -177,16 +168,8 @@ def _loss_summary(
         ),
         epochs=sum(len(epochs_of(trial)) for trial in searched),
         ended_early=plan.budget(loss).early_end(searched),
-        default=row(
-            Role.DEFAULT, default, number=0, params=dict(space.default), search_value=_search_value(searched, 0)
-        ),
-        tuned=row(
-            Role.TUNED,
-            chosen,
-            number=tuned.number if tuned else None,
-            params=tuned.params if tuned else None,
-            search_value=_search_value(searched, tuned.number) if tuned else None,
-        ),
+        default=row(Role.DEFAULT, default, 0, dict(space.default)),
+        tuned=row(Role.TUNED, chosen, tuned.number if tuned else None, tuned.params if tuned else None),
         best=best,
         choice=selection.reasons.get(loss) if selection else None,
         anytime=incumbents(searched, partial(_value, plan)),
@@ -214,15 +197,19 @@ def _row(
     test: Sequence[ScoredOpening],
     role: Role,
     confirmation: Confirmation | None,
-    *,
     number: int | None,
     params: Mapping[str, Value] | None,
-    search_value: float | None,
 ) -> Row:
     """Return a row of the result table; everything after the search needs the ``confirmation``."""
-    name, clipped = plan.config.name, bool(plan.spaces[loss].clipped) and number == 0
+    complete = [trial for trial in trials[Stage.SEARCH] if trial.state == TrialState.COMPLETE]
     row = Row(
-        search=name, loss=loss, role=role, number=number, params=params, search_value=search_value, clipped=clipped
+        search=plan.config.name,
+        loss=loss,
+        role=role,
+        number=number,
+        params=params,
+        search_value=next((trial.value for trial in complete if trial.number == number), None),
+        clipped=bool(plan.spaces[loss].clipped) and number == 0,
     )
     if confirmation is None:
         return row
@@ -278,12 +265,6 @@ def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics | None
         values = [(value, model.seed) for model in models if (value := model.metrics[name]) is not None]
         found[name] = over_seeds(*zip(*values, strict=True), bounded=is_bounded(name)) if values else None
     return found
-
-
-def _search_value(searched: Sequence[FrozenTrial], number: int) -> float | None:
-    """Return the value of trial ``number``; None unless it is complete."""
-    found = [trial for trial in searched if trial.number == number and trial.state == TrialState.COMPLETE]
-    return found[0].value if found else None
 
 
 def _best(complete: Sequence[FrozenTrial], goal: Goal) -> BestTrial | None:

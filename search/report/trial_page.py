@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from search.plan.stored import StoredSearch, TrialRow, trial_row
 from search.report.formats import parameters
-from search.report.rows import html_of, text_of
+from search.report.rows import Shown
 from search.text_table import sparkline
 from search.trials import epochs_of, value_in
 from trainables.metrics import metric_name
@@ -21,7 +21,7 @@ _WIDTH = 72
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TrialPage:
+class TrialPage(Shown):
     """A trial's row, its objective after each epoch, the path or URL of its best model, and its log.
 
     ``curve`` draws ``values`` as a line of text, one character per epoch.
@@ -36,7 +36,6 @@ class TrialPage:
     log: str
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the objective after each epoch."""
         import pandas
 
         return pandas.DataFrame({"epoch": range(1, len(self.values) + 1), self.objective: self.values})
@@ -47,19 +46,12 @@ class TrialPage:
         value = "" if row.value is None else f" {row.value:.4f}"
         return f"{self.study} trial {row.number}: {row.state.lower()}{value}; {parameters(row.params)}"
 
-    def __repr__(self) -> str:
-        return text_of(self._title, self.to_frame())
-
     def _repr_html_(self) -> str:
-        return f"<p>{escape(self._title)}</p>{html_of(self.to_frame())}"
+        return f"<p>{escape(self._title)}</p>{super()._repr_html_()}"
 
 
 def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
-    """Read trial ``number`` of ``study``, such as ``mpa`` or ``mpa@confirm``.
-
-    Raises:
-        InvalidInput: the search has no such loss, stage or trial.
-    """
+    """Read trial ``number`` of ``study``, such as ``mpa`` or ``mpa@confirm``."""
     trial = search.trial_of(study, number)
     directory = search.trial_directory(study, number)
     objective = metric_name(search.config["search"]["objective"])

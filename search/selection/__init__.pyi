@@ -1,11 +1,3 @@
-from .baselines import (
-    Baselines as Baselines,
-    BaselineScoring as BaselineScoring,
-    baseline_entry as baseline_entry,
-    frozen_baselines as frozen_baselines,
-    save_baselines as save_baselines,
-    validate_untrained as validate_untrained,
-)
 from .choice import (
     Confirmation as Confirmation,
     choose as choose,
@@ -15,16 +7,26 @@ from .choice import (
     rule_in_words as rule_in_words,
     unmet_sentence as unmet_sentence,
 )
-from .image_set import ImageSet as ImageSet, images_in as images_in
 from .ledger import Ledger as Ledger, Opening as Opening
-from .openings_file import (
+from .ledger_file import ImageSet as ImageSet, images_in as images_in
+from .retrieval_file import (
+    FOLDER as FOLDER,
+    BaselineScoring as BaselineScoring,
+    RetrievalFile as RetrievalFile,
+    Scoring as Scoring,
+    baseline_entry as baseline_entry,
+)
+from .score_files import (
+    Baselines as Baselines,
     ScoredBaseline as ScoredBaseline,
     ScoredModel as ScoredModel,
     ScoredOpening as ScoredOpening,
+    frozen_baselines as frozen_baselines,
+    save_baselines as save_baselines,
     scored_openings as scored_openings,
+    validate_untrained as validate_untrained,
     write_openings as write_openings,
 )
-from .retrieval_file import FOLDER as FOLDER, RetrievalFile as RetrievalFile, Scoring as Scoring
 from .scoring import (
     EMBEDDINGS as EMBEDDINGS,
     images_of as images_of,

@@ -21,7 +21,6 @@ class Confirmation:
     """The confirmation of one configuration, identified by the ``number`` of its trial in the search.
 
     Attributes:
-        params: its parameters.
         searched: the values of its trials in the search.
         values: the objective of each fresh seed that finished, the mean over ``classes``; on halves, over the classes
             of both. If the objective has no values by class, that of the training, or the mean of both halves.
@@ -43,7 +42,6 @@ class Confirmation:
 
     @property
     def mean(self) -> float:
-        """The mean over the fresh seeds."""
         return statistics.fmean(self.values)
 
     @property
@@ -136,13 +134,8 @@ def choose(
 ) -> tuple[Confirmation, str] | None:
     """Return the chosen one of the confirmed ``candidates``, and the reason.
 
-    The result is None if no seed finished, or no candidate meets the constraints of the ``goal``.
-
-    Args:
-        candidates: the confirmations, by trial number.
-        default: the parameters of the default configuration.
-        basis: what the choice rests on.
-        goal: the goal of the search; None stands for a plain one.
+    The result is None if no seed finished, or no candidate meets the constraints of the ``goal``. ``default`` are the
+    parameters of the default configuration; without a ``goal`` one metric decides alone.
     """
     tried = [candidate for candidate in candidates.values() if candidate.values]
     allowed = [candidate for candidate in tried if not (goal and goal.unmet(candidate.measured))]
@@ -169,7 +162,11 @@ def _better_than_default(
             "does not meet the constraints"
         )
     others = [candidate for candidate in by_mean if candidate is not default]
-    better = [candidate for candidate in others if _is_better(candidate, default, basis)]
+    better = [
+        candidate
+        for candidate in others
+        if _in_search(candidate) > _in_search(default) and _difference(candidate, default).is_above(basis.better_by)
+    ]
     if better:
         return better[0], f"{_compared(better[0], default, basis)}; it is chosen"
     leading = max(others, key=_in_search, default=None)
@@ -182,11 +179,6 @@ def _difference(first: Confirmation, second: Confirmation) -> Difference:
     """Return the difference of two configurations, paired by class if the objective has values by class."""
     paired = Difference.by_class(first.classes, second.classes)
     return paired or Difference(mean=first.mean - second.mean, error=None, classes=0)
-
-
-def _is_better(candidate: Confirmation, default: Confirmation, basis: Basis) -> bool:
-    in_search = _in_search(candidate) > _in_search(default)
-    return in_search and _difference(candidate, default).is_above(basis.better_by)
 
 
 def _in_search(candidate: Confirmation) -> float:
@@ -240,13 +232,9 @@ def recommend(
 
     The network must be better by as much as a finalist must be better than the default. What confirms a loss learned
     from some of the training classes, and the network lacks nothing. Asking the loss to be better instead has two to
-    four times the regret, and saves nothing (``python -m benchmarks choice``).
-
-    Args:
-        chosen: the chosen configuration of each loss.
-        untrained: for each network without training, the objective of each class that validated in the confirmation;
-            empty if nothing was pretrained.
-        basis: what the choice rests on.
+    four times the regret, and saves nothing (``python -m benchmarks choice``). ``untrained`` has, for each network
+    without training, the objective of each class that validated in the confirmation; it is empty if nothing was
+    pretrained.
     """
     loss = min(chosen, key=lambda name: (chosen[name].failed, -chosen[name].mean))
     best = chosen[loss]

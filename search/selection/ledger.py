@@ -14,18 +14,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, reduce
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from search.selection.ledger_file import Entry, LedgerFile, name_of
+import numpy as np
+from numpy.typing import NDArray
+
+from search.selection.ledger_file import Entry, ImageSet, LedgerFile, name_of
 from search.trust import state_folder
 from trainables.errors import Failure, InvalidInput, counted
 from trainables.files import reading
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from search.selection.image_set import ImageSet
 
 logger = logging.getLogger(__name__)
 
@@ -124,36 +121,18 @@ class Ledger:
         except (OSError, Failure) as error:
             logger.warning("Openings elsewhere are not copied to %s (%s).", self._file.path, error)
 
-    def open(
-        self,
-        *,
-        test_digest: str,
-        search: str,
-        selections: Mapping[str, str],
-        configurations: Mapping[str, int],
-        studies: Mapping[str, str],
-        reason: str,
-    ) -> Opening:
-        """Write an opening of the test set; it is on disk when this returns.
+    def open(self, **content: Any) -> Opening:
+        """Write an opening of the test set with the ``content`` of an :class:`Opening`; it is on disk afterwards.
 
         Raises:
             DiskFull: there is no space in the runs folder. If the line is in the user's file already, the opening is
                 resumed from there.
         """
-        opening = Opening(
-            id=uuid.uuid4().hex,
-            test_digest=test_digest,
-            search=search,
-            selections=dict(selections),
-            configurations=dict(configurations),
-            studies=dict(studies),
-            time=_now(),
-            reason=reason,
-        )
+        opening = Opening(id=uuid.uuid4().hex, time=_now(), **content)
         self._write(opening.entry)
         return opening
 
-    def read(self, opening: Opening, images: "ImageSet") -> Opening:
+    def read(self, opening: Opening, images: ImageSet) -> Opening:
         """Write the images that ``opening`` found, once for all its searches; return the opening with them.
 
         Raises:
@@ -194,7 +173,7 @@ class Ledger:
         openings = self.openings(test_digest)
         return f"test sealed; classes of these names: {count_openings(openings)}" if openings else "test sealed"
 
-    def opened_among(self, images: "ImageSet", openings: Iterable[Opening]) -> str | None:
+    def opened_among(self, images: ImageSet, openings: Iterable[Opening]) -> str | None:
         """Describe those of ``openings`` that share images with the classes ``images``; None if none does."""
         sets = [(entry, images.known_images(found)) for entry, found in self._image_sets(openings)]
         shared = {entry.id: (entry, known_N) for entry, known_N in sets if known_N.any()}.values()
@@ -252,14 +231,8 @@ class Ledger:
         except (OSError, RuntimeError, InvalidInput) as error:
             logger.warning("The ledger in the user's state folder cannot be read (%s); it is ignored.", error)
 
-    def image_set(self, opened: OpenedImages) -> "ImageSet":
-        """Load the images of an opened test set.
-
-        Raises:
-            InvalidInput: neither folder has their file any more.
-        """
-        from search.selection.image_set import ImageSet  # imports numpy, which most commands do not need
-
+    def image_set(self, opened: OpenedImages) -> ImageSet:
+        """Load the images of an opened test set."""
         content = self._file.images(opened.file)
         if content is None:
             with suppress(OSError, RuntimeError):  # no state folder
@@ -271,7 +244,7 @@ class Ledger:
             )
         return ImageSet.from_bytes(content)
 
-    def _image_sets(self, openings: Iterable[Opening]) -> "list[tuple[Opening, ImageSet]]":
+    def _image_sets(self, openings: Iterable[Opening]) -> list[tuple[Opening, ImageSet]]:
         """Return those of ``openings`` that read their images, with them; each set is loaded once."""
         loaded = cache(self.image_set)
         return [(entry, loaded(entry.images)) for entry in openings if entry.images]
@@ -284,7 +257,6 @@ class Ledger:
         return list({entry.id: entry for order in earlier for entry in order}.values())
 
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
-        """Return the entries of the runs folder's and of the user's file."""
         try:
             users = self._users().entries()
         except (OSError, RuntimeError, InvalidInput) as error:
@@ -335,11 +307,7 @@ def _missing(entries: Mapping[str, Entry], there: Mapping[str, Entry]) -> list[E
 
 
 def _openings(entries: Mapping[str, Entry]) -> list[Opening]:
-    """Return the openings in the order of the ``entries``, with their images and scores.
-
-    Raises:
-        InvalidInput: an entry is none of this version.
-    """
+    """Return the openings in the order of the ``entries``, with their images and scores."""
     openings: dict[str, Opening] = {}
     images: dict[str, OpenedImages] = {}
     scores: dict[str, dict[str, str]] = {}
@@ -365,7 +333,7 @@ def _is_same(entry: Opening, opening: Opening) -> bool:
     return entry.images is not None and entry.images.digest == opening.images.digest
 
 
-def _any(masks: "Iterable[NDArray[np.bool_]]") -> "NDArray[np.bool_]":
+def _any(masks: Iterable[NDArray[np.bool_]]) -> NDArray[np.bool_]:
     """Return for each image if one of ``masks`` has it."""
     return reduce(operator.or_, masks)
 

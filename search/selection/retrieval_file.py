@@ -1,4 +1,4 @@
-"""The stored ranking of the test images by a model, and the request to score one.
+"""The stored ranking of the test images by a model, and the requests to score one; torch is not imported.
 
 Sampled images are chosen by the SHA-256 of their names, so that every model has the same ones.
 
@@ -9,14 +9,16 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from search.stages import WHITENED
 from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.files import in_digest_order, reading
-from trainables.spec import TrialSpec
+from trainables.spec import TrialSpec, UntrainedSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,33 @@ class Scoring:
     gallery: int | None
     per_image: str
     gpu: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineScoring:
+    """The request to score the baselines on ``images``; ``spec`` and ``network`` are those of their validation.
+
+    ``whitening`` is the content of the whitening's file, ``gallery`` as in :class:`Scoring`, and ``objective`` the
+    metric that is also measured in test galleries of that size.
+    """
+
+    spec: UntrainedSpec
+    network: str
+    whitening: bytes
+    images: StoreSpec
+    metrics: tuple[str, ...]
+    objective: str
+    gallery: int | None
+
+
+def baseline_entry(name: str, network: str, whitening_sha256: str) -> dict[str, Any]:
+    """Return the part of a baseline's entry in ``test.json`` that follows from its validation."""
+    return {
+        "name": name,
+        "network": network,
+        "whitening_sha256": whitening_sha256 if name == WHITENED else None,
+        "per_image": f"{name}@baseline.npz",
+    }
 
 
 # The sampled images.
@@ -117,11 +146,6 @@ class RetrievalFile:
 
     @classmethod
     def read(cls, path: Path) -> "RetrievalFile":
-        """Read the file at ``path``.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-            InvalidInput: it is damaged.
-        """
+        """Read the file at ``path``."""
         with reading(path):
             return cls(**read_arrays(path, *(field.name for field in fields(cls))))

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from search.selection.baselines import BaselineScoring, baseline_entry
 from search.selection.retrieval_file import (
     FOLDER,
     MOST_NEIGHBOURS,
     RANKS,
+    BaselineScoring,
     RetrievalFile,
     Scoring,
+    baseline_entry,
     map_images,
     sampled_queries,
 )
@@ -191,13 +192,7 @@ def score(scoring: Scoring | BaselineScoring) -> list[Scored]:
         return list(_baseline_scores(scoring, torch.device("cuda" if scoring.spec.gpu else "cpu")))
     spec, device = scoring.spec, torch.device("cuda" if scoring.gpu else "cpu")
     checkpoint = as_path(scoring.checkpoint)
-    entry = {
-        "loss": scoring.loss,
-        "source_trial": scoring.source_trial,
-        "seed": scoring.seed,
-        "fold": scoring.fold,
-        "per_image": scoring.per_image,
-    }
+    entry = {name: getattr(scoring, name) for name in ("loss", "source_trial", "seed", "fold", "per_image")}
     try:
         entry["model_sha256"] = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
         view, embeddings_ND = training_class(spec).tested(spec, checkpoint, scoring.images, device)
@@ -220,7 +215,6 @@ def _failed(entry: Mapping[str, Any], error: Exception, trainable: str | None = 
 
 
 def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
-    """Yield the scores of the initial network's features, and of these whitened."""
     spec = scoring.spec
     raise_if_other(of_backbone(spec.model), scoring.network)
     inputs = Inputs(scoring.images, spec.model, spec.training, device)

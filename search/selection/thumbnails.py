@@ -81,15 +81,10 @@ def gallery_queries(
             order = [row for row in order if change_N[row] > 0]
         taken = {query.row for query in chosen}
         order = [row for row in order if row not in taken]
-        chosen += [GalleryQuery(kind, row) for row in _of_different_classes(order, labels_N)]
+        firsts = {int(labels_N[row]): row for row in reversed(order)}.values()  # of each class
+        order.sort(key=lambda row: row not in firsts)
+        chosen += [GalleryQuery(kind, row) for row in order[:EACH]]
     return sorted(chosen, key=lambda query: list(ExampleKind).index(query.kind))
-
-
-def _of_different_classes(order: Sequence[int], labels_N: NDArray[np.int64]) -> list[int]:
-    firsts = {int(labels_N[row]): row for row in reversed(order)}.values()
-    first_ones = [row for row in order if row in set(firsts)]
-    others = [row for row in order if row not in set(firsts)]
-    return [*first_ones, *others][:EACH]
 
 
 # The file of thumbnails.
@@ -128,12 +123,7 @@ class Thumbnails:
 
     @classmethod
     def read(cls, path: Path) -> "Thumbnails":
-        """Read the file at ``path``.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-            InvalidInput: it is damaged.
-        """
+        """Read the file at ``path``."""
         with reading(path):
             content = read_arrays(path)
             pictures, lengths = content["pictures"].tobytes(), content["lengths_T"].tolist()
@@ -205,10 +195,11 @@ def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: S
     scores, files = scored[0]
     per_image = read_arrays(files[scores["per_image"]])
     keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
-    firsts = [model["per_image"] for model in first_models([model for model, _ in scored])]
-    ranked = [
-        read_arrays(files[f"{FOLDER}/{model['per_image']}"]) for model, files in scored if model["per_image"] in firsts
-    ]
+    firsts: dict[tuple[str, int], bytes] = {}  # the ranking by each configuration's model of the first seed and fold
+    for model, its_files in scored:
+        ranking = its_files[f"{FOLDER}/{model['per_image']}"]
+        firsts.setdefault((model["loss"], model["source_trial"]), ranking)
+    ranked = list(map(read_arrays, firsts.values()))
     metric = next(
         (name for name in (selection.objective, *selection.test_metrics) if is_retrieval(name) and name in per_image),
         None,
@@ -227,14 +218,6 @@ def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: S
         queries=tuple(queries),
         metric=metric,
     )
-
-
-def first_models(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the first model of each configuration, that of its first seed and fold."""
-    firsts: dict[tuple[str, int], Mapping[str, Any]] = {}
-    for model in scores:
-        firsts.setdefault((model["loss"], model["source_trial"]), model)
-    return list(firsts.values())
 
 
 def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:

@@ -4,14 +4,17 @@ from .client import (
     load_model as load_model,
     login_refusal as login_refusal,
 )
-from .described import (
+from .projection import Projection as Projection, milliseconds as milliseconds
+from .summary_runs import (
+    LOCAL_SERVER as LOCAL_SERVER,
+    LOSS as LOSS,
+    SEARCH as SEARCH,
     DescribedData as DescribedData,
     DescribedModel as DescribedModel,
     DescribedSearch as DescribedSearch,
     Registered as Registered,
     Registration as Registration,
     SummaryRun as SummaryRun,
+    results_page as results_page,
 )
-from .projection import Projection as Projection, milliseconds as milliseconds
-from .summary_runs import LOCAL_SERVER as LOCAL_SERVER, LOSS as LOSS, SEARCH as SEARCH, results_page as results_page
 from .tracker import Tracker as Tracker

@@ -75,11 +75,7 @@ def import_mlflow() -> None:
 
 
 def raise_if_away(uri: str) -> None:
-    """Connect once if ``uri`` is a database: MLflow repeats its first connection for 100 s, whatever the error.
-
-    Raises:
-        SQLAlchemyError: the database cannot be opened or does not answer.
-    """
+    """Connect once if ``uri`` is a database: MLflow repeats its first connection for 100 s, whatever the error."""
     scheme = uri.partition(":")[0].partition("+")[0]
     if scheme not in DATABASES:
         return
@@ -178,14 +174,11 @@ def _tracking_uri(address: str) -> str:
 
 def _location(client: "MlflowClient", found: "re.Match[str]") -> str | None:
     """Return the location of the files of a model, given the parsed address; None if its run has no such model."""
-    location: str
     if found["name"]:
         version = found["version"] or client.get_model_version_by_alias(found["name"], found["alias"]).version
-        location = client.get_model_version_download_uri(found["name"], version)
-        return location
+        return str(client.get_model_version_download_uri(found["name"], version))
     if found["id"]:
-        location = client.get_logged_model(found["id"]).artifact_location
-        return location
+        return str(client.get_logged_model(found["id"]).artifact_location)
     outputs = client.get_run(found["run"]).outputs
     models = [client.get_logged_model(entry.model_id) for entry in outputs.model_outputs] if outputs else []
     named = [model for model in models if model.name == found["model"]]
@@ -206,7 +199,12 @@ def load_model(
     """Load the model at a path, a URL or an MLflow address; see :func:`holdout.load`."""
     from trainables.inference.model_files import is_of_trainable, read_model
 
-    files = read_model(_on_disk(address))
+    in_mlflow = address.startswith(OF_MLFLOW)
+    if in_mlflow and missing_packages(["mlflow"]):
+        raise InvalidInput(
+            f"{address} is a model in MLflow, which is not installed; run `{INSTALL}`, or give the model's folder."
+        )
+    files = read_model(str(downloaded_model(address)) if in_mlflow else address)
     found: Embedder | OwnModel
     if is_of_trainable(files.description):
         from trainables.training.own_model import own_model_of
@@ -216,16 +214,6 @@ def load_model(
         from trainables.inference.embedder import embedder_of
 
         found = embedder_of(files, device=device, trust_code=trust_code)
-    if address.startswith(OF_MLFLOW):
+    if in_mlflow:
         found.address = address  # the downloaded folder is not visible to other processes
     return found
-
-
-def _on_disk(address: str) -> str:
-    if not address.startswith(OF_MLFLOW):
-        return address
-    if missing_packages(["mlflow"]):
-        raise InvalidInput(
-            f"{address} is a model in MLflow, which is not installed; run `{INSTALL}`, or give the model's folder."
-        )
-    return str(downloaded_model(address))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from search.packages import HOLDOUT, IN_REPOSITORY, TOP, TRAINABLES
-from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration
 from search.tracking.summary_runs import (
     ID,
     KIND,
@@ -23,6 +22,10 @@ from search.tracking.summary_runs import (
     NOTE,
     SEARCH,
     VERSIONS,
+    DescribedModel,
+    DescribedSearch,
+    Registered,
+    Registration,
     log_values,
     metrics_of,
     origin_tags,
@@ -59,8 +62,10 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import AnyType, Array
 
+    network = str(json.loads((folder / DESCRIPTION).read_bytes())["model"]["backbone"])
     example: list[float] | bytes
-    if features := _features_of(folder):
+    if on_features(network):
+        features = backbone(network).features
         column, kind, example = "features", Array(DataType.double), [1.0] * features
     else:
         # Not `binary`: it decodes base64, but refuses pixels over HTTP.
@@ -78,7 +83,7 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
             loader_module="served_model",
             data_path=str(Path(place) / FOLDER),
             code_paths=[str(_zipped_code(Path(place))), str(Path(__file__).with_name("served_model.py"))],
-            pip_requirements=_requirements(folder),
+            pip_requirements=_requirements(network),
             signature=ModelSignature(items, embeddings),
             input_example=pd.DataFrame({column: [example]}),
         )
@@ -98,21 +103,10 @@ def _zipped_code(folder: Path) -> Path:
     return path
 
 
-def _requirements(folder: Path) -> list[str]:
+def _requirements(network: str) -> list[str]:
     """Return the requirements of the model in the installed versions, without local parts such as ``+cpu``."""
-    names = (*REQUIRED, "timm") if _backbone_of(folder).startswith("timm:") else REQUIRED
+    names = (*REQUIRED, "timm") if network.startswith("timm:") else REQUIRED
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
-
-
-def _backbone_of(folder: Path) -> str:
-    name: str = json.loads((folder / DESCRIPTION).read_bytes())["model"]["backbone"]
-    return name
-
-
-def _features_of(folder: Path) -> int | None:
-    """Return the number of features that the model takes; None if it takes images."""
-    name = _backbone_of(folder)
-    return backbone(name).features if on_features(name) else None
 
 
 def _drawn_image() -> bytes:
@@ -150,8 +144,7 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
         _link(client, run, model)
         client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     _bring_up_to_date(client, run_id, model, wanted, now)
-    found: str = model.model_id
-    return found
+    return str(model.model_id)
 
 
 def _found(client: "MlflowClient", run: "Run", digest: str) -> "LoggedModel | None":
@@ -182,8 +175,7 @@ def _bring_up_to_date(
 
 
 def _tags(wanted: DescribedModel) -> dict[str, str]:
-    tags = {**wanted.tags, NOTE: wanted.description}
-    return {entry.key: entry.value for entry in tags_of(tags)}
+    return {entry.key: entry.value for entry in tags_of({**wanted.tags, NOTE: wanted.description})}
 
 
 # Versions of a registered model, whose alias marks the best one.
@@ -199,11 +191,7 @@ def keep_versions(
 ) -> Registered:
     """Register the ``models`` of ``search`` and set the alias.
 
-    Args:
-        client: the client of the server.
-        search: the search.
-        wanted: the registered model.
-        models: for each loss, the id of the logged model and its description.
+    ``models`` has the id of the logged model and its description by loss.
 
     Raises:
         InvalidInput: a registered model with this name belongs to something else.
@@ -258,7 +246,6 @@ def _update_version(client: "MlflowClient", version: "ModelVersion", wanted: Des
 
 
 def _link_version(client: "MlflowClient", model_id: str, version: "ModelVersion") -> None:
-    """Link the version on the page of the logged model, as MLflow's server does."""
     linked = json.loads(client.get_logged_model(model_id).tags.get(VERSIONS, "[]"))
     entry = {"name": version.name, "version": int(version.version)}
     if (entry["name"], entry["version"]) not in [(other["name"], int(other["version"])) for other in linked]:

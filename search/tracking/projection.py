@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.stages import BASELINES, loss_of, trainings_of
 from search.tracking.client import open_client
-from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
 from search.tracking.models import keep_model, keep_versions
 from search.tracking.summary_runs import (
     CAMPAIGN,
@@ -29,8 +29,12 @@ from search.tracking.summary_runs import (
     SEARCH,
     STAGE,
     TRIAL,
+    DescribedModel,
+    DescribedSearch,
+    Registered,
+    Registration,
+    SummaryRun,
     bring_up_to_date,
-    finish,
     keep_view,
     log_data,
     log_values,
@@ -45,7 +49,7 @@ from trainables.errors import Failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run, RunTag
+    from mlflow.entities import Metric, Run, RunInfo, RunTag
 
 # The metrics, parameters and tags of a trial.
 
@@ -103,25 +107,19 @@ class Projected:
     closed: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class _StoredRun:
-    run_id: str
-    status: str
-
-
 @dataclass(frozen=True)
 class _Stored:
     """The runs of a search in MLflow: summary runs by kind and loss, trials by their tag."""
 
     summaries: dict[tuple[str, str], str] = field(default_factory=dict)
-    trials: dict[str, _StoredRun] = field(default_factory=dict)
+    trials: "dict[str, RunInfo]" = field(default_factory=dict)
 
     def take(self, runs: "Iterable[Run]") -> None:
         """Index ``runs`` by tag; if a lost response left duplicates, keep the newer one (listed first)."""
         for run in runs:
             tags = run.data.tags
             if TRIAL in tags:
-                self.trials.setdefault(tags[TRIAL], _StoredRun(run_id=run.info.run_id, status=run.info.status))
+                self.trials.setdefault(tags[TRIAL], run.info)
             else:
                 self.summaries.setdefault((tags[KIND], tags.get(LOSS, "")), run.info.run_id)
 
@@ -134,19 +132,20 @@ class Projection:
         self._name = experiment
         self._artifacts = artifacts
         self._search = search
-        self._client: MlflowClient | None = None
-        self._experiment_id = ""
         self._stored: _Stored | None = None
         self._known: dict[tuple[str, int], Projected] = {}
 
     @property
     def experiment(self) -> str:
-        self._connect()
-        return self._experiment_id
+        return self._server[1]
 
-    def _connect(self) -> "MlflowClient":
-        if self._client is not None:
-            return self._client
+    @property
+    def _client(self) -> "MlflowClient":
+        return self._server[0]
+
+    @cached_property
+    def _server(self) -> "tuple[MlflowClient, str]":
+        """The client, and the id of the experiment, which is created if it is missing."""
         client = open_client(self._uri)
         if (found := client.get_experiment_by_name(self._name)) is None:
             experiment_id = client.create_experiment(self._name, artifact_location=self._artifacts)
@@ -156,64 +155,54 @@ class Projection:
                 f"The experiment {self._name!r} is deleted in MLflow; restore it (`mlflow experiments restore "
                 f"--experiment-id {found.experiment_id}`) and then run `holdout sync`."
             )
-        self._experiment_id = found.experiment_id
         keep_view(client, found, self._search)
-        self._client = client
-        return client
+        return client, str(found.experiment_id)
 
     def _runs(self) -> "_Stored":
         """Return the search's runs, read once and after each error, which may have hidden the creation of a run."""
         if self._stored is None:
-            client, token, stored = self._connect(), None, _Stored()
+            token, stored = None, _Stored()
             of_search = f"tags.`{ID}` = '{self._search.id}' AND tags.`{SEARCH}` = '{self._search.name}'"
             while token is None or token:
-                page = client.search_runs([self._experiment_id], of_search, max_results=PAGE, page_token=token)
+                page = self._client.search_runs([self.experiment], of_search, max_results=PAGE, page_token=token)
                 stored.take(page)
                 token = page.token or ""
             self._stored = stored
         return self._stored
 
     def _campaign_run(self, campaign: str, start: int | None) -> str:
-        client = self._connect()
         of_campaign = f"tags.`{ID}` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'campaign'"
-        if found := client.search_runs([self._experiment_id], of_campaign, max_results=1):
-            run_id: str = found[0].info.run_id
-            return run_id
+        if found := self._client.search_runs([self.experiment], of_campaign, max_results=1):
+            return str(found[0].info.run_id)
         return self._create(
             {**self._of_campaign(), KIND: "campaign", ID: self._search.campaign_id, NAME: campaign}, start, None
         )
 
-    def _search_run(self, start: int | None) -> str:
+    def _summary_run(self, row: str, start: int | None) -> str:
+        """Return the run of a loss or a network without training; if ``row`` is empty, that of the search."""
         search, runs = self._search, self._runs().summaries
-        key = ("search", "")
-        if key not in runs:
-            above = self._campaign_run(search.campaign, start) if search.campaign else None
-            run_id = self._create({**self._tags("search"), NAME: search.name, NOTE: search.description}, start, above)
-            self._begin(run_id, search.settings)
-            runs[key] = run_id
-        return runs[key]
+        kind = "loss" if row else "search"
+        if (kind, row) not in runs:
+            if row:
+                above: str | None = self._summary_run("", start)
+                names = {LOSS: row, NAME: f"{search.name}/{row}"}
+            else:
+                above = self._campaign_run(search.campaign, start) if search.campaign else None
+                names = {NAME: search.name, NOTE: search.description}
+            run_id = self._create({**self._tags(kind), **names}, start, above)
+            self._begin(run_id, row)
+            runs[kind, row] = run_id
+        return runs[kind, row]
 
-    def _row_run(self, name: str, start: int | None) -> str:
-        """Return the run of a loss or a network without training."""
-        runs = self._runs().summaries
-        key = ("loss", name)
-        if key not in runs:
-            above = self._search_run(start)
-            tags = {**self._tags("loss"), LOSS: name, NAME: f"{self._search.name}/{name}"}
-            run_id = self._create(tags, start, above)
-            self._begin(run_id, self._settings_of_row(name))
-            runs[key] = run_id
-        return runs[key]
-
-    def _settings_of_row(self, name: str) -> dict[str, Value]:
-        """Return the settings that are equal in all trials of a loss, or those of a network without training."""
-        if name in BASELINES:
-            return {
-                "loss": name,
-                **{key: of for key, of in self._search.settings.items() if key.startswith(OF_BASELINES)},
-            }
-        searched, settings = self._search.searched[name], self._search.settings_of[name]
-        return {"loss": name, **{key: of for key, of in settings.items() if key not in searched}}
+    def _settings(self, row: str) -> Mapping[str, Value]:
+        """Return the settings that are equal in all trials of a loss, or those of a baseline, or of the search."""
+        search = self._search
+        if not row:
+            return search.settings
+        if row in BASELINES:
+            return {"loss": row, **{key: of for key, of in search.settings.items() if key.startswith(OF_BASELINES)}}
+        searched, settings = search.searched[row], search.settings_of[row]
+        return {"loss": row, **{key: of for key, of in settings.items() if key not in searched}}
 
     def _tags(self, kind: str) -> dict[str, str]:
         search = self._search
@@ -225,62 +214,50 @@ class Projection:
         return {CAMPAIGN: search.campaign, "holdout.campaign_id": search.campaign_id} if search.campaign else {}
 
     def _short(self, name: str) -> str:
-        """Remove the name of the experiment from the name of a run."""
         return name.removeprefix(f"{self._name}/")
 
     def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:
         above = {PARENT: parent} if parent else {}
-        run = self._connect().create_run(self._experiment_id, start_time=start, tags={**origin_tags(), **tags, **above})
-        run_id: str = run.info.run_id
-        return run_id
+        run = self._client.create_run(self.experiment, start_time=start, tags={**origin_tags(), **tags, **above})
+        return str(run.info.run_id)
 
-    def _begin(self, run_id: str, settings: Mapping[str, Value]) -> None:
+    def _begin(self, run_id: str, row: str) -> None:
         """Write the settings and the data of a run of a loss or a search, if they are missing."""
-        client = self._connect()
-        bring_up_to_date(client, run_id, SummaryRun(params=settings), _now())
-        log_data(client, run_id, self._search.data)
+        bring_up_to_date(self._client, run_id, SummaryRun(params=self._settings(row)), _now())
+        log_data(self._client, run_id, self._search.data)
 
-    def sum_up_row(self, name: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
-        """Update the run of a loss or of a network without training.
+    def sum_up(self, row: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
+        """Update the run of a loss or of a network without training; if ``row`` is empty, that of the search.
 
         ``start`` and ``end`` (None while it runs) are in milliseconds since 1970.
         """
-        run_id = self._row_run(name, start)
-        self._begin(run_id, self._settings_of_row(name))  # a process may have died right after creating the run
+        run_id = self._summary_run(row, start)
+        self._begin(run_id, row)  # a process may have died right after creating the run
         self._sum_up(run_id, wanted, end)
 
     def log_model(self, loss: str, wanted: DescribedModel) -> str:
         """Log the model of a loss or a network without training, whose run exists, and return its id."""
         name = self._short(f"{self._search.name}/{loss}")
-        return keep_model(self._connect(), self._row_run(loss, None), name, wanted, _now())
+        return keep_model(self._client, self._summary_run(loss, None), name, wanted, _now())
 
     def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
-        """Register the model of each loss, given with its id.
-
-        Raises:
-            InvalidInput: a registered model with this name belongs to something else.
-        """
-        return keep_versions(self._connect(), self._search, wanted, models)
-
-    def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
-        """Update the run of the search; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
-        run_id = self._search_run(start)
-        self._begin(run_id, self._search.settings)
-        self._sum_up(run_id, wanted, end)
+        """Register the model of each loss, given with its id."""
+        return keep_versions(self._client, self._search, wanted, models)
 
     def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
         """Update the run of a campaign, which ends with the last of its searches."""
-        client = self._connect()
         run_id = self._campaign_run(name, None)
         of_searches = f"tags.`holdout.campaign_id` = '{self._search.campaign_id}' AND tags.`{KIND}` = 'search'"
-        searches = client.search_runs([self._experiment_id], of_searches, max_results=PAGE)
+        searches = self._client.search_runs([self.experiment], of_searches, max_results=PAGE)
         self._sum_up(run_id, wanted, max((run.info.end_time or 0 for run in searches), default=None))
 
     def _sum_up(self, run_id: str, wanted: SummaryRun, end: int | None) -> None:
-        client = self._connect()
-        bring_up_to_date(client, run_id, wanted, end or _now())
-        if end is not None:
-            finish(client, run_id, end)
+        bring_up_to_date(self._client, run_id, wanted, end or _now())
+        if end is None:
+            return
+        info = self._client.get_run(run_id).info
+        if (info.status, info.end_time) != ("FINISHED", end):
+            self._client.set_terminated(run_id, "FINISHED", end)
 
     def project(self, study: str, trial: FrozenTrial) -> None:
         """Update the run of a trial of the study with this name."""
@@ -301,10 +278,10 @@ class Projection:
             return
         records = epochs_of(trial)
         if is_new:
-            log_data(self._connect(), known.run_id, self._search.data)
+            log_data(self._client, known.run_id, self._search.data)
         closed = trial.state.is_finished()
         log_values(
-            self._connect(),
+            self._client,
             known.run_id,
             metrics=epoch_metrics(trial, known.epochs),
             params=params_of({**self._settings_of(study), **trial.params}) if is_new else [],
@@ -312,7 +289,7 @@ class Projection:
         )
         if closed:  # last, so that an ended run is complete
             end = int(records[-1]["end"] * 1000) if records else None
-            self._connect().set_terminated(known.run_id, RUN_STATUS[trial.state], end)
+            self._client.set_terminated(known.run_id, RUN_STATUS[trial.state], end)
         self._known[study, trial.number] = Projected(run_id=known.run_id, epochs=len(records), closed=closed)
 
     def _settings_of(self, study: str) -> dict[str, Value]:
@@ -334,14 +311,14 @@ class Projection:
             NAME: self._short(identity),
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
-        run_id = self._create(tags, start, self._row_run(loss, start))
+        run_id = self._create(tags, start, self._summary_run(loss, start))
         return Projected(run_id=run_id, epochs=0, closed=False)
 
-    def _found(self, run: "_StoredRun", trial: FrozenTrial) -> Projected:
+    def _found(self, run: "RunInfo", trial: FrozenTrial) -> Projected:
         """Return the state of an existing run; its writer may have died at any point."""
         if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
             return Projected(run_id=run.run_id, epochs=0, closed=True)
-        history = self._connect().get_metric_history(run.run_id, EPOCH_METRIC)
+        history = self._client.get_metric_history(run.run_id, EPOCH_METRIC)
         return Projected(run_id=run.run_id, epochs=max((metric.step for metric in history), default=0), closed=False)
 
 

@@ -1,4 +1,4 @@
-"""Summary runs, the view of an experiment, and the tags that identify runs."""
+"""Descriptions of searches and models for MLflow, summary runs, the view of an experiment, and tags."""
 
 import hashlib
 import json
@@ -9,12 +9,12 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from search.tracking.described import DescribedData, DescribedSearch, SummaryRun
 from spaces.space import Value
 from trainables.files import DAMAGED
 from trainables.secrets import without_password
@@ -24,6 +24,92 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Metric, Param, RunTag
 
 logger = logging.getLogger(__name__)
+
+# What MLflow shows of searches, campaigns and models, independent of their files.
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedData:
+    """The training images as an MLflow dataset.
+
+    ``root`` is their folder, None if they are generated. ``digest`` is that of the split; ``classes`` are the numbers
+    of classes in its parts.
+    """
+
+    name: str
+    root: str | None
+    digest: str
+    classes: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedSearch:
+    """The properties of a search that are known at its start.
+
+    ``settings`` are the entries of its file that cannot change, by key such as ``training.lr`` (MLflow's parameters are
+    immutable), and ``settings_of`` the same for each loss. ``searched`` names the hyperparameters of each loss,
+    ``campaign`` the campaign of the search. A server may hold others of the same names, from other runs folders, so
+    runs are found by ``id`` and ``campaign_id``.
+    """
+
+    name: str
+    id: str
+    description: str
+    objective: str
+    settings: Mapping[str, Value]
+    settings_of: Mapping[str, Mapping[str, Value]]
+    searched: Mapping[str, Sequence[str]]
+    data: DescribedData
+    campaign: str | None = None
+    campaign_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryRun:
+    """The content of the run of a loss, a search or a campaign; ``texts`` and ``files`` are its artifacts."""
+
+    description: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, Value] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[Path] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedModel:
+    """The chosen model of a loss in ``folder``.
+
+    ``description`` is its model card in Markdown, ``params`` its hyperparameters, ``metrics`` its test metrics.
+    """
+
+    folder: Path
+    description: str
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
+    params: Mapping[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """A registered model ``name`` whose versions are the chosen models of a search.
+
+    The model of the row ``best`` has the alias "champion".
+    """
+
+    name: str
+    description: str
+    best: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """The registered model ``name``: the version of each row's model, and the row whose model is the champion."""
+
+    name: str
+    versions: Mapping[str, str]
+    best: str
+
 
 # The tags that identify runs, and the tags that MLflow reads.
 
@@ -148,13 +234,6 @@ def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, no
     )
 
 
-def finish(client: "MlflowClient", run_id: str, end: int) -> None:
-    """Set the end of the run to ``end``, in milliseconds since 1970, if it differs."""
-    info = client.get_run(run_id).info
-    if (info.status, info.end_time) != ("FINISHED", end):
-        client.set_terminated(run_id, "FINISHED", end)
-
-
 def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
     """Log the training images of the run; MLflow ignores repetitions."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -171,7 +250,6 @@ def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
 
 
 def _digest_of_files(run: SummaryRun) -> str | None:
-    """Return the SHA-256 of all artifacts and their names; None without artifacts."""
     contents = {path.name: path.read_bytes() for path in run.files}
     contents |= {name: text.encode() for name, text in run.texts.items()}
     if not contents:
@@ -219,31 +297,10 @@ def results_page(uri: str | None, experiments: Sequence[str]) -> str | None:
 def keep_view(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
     """Create or update the view of the results of the ``experiment``; the columns of other searches are kept."""
     key = f"{PREFIX}{RESULTS}"
-    tags = dict([KIND_OF_EXPERIMENT, (key, _merged(_view(search), experiment.tags.get(key)))])
+    tags = dict([KIND_OF_EXPERIMENT, (key, _view(search, experiment.tags.get(key)))])
     for name, value in tags.items():
         if experiment.tags.get(name) != value:
             client.set_experiment_tag(experiment.experiment_id, name, value)
-
-
-def _view(search: DescribedSearch) -> dict[str, Any]:
-    """Return the runs of the losses, the highest confirmed value first: that of the search is the best of many trials.
-
-    Tags stand for the metrics, which MLflow shows with all their digits.
-    """
-    params = dict.fromkeys(name for names in search.searched.values() for name in names)
-    return {
-        "searchFilter": f"tags.`{KIND}` = 'loss'",
-        "orderByKey": _column("metrics", f"confirmed/{search.objective}"),
-        "orderByAsc": False,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "datasetsFilter": [],
-        "modelVersionFilter": "All Runs",
-        "selectedColumns": [
-            *(_column("tags", name) for name in SHOWN_TAGS),
-            *(_column("params", name) for name in params),
-        ],
-    }
 
 
 def _column(kind: str, name: str) -> str:
@@ -253,23 +310,30 @@ def _column(kind: str, name: str) -> str:
 FIRST_TAGS = tuple(_column("tags", name) for name in SHOWN_TAGS)
 
 
-def _merged(view: Mapping[str, Any], before: str | None) -> str:
-    """Return the view in MLflow's format, with the columns and the creation time of the view ``before``."""
+def _view(search: DescribedSearch, before: str | None) -> str:
+    """Return the view in MLflow's format, with the columns and the creation time of the view ``before``.
+
+    It shows the runs of the losses, the highest confirmed value first: that of the search is the best of many trials.
+    Tags stand for the metrics, which MLflow shows with all their digits.
+    """
     there, created = [], int(time.time() * 1000)
     with suppress(*DAMAGED):  # anybody may change a tag; a damaged view is made anew
         stored = json.loads(before) if before else {}
         there = [str(column) for column in json.loads(stored["state"])["selectedColumns"]]
         created = int(stored["createdAt"])
-    columns = list(dict.fromkeys((*FIRST_TAGS, *there, *view["selectedColumns"])))
+    params = [_column("params", name) for names in search.searched.values() for name in names]
+    columns = list(dict.fromkeys((*FIRST_TAGS, *there, *params)))
+    others = [name for name in columns if name not in FIRST_TAGS]
     state = {
-        **view,
+        "searchFilter": f"tags.`{KIND}` = 'loss'",
+        "orderByKey": _column("metrics", f"confirmed/{search.objective}"),
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
         "selectedColumns": columns,
-        "columnOrder": [
-            *FIRST_COLUMNS,
-            *FIRST_TAGS,
-            *LAST_COLUMNS,
-            *(name for name in columns if name not in FIRST_TAGS),
-        ],
+        "columnOrder": [*FIRST_COLUMNS, *FIRST_TAGS, *LAST_COLUMNS, *others],
         "columnWidths": WIDTHS | dict(zip(FIRST_TAGS, SHOWN_TAGS.values(), strict=True)),
     }
     return json.dumps({"name": "Results", "createdAt": created, "updatedAt": created, "state": json.dumps(state)})

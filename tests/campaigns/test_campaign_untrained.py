@@ -11,9 +11,8 @@ from support.finished_search import campaign_here
 from support.serving import asked
 
 from search.campaigns import campaign_report
-from search.campaigns.cells import CampaignResult
 from search.campaigns.result import campaign_result
-from search.campaigns.tables import campaign_csv, campaign_tables, row_name
+from search.campaigns.tables import CampaignResult, campaign_csv, campaign_tables, row_name
 from search.config.campaign import Campaign, parse_campaign
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import search_so_far

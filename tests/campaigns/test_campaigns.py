@@ -15,8 +15,8 @@ from support.small_search import draw_folder
 from support.summaries import blank_summaries, made_loss, made_row, made_summary, plain_statistics
 from support.trees import Trees, on_tree, shipped_campaign, shipped_file
 
-from search.campaigns.cells import data_axes, measured
 from search.campaigns.prepare import read_campaign_plans
+from search.campaigns.result import data_axes, measured
 from search.campaigns.tables import campaign_table
 from search.config.campaign import VALIDATION, Campaign, parse_campaign, read_config, recipes_of
 from search.config.recipes import campaigns, recipes

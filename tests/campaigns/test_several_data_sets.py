@@ -11,9 +11,8 @@ from support.refusals import sentences_of
 from support.trees import Trees
 
 from examples.papers.tournament import main, tournaments
-from search.campaigns.cells import CampaignResult
 from search.campaigns.report import study
-from search.campaigns.tables import campaign_tables
+from search.campaigns.tables import CampaignResult, campaign_tables
 from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import read_file, read_search
 from search.config.search_config import parse_config

@@ -6,9 +6,8 @@ from typing import Any
 
 from support.finished_search import campaign_here
 
-from search.campaigns.cells import in_unit
 from search.campaigns.report import study
-from search.campaigns.tables import campaign_tables
+from search.campaigns.tables import campaign_tables, in_unit
 from search.text_table import TextTable
 
 WRITTEN: dict[str, Any] = {

@@ -20,7 +20,7 @@ OPEN = """
 import sys
 from pathlib import Path
 from search.selection.ledger import Ledger
-from search.selection.image_set import ImageSet
+from search.selection.ledger_file import ImageSet
 
 folder, name = sys.argv[1:]
 ledger = Ledger(Path(folder, "test_openings.jsonl"))

@@ -24,7 +24,7 @@ from search.plan.search import OpenedSearch
 from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.formats import p_value
-from search.report.pairs import comparable_rows
+from search.report.pairs import pairs_of
 from search.report.results import Comparison, stored_summary
 from search.report.rows import Row, SeedStatistics
 from search.selection.selection import Selection
@@ -139,7 +139,7 @@ def test_a_table_without_a_metric_of_the_test_says_why_it_has_no_pairs(runs: Pat
     rows = compared(runs, "one").rows
     folders = [RunFolder(runs, "one")]
     for metrics, reason in (([], "the table has no test metric"), (["nmi"], "no per-image scores of nmi")):
-        assert comparable_rows(folders, rows, metrics, [row.key for row in rows]) == (None, [f"no pairs: {reason}"])
+        assert pairs_of(folders, rows, metrics, [row.key for row in rows], [], None) == ([], [f"no pairs: {reason}"])
 
 
 def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:

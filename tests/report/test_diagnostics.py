@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search.report.diagnostics import diagnose, edges, first_epochs, nothing_learned
+from search.report.loss_results import diagnose, edges, first_epochs, nothing_learned
 from search.trials import record_key, whole_training
 from spaces.losses import SPACES
 from spaces.space import Choice, Float, Int, Range, Space, Value

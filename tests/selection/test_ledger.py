@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, strategies as st
 from support.small_disk import small_disk
 
-from search.selection.image_set import ImageSet
 from search.selection.ledger import NAME, Ledger, Opening
+from search.selection.ledger_file import ImageSet
 from trainables.errors import InvalidInput
 from trainables.storage import DiskFull
 
@@ -177,7 +177,7 @@ def lines_of(folder: Path) -> list[str]:
 KILLED = """
 import itertools, os, signal, sys
 from pathlib import Path
-from search.selection.image_set import ImageSet
+from search.selection.ledger_file import ImageSet
 from search.selection.ledger import Ledger
 
 written, flush = itertools.count(1), os.fsync

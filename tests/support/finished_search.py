@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from search.campaigns.cells import CampaignResult
 from search.campaigns.result import campaign_family, campaign_result
+from search.campaigns.tables import CampaignResult
 from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_config
 from search.difference import Family
@@ -25,7 +25,7 @@ from search.plan.stored import StoredSearch
 from search.report.comparison import compare
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
-from search.selection.baselines import validate_untrained
+from search.selection.score_files import validate_untrained
 from search.selection.scoring import score
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue

@@ -15,7 +15,7 @@ from support.finished_search import campaign_here, finish
 from support.small_search import GLYPHS, draw_folder, small_search
 from support.trees import make_sop, make_vehicleid
 
-from search.campaigns.cells import CampaignResult
+from search.campaigns.tables import CampaignResult
 from search.config.campaign import Campaign
 
 FEATURES = 12

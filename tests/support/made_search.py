@@ -21,7 +21,7 @@ from search.report.loss_results import BestTrial, Finding, TrialCounts
 from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.selection.ledger_file import LedgerFile
-from search.selection.openings_file import ScoredOpening
+from search.selection.score_files import ScoredOpening
 from search.selection.selection import Selection
 from search.stages import Role
 from trainables.data.split import ClassSplit

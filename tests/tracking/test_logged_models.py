@@ -30,8 +30,8 @@ from search.driver.stages import recorded_outcome
 from search.driver.synchronise import described, described_model, make_projection, register, synchronise
 from search.plan.search import OpenedSearch
 from search.tracking.client import downloaded_model, open_client
-from search.tracking.described import DescribedModel, Registration
 from search.tracking.models import keep_versions
+from search.tracking.summary_runs import DescribedModel, Registration
 from trainables.errors import Failure, InvalidInput
 from trainables.inference.embedder import load_model
 

@@ -164,7 +164,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
                 [rounded(entry.mean)],
                 [place],
                 marker={"symbol": face, "size": 10, "color": colour},
-                error_x=bars_between([entry.ci95], [entry.mean], colour),
+                error_x=bars_between(entry.ci95, entry.mean, colour),
                 **hover_text([text]),
                 **shared,
             ),
@@ -264,7 +264,6 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
 
 
 def _mark(pair: Pair, difference: float) -> str:
-    """Return the mark of a pair, whose ``difference`` is that of the row and the column."""
     if pair.differ:
         return f"{'↑' if difference > 0 else '↓'}{'=' * pair.same}"
     if pair.within is None:

@@ -45,14 +45,13 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
     if not searched.trials:
         return Section(name=searched.name, title=loss, pending=("No trial has started.",), loss=loss)
     figures = [draw(searched) for draw in (front, learning_curves, importances, slices)]
-    without_axes = "There are no figures by hyperparameter: this loss has none that varies."
     return Section(
         name=searched.name,
         title=loss,
         results=(_table(searched),) if searched.varying else (),
         sentences=tuple(_sentences(searched)),
         figures=tuple(figure for figure in figures if figure),
-        remarks=(*_remarks(searched), *([] if searched.varying else [without_axes])),
+        remarks=tuple(_remarks(searched)),
         pending=tuple(_pending(searched)),
         loss=loss,
     )
@@ -72,6 +71,8 @@ def _remarks(searched: SearchedLoss) -> Iterator[str]:
     yield from map(sentence, searched.summary.remarks)
     if searched.constants:
         yield f"Fixed hyperparameters: {parameters(searched.constants)}."
+    if not searched.varying:
+        yield "There are no figures by hyperparameter: this loss has none that varies."
 
 
 def _choice(searched: SearchedLoss) -> str:
@@ -90,7 +91,7 @@ def _choice(searched: SearchedLoss) -> str:
 
 
 def _table(searched: SearchedLoss) -> TextTable:
-    default, params = searched.summary.default, searched.chosen_params
+    default, params = searched.summary.default, searched.summary.tuned.params or {}
     notes = ["the default is clipped to the nearest value in the search range"] if default.clipped else []
     return TextTable(
         title="Hyperparameters",
@@ -104,7 +105,6 @@ def _table(searched: SearchedLoss) -> TextTable:
 
 
 def _pending(searched: SearchedLoss) -> Iterator[str]:
-    """Yield what cannot be shown yet, and why."""
     if not searched.valued:
         yield f"Learning curves: no trial has a value of {searched.objective}."
         return
@@ -136,10 +136,10 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
             name, colour, dash = special[trial.number]
             look = {"color": colour, "width": 3, "dash": dash}
             traces.append(scatter(name, "lines", *_curve(searched, trial), line=look, hoverinfo="skip"))
-    rungs = searched.rungs
-    steps = (*rungs, searched.steps)
+    rungs, last = searched.rungs, searched.steps
     reached = [
-        f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached epoch {step}" for step in steps
+        f"{sum(step in trial.intermediate_values for trial in searched.valued)} reached epoch {step}"
+        for step in (*rungs, last)
     ]
     line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper", "line": {"color": FAINT, "width": 1, "dash": "dot"}}
     dotted = " (dotted: rungs, where trials are compared)" if rungs else ""
@@ -152,7 +152,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
         picture=plotted(
             traces,
             {
-                "xaxis": {"title": {"text": "epoch"}, "dtick": 1 if searched.steps <= 20 else None},
+                "xaxis": {"title": {"text": "epoch"}, "dtick": 1 if last <= 20 else None},
                 "yaxis": {"title": {"text": searched.objective}},
                 "shapes": [{**line, "x0": rung, "x1": rung} for rung in rungs],
             },
@@ -164,15 +164,11 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
 
 def _curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[float]]:
     """Return the steps of a trial and the value measured after each."""
-    if _in_folds(trial):
+    if any("fold" in record for record in epochs_of(trial)):
         measured = sorted(trial.intermediate_values.items())
     else:
         measured = [(record["epoch"], value_in(record, searched.objective)) for record in epochs_of(trial)]
     return [step for step, _ in measured], [rounded(value) for _, value in measured]
-
-
-def _in_folds(trial: FrozenTrial) -> bool:
-    return any("fold" in record for record in epochs_of(trial))
 
 
 def _curves(searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialState) -> dict[str, Any]:
@@ -332,14 +328,12 @@ def front(searched: SearchedLoss) -> Figure | None:
 
 
 def _title(searched: SearchedLoss, trial: FrozenTrial) -> str:
-    """Return a trial's number and role, such as "trial 3 (chosen)"."""
     roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
     role = roles.get(trial.number)
     return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
 
 
 def _trials(searched: SearchedLoss) -> TextTable:
-    """Return a table of the best trials with their values, hyperparameters and outcomes."""
     names, more = list(searched.varying), len(searched.valued) - MOST_ROWS
     return TextTable(
         header=("trial", searched.objective, "epochs", *names, "outcome"),

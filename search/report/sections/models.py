@@ -120,12 +120,10 @@ class RankedTest:
     configurations: tuple[RankedConfiguration, ...]
 
     def class_of(self, image: int) -> str:
-        """Return the name of an image's class."""
         return self.class_names[self.labels_N[image]]
 
     @property
     def tuned(self) -> tuple[RankedConfiguration, ...]:
-        """The tuned configuration of each loss."""
         return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
 
 
@@ -207,7 +205,6 @@ def _galleries(comparison: Comparison, test: RankedTest, remarks: list[str]) -> 
 def _gallery(
     comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: ExampleKind, queries: Sequence[int]
 ) -> Figure:
-    """Show ``queries`` with their nearest images by the first model of every configuration."""
     place_of = {int(row): place for place, row in enumerate(test.configurations[0].first.queries_Q)}
 
     def shown(image: int, query: int | None = None) -> Photograph:

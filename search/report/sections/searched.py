@@ -141,10 +141,10 @@ def _shares(trials: Sequence[FrozenTrial], rung: int, names: Sequence[str]) -> d
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedLoss:
-    """The search of ``loss``, as its figures read it.
+    """The search of ``loss``, as its figures read it; ``trials`` are those that have started.
 
-    ``trials`` are those that have started. Halving compared trials after ``rungs``; ``milestones`` are the steps at
-    which values are comparable, ``pruning`` is the pruner's plan as text.
+    Halving compared trials after ``rungs``; ``milestones`` are the steps at which values are comparable, ``pruning`` is
+    the pruner's plan as text.
     """
 
     loss: str
@@ -186,10 +186,6 @@ class SearchedLoss:
     def chosen(self) -> int | None:
         """Return the number of the chosen trial; before the choice, of the best one so far."""
         return self.summary.tuned.number
-
-    @property
-    def chosen_params(self) -> Mapping[str, Value]:
-        return self.summary.tuned.params or {}
 
     @property
     def chosen_word(self) -> str:
