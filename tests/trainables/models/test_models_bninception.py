@@ -100,7 +100,7 @@ def test_it_computes_what_the_layers_say(network: BNInception) -> None:
         torch.testing.assert_close(network(images).double(), by_hand(network, images), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("size", "side"), [(224, 7), (227, 7), (256, 8), (64, 2), (48, 2), (32, 1), (17, 1)])
+@pytest.mark.parametrize(("size", "side"), [(224, 7), (227, 7), (48, 2), (17, 1)])
 def test_sides(size: int, side: int) -> None:
     with torch.device("meta"):
         assert BNInception().eval()(torch.empty(1, 3, size, size)).shape == (1, 1024, side, side)
