@@ -85,7 +85,6 @@ MORE = [COLOUR.rotate(90, expand=True).resize(COLOUR.size)]
 CASES: dict[str, tuple[Callable[[Path], object], str | None, str | None]] = {
     "0.jpg: JPEG": (holds(encoded("JPEG")), None, None),
     "0.jpg: truncated JPEG": (holds(encoded("JPEG")[:-200]), "image file is truncated", CUT),
-    "0.jpg: JPEG without its last two bytes": (holds(encoded("JPEG")[:-2]), "truncated", CUT),
     "0.jpg: JPEG of half a header": (holds(encoded("JPEG")[:100]), "Truncated", "Truncated"),
     "0.png: truncated PNG": (holds(encoded("PNG")[:-500]), "truncated", CUT),
     "0.webp: truncated WebP": (holds(encoded("WEBP")[:-50]), "decoder", "decoder"),
@@ -95,25 +94,20 @@ CASES: dict[str, tuple[Callable[[Path], object], str | None, str | None]] = {
     "0.jpg: zeros, as after a power cut": (holds(bytes(5000)), UNKNOWN, UNKNOWN),
     "0.png: one pixel": (holds(encoded("PNG", Image.new("RGB", (1, 1)))), None, None),
     "0.png: no pixel": (holds(png(0, 5, (b"IDAT", b""))), UNKNOWN, UNKNOWN),
-    "0.png: 36 megapixels": (holds(one_colour(6_000, 6_000)), None, None),
+    "0.png: 16 megapixels": (holds(one_colour(4_000, 4_000)), None, None),
     "0.png: a bomb of 60,000 × 60,000": (holds(png(60_000, 60_000, (b"IDAT", b"x"))), LARGE, LARGE),
     "0.png: a bomb of text": (holds(png(5, 5, (b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 25), 9)), (b"IDAT", b"x"))), "too large", "too large"),
     "0.jpg: a page for printers": (holds(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"), UNKNOWN, UNKNOWN),
-    "0.jpg: CMYK JPEG": (holds(encoded("JPEG", COLOUR.convert("CMYK"))), None, None),
-    "0.png: 16-bit grey PNG": (holds(encoded("PNG", Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257))), None, None),
-    "0.png: palette with transparency": (holds(encoded("PNG", COLOUR.quantize(4), transparency=bytes([0, 99]))), None, None),
     "0.tif: 32-bit float TIFF": (holds(encoded("TIFF", Image.fromarray(NOISE[..., 0].astype(np.float32) * 1000))), NO_WHITE, None),
     "0.jpg: grey from 0 to 1": (holds(b"Pf 2 1 -1.0\n" + struct.pack("<2f", 0.5, 0)), NO_WHITE, None),
     "0.png: animated GIF called .png": (holds(encoded("GIF", save_all=True, append_images=MORE)), None, None),
     "0.jpg: JPEG of two pictures": (holds(encoded("MPO", save_all=True, append_images=MORE)), None, None),
     "0.jpg: EXIF orientation 77": (holds(with_tag(0x0112, 3, 1, b"\x4d\0\0\0")), None, None),
     "0.jpg: text as the resolution": (holds(with_tag(0x011A, 2, 4, b"abc\0")), None, None),
-    "0.png: EXIF of garbage in a PNG": (holds(encoded("PNG", exif=b"Exif\0\0" + b"garbage" * 9)), None, None),
     "0.jpg: EXIF of garbage": (holds(encoded("JPEG", exif=b"Exif\0\0" + b"garbage" * 9)), None, None),
     "0.jpg: HTML": (holds(b"<!doctype html><title>404</title>"), UNKNOWN, UNKNOWN),
     "0.jpg: link out of the folder": (linked_outside, None, None),
     "0.jpg: dangling link": (lambda path: path.symlink_to("nowhere"), "No such file or directory", "No such file or directory"),
-    "0.jpg: link to itself": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links", "Too many levels of symbolic links"),
     "0.jpg: pipe": (os.mkfifo, "not a file", "not a file"),
     "a\nb.jpg: name of a line break": (holds(b"x"), "a\\nb.jpg (not", UNKNOWN),
     "\x1b[2J.jpg: name that clears the terminal": (holds(b"x"), "\\x1b[2J.jpg (not", UNKNOWN),
@@ -157,7 +151,7 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
     assert {path.suffix for path in cache.iterdir()} <= {".lock", ".used"}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     tag=st.integers(0x0113, 0xFFFF),
     kind=st.integers(1, 13),

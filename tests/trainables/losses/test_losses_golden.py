@@ -48,8 +48,7 @@ def close(actual: torch.Tensor, expected: Any, relative: float = 1e-6) -> None:
 
 
 @pytest.mark.parametrize("case", GOLDEN["losses"], ids=lambda case: f"{case['loss']}-{case['case']}")
-@pytest.mark.parametrize("permuted", [False, True], ids=["ordered", "permuted"])
-@pytest.mark.parametrize("length", [1.0, 3.0])
+@pytest.mark.parametrize(("permuted", "length"), [(False, 1.0), (True, 3.0)], ids=["as given", "permuted, long"])
 def test_value_and_gradients(case: dict[str, Any], permuted: bool, length: float) -> None:
     loss = built(case["loss"], case["proxies"], **case["hyperparameters"])
     order_B = PERMUTATION_B if permuted else torch.arange(len(LABELS_B))

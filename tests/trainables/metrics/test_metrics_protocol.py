@@ -47,7 +47,7 @@ def without_cameras(protocol: RetrievalProtocol) -> RetrievalProtocol:
     return RetrievalProtocol(queries_N=protocol.queries_N, gallery_N=protocol.gallery_N)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(images=st.integers(4, 40), seed=st.integers(0, 1000), cameras=st.booleans())
 def test_every_metric_of_queries_against_a_gallery(images: int, seed: int, cameras: bool) -> None:
     embeddings_ND, labels_N, protocol = drawn(images, seed)
