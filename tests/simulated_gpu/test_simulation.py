@@ -35,16 +35,6 @@ def test_an_operation_on_two_devices_fails(mixed: Callable[[], torch.Tensor]) ->
         mixed()
 
 
-def test_single_numbers_and_indices_may_be_on_the_cpu() -> None:
-    assert (on_gpu(3) * torch.tensor(2.0)).sum().item() == 6
-    assert on_gpu(3)[torch.tensor([0, 2])].shape == (2,)
-
-
-def test_integers_have_no_matrix_product() -> None:
-    with pytest.raises(SimulationError, match="not implemented"):
-        torch.ones(2, 2, dtype=torch.int64, device="cuda") @ torch.ones(2, 2, dtype=torch.int64, device="cuda")
-
-
 def test_memory_that_another_stream_still_writes_may_not_be_read() -> None:
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -200,10 +190,3 @@ def test_the_gpu_has_its_own_random_numbers() -> None:
     assert torch.equal(torch.rand(4, device="cuda").cpu(), first)
     torch.cuda.set_rng_state(state)
     assert torch.equal(torch.rand(4, device="cuda").cpu(), first)
-
-
-def test_autocast_computes_products_in_bfloat16() -> None:
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        product = on_gpu(2, 2) @ on_gpu(2, 2)
-        assert product.dtype == torch.bfloat16
-        assert product.exp().dtype == torch.float32

@@ -37,9 +37,7 @@ def _before_the_head(name: str) -> list[str]:
     """Return the last nodes in training and evaluation whose output is maps, or the class token of a transformer."""
     with torch.device("meta"):
         traces = get_graph_node_names(network(name))
-    return [
-        next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS) for nodes in traces
-    ]
+    return [next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS) for nodes in traces]
 
 
 def _output_of(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torchvision
 from support.refusals import sentences_of
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer

@@ -302,4 +302,3 @@ def test_the_next_job_waits_for_the_one_under_way() -> None:
     writer.wait()
     assert done == [1, 2]
     writer.wait()
-
