@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from support.commands import plain, write_search
+from support.commands import holdout_here, plain, write_search
 from support.refusals import NOWHERE
 
 from search.engines.ray_engine import check_ray
@@ -76,15 +76,9 @@ def test_doctor_fails_where_searches_would_take_ray(address: str, state: str, mo
     assert found.fix.startswith("Make the virtual environment in a folder without it, or set ")
 
 
-def test_a_real_folder_with_a_space_is_refused_at_once(
-    search_file: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    environment = tmp_path / "my project" / ".venv"
-    environment.parent.mkdir()
-    environment.symlink_to(sys.prefix)
+@pytest.mark.usefixtures("spaced")
+def test_a_search_is_refused_at_once(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     file = write_search(tmp_path / "x.yaml", search_file(resources={"engine": "ray"}))
-    command = [environment / "bin" / "python", "-m", "holdout", "run", file, "--runs", tmp_path / "runs"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 2
-    assert f"Ray cannot start workers with {environment}/bin/python" in plain(done.stderr)
+    done = holdout_here("run", file, "--runs", tmp_path / "runs", code=2)
+    assert f"Ray cannot start workers with {SPACED}" in plain(done.stderr)
     assert not (tmp_path / "runs").exists()

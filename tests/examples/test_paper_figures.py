@@ -164,7 +164,8 @@ def test_the_toys_points_and_network() -> None:
     assert sum(entry.numel() for entry in network(0).parameters()) == 3 * 30 + 31 * 30 + 31 * 2
 
 
-def test_the_toy_is_trained_and_always_alike() -> None:
+def test_the_toy_is_trained_and_always_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pnp_toy, "STEPS", 80)
     train, _ = points(3)
     loss = built("Ds")
     state = torch.get_rng_state()

@@ -119,12 +119,7 @@ class Away(Folder):
 
 
 @pytest.mark.parametrize(
-    ("number", "cause"),
-    [
-        (errno.ESTALE, "LOST"),
-        (errno.EIO, "LOST"),
-        (errno.ENOENT, "CODE_ERROR"),
-    ],
+    ("number", "cause"), [(errno.ESTALE, "LOST"), (errno.EIO, "LOST"), (errno.ENOENT, "CODE_ERROR")]
 )
 def test_unreachable_images_are_not_missing_images(spec: TrialSpec, tmp_path: Path, number: int, cause: str) -> None:
     dataset = Away(root=str(tmp_path / "images"), number=number)

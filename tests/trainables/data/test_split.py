@@ -140,11 +140,6 @@ def test_a_half_has_two_classes_as_they_are_learned() -> None:
     assert not make_split("data", NAMES[:12], None, ratio=0.6, seed=0, merge=3).halves, "three are learned as one"
 
 
-def test_the_first_of_ten_folds_is_the_fixed_tenth() -> None:
-    fixed = make_split("data", NAMES, None, ratio=0.9, seed=0)
-    assert make_split("data", NAMES, None, ratio=0.9, seed=0, folds=10).folds[0] == fixed.validation
-
-
 def test_a_merge_needs_two_classes_that_train() -> None:
     assert make_split("data", NAMES[:20], None, ratio=0.8, seed=0, merge=7).merge == 7
     with pytest.raises(InvalidInput, match=r"split\.merge is 8 and 8 classes train at once.* give less than 8\."):

@@ -88,13 +88,6 @@ def _claims(at: int, form: str, value: int) -> Callable[[dict[str, bytes]], dict
     return change
 
 
-def _another_similarity(files: dict[str, bytes]) -> dict[str, bytes]:
-    vectors = faiss.deserialize_index(np.frombuffer(files[VECTORS], np.uint8)).reconstruct_n(0, SIZE)
-    index = faiss.IndexFlatL2(DIMENSIONS)
-    index.add(vectors)
-    return resealed(files | {VECTORS: faiss.serialize_index(index).tobytes()})
-
-
 def _another_structure(files: dict[str, bytes]) -> dict[str, bytes]:
     vectors = faiss.deserialize_index(np.frombuffer(files[VECTORS], np.uint8)).reconstruct_n(0, SIZE)
     index = faiss.index_factory(DIMENSIONS, "SQ8", faiss.METRIC_INNER_PRODUCT)
@@ -123,7 +116,6 @@ def _value(**values: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
         _claims(8, "<q", -1),  # rows
         _claims(33, "<i", 1),  # faiss's number of another similarity
         _claims(37, "<Q", 2**36),  # numbers that would be allocated
-        _another_similarity,
         _another_structure,
         _value(model=["/etc"]),
         _value(sha256={}),

@@ -78,13 +78,6 @@ def test_candidates_rank_as_a_sort_of_all(cameras: bool) -> None:
         assert {q: values[q].item() for q in scores} == pytest.approx(scores, abs=1e-11)
 
 
-def test_all_images_as_queries_and_gallery_is_the_default() -> None:
-    embeddings_ND, labels_N, _ = drawn(60, 3)
-    every = RetrievalProtocol.first(60, 60)
-    expected = evaluate(embeddings_ND, labels_N, NAMES)
-    assert evaluate(embeddings_ND, labels_N, NAMES, protocol=every) == expected
-
-
 def test_further_images_join_the_gallery_of_a_protocol() -> None:
     embeddings_ND, labels_N, protocol = drawn(40, 5)
     more_ND, more_N, _ = drawn(25, 6)

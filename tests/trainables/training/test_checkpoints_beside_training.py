@@ -22,7 +22,7 @@ from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath, StorageFailure
 from trainables.training import checkpoints
-from trainables.training.checkpoints import BackgroundWriter, forget_last, parsed_state
+from trainables.training.checkpoints import BackgroundWriter, parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.train import Training, train
 
@@ -152,15 +152,6 @@ def test_an_attempt_that_ends_has_written_everything(
         assert {"attempt-1/best.safetensors", "attempt-1/last.pt"} <= files(spec)
 
 
-def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec, writing: threading.Event) -> None:
-    trial = worker_of(spec)
-    trial.step()
-    forget_last(spec.directory)  # as the driver does when it prunes
-    writing.set()
-    trial.end()
-    assert {path.name for path in Path(spec.directory).rglob("attempt-*/*")} == {"best.safetensors"}
-
-
 def refuse(path: AnyPath, write: Write) -> None:
     raise StorageFailure(path, OSError(28, "No space left on device"))
 
@@ -269,18 +260,6 @@ def test_attempts_replace_one_another(spec: TrialSpec) -> None:
     assert [[record["epoch"] for record in entry["records"]] for entry in news] == [[1], [2], [3], [4]]
     assert [entry["finished"] for entry in news] == [False, False, False, True]
     worker.end()
-
-
-def test_a_resumed_attempt_first_reports_its_epochs(spec: TrialSpec) -> None:
-    first = worker_of(spec)
-    first.step()
-    first.step()
-    first.end()
-    again = worker_of(spec)
-    news = [again.step() for _ in range(3)]
-    assert [[record["epoch"] for record in entry["records"]] for entry in news] == [[1, 2], [3], [4]]
-    assert [entry["finished"] for entry in news] == [False, False, True]
-    again.end()
 
 
 # Jobs in the background.

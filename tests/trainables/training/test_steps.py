@@ -143,11 +143,6 @@ def test_the_workers_of_a_node_share_compiled_files(tmp_path: Path, monkeypatch:
 CONTENT = {"name": "birds", "dataset": {"name": "glyphs"}, "losses": ["mpa"]}
 
 
-def test_an_unknown_mode() -> None:
-    with pytest.raises(InvalidInput, match=r"training\.compile: must be one of auto, default, reduce-overhead, null; "):
-        parse_config({**CONTENT, "training": {"compile": "reduce"}})
-
-
 def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = {**CONTENT, "training": {"compile": "default"}, "model": {"freeze_bn": True}}
     assert make_plan(parse_config(content), tmp_path)
