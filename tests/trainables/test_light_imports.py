@@ -7,39 +7,15 @@ from pathlib import Path
 HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn", "ray", "mlflow", "pandas")
 
 LIGHT = (
-    "search.campaigns.prepare",
-    "search.campaigns.result",
-    "search.campaigns.tables",
-    "search.driver.synchronise",
-    "search.report.comparison",
-    "search.report.sections.models",
-    "search.report.summary",
-    "search.text_table",
-    "spaces.losses",
-    "spaces.search_space",
-    "spaces.space",
-    "trainables.data",
-    "trainables.data.augment",
-    "trainables.data.batch_samplers",
-    "trainables.data.dataset",
-    "trainables.data.split",
-    "trainables.data.store.spec",
-    "trainables.files",
-    "trainables.inference.index",
-    "trainables.inference.model_files",
-    "trainables.losses",
-    "trainables.metrics",
-    "trainables.metrics.table",
-    "trainables.errors",
-    "trainables.models",
-    "trainables.models.backbones",
-    "trainables.models.config",
-    "trainables.models.weights",
-    "trainables.parts",
-    "trainables.spec",
-    "trainables.training.checkpoints",
-    "trainables.training.config",
-)
+    "search.campaigns.prepare", "search.campaigns.result", "search.campaigns.tables", "search.driver.synchronise",
+    "search.report.comparison", "search.report.sections.models", "search.report.summary", "search.text_table",
+    "spaces.losses", "spaces.search_space", "spaces.space", "trainables.data", "trainables.data.augment",
+    "trainables.data.batch_samplers", "trainables.data.dataset", "trainables.data.split", "trainables.data.store.spec",
+    "trainables.files", "trainables.inference.index", "trainables.inference.model_files", "trainables.losses",
+    "trainables.metrics", "trainables.metrics.table", "trainables.errors", "trainables.models",
+    "trainables.models.backbones", "trainables.models.config", "trainables.models.weights", "trainables.parts",
+    "trainables.spec", "trainables.training.checkpoints", "trainables.training.config",
+)  # fmt: skip
 
 USES = {
     "every data set": "from trainables.data import DATASETS; [table.summary for table in DATASETS.values()]",
@@ -74,7 +50,7 @@ USES = {
 
 
 COMPILER = ("torch._dynamo", "torch._inductor", "sympy")
-UNUSED = (*COMPILER, "torchvision", "scipy", "sklearn", "sqlalchemy", "mlflow", "optuna")
+UNUSED = (*COMPILER, "torchvision", "scipy", "sklearn", "sqlalchemy", "mlflow")
 """Libraries that a training of the built-in network on drawn images, and its worker, do not need."""
 
 TRAINING = """
