@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 from pyarrow.parquet import write_table
@@ -193,6 +193,7 @@ def test_a_list_in_metadata_is_read_or_its_cause_is_said(text: str, sentence: st
     assert said.startswith(f"{tmp_path / 'x.safetensors'}: {sentence}")
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.one_of(st.text(min_size=1), st.integers(), st.booleans()), min_size=1, max_size=5))
 def test_lists_of_mixed_entries_are_those_of_text(entries: list[Any]) -> None:
     with TemporaryDirectory() as folder:
