@@ -190,7 +190,7 @@ def test_every_figure_is_a_file(name: str) -> None:
 
 
 def test_files_of_both_kinds_show_the_same_and_are_always_alike() -> None:
-    row, ((png, of_png), (_, of_svg)) = FIGURES["sampling-3"], [picture("sampling-3", suffix) for suffix in SUFFIXES]
+    row, ((_, of_svg), (png, of_png)) = FIGURES["sampling-3"], [picture("sampling-3", suffix) for suffix in SUFFIXES]
     with Image.open(io.BytesIO(png)) as image:
         assert image.size == (2 * row.width, 2 * row.height)
         assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
