@@ -30,6 +30,7 @@ LOSS = "pnp"
 HALF = ResourcesSection(cpus_per_trial=0.5)
 """Two trials at once, even on a machine with one CPU."""
 
+ODD_NAMES = ("a:b", "a;b", "a b", "it's", 'a"b', "a\nb", "a\\b", "%41")
 Run = Callable[..., list[FrozenTrial]]
 
 
@@ -47,11 +48,20 @@ def folder(search: OpenedSearch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made_up() -> Iterator[Local]:
-    """An engine with two made-up workers, which all tests share: their start takes as long as a test."""
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    """An engine with two made-up workers, which all tests share: their start takes as long as a test.
+
+    They find the modules ``in_folder_0``, …, each in a folder of an odd name.
+    """
+    above = tmp_path_factory.mktemp("folders")
     engine = MadeUpLocal(HALF, max_concurrent=2)
-    with engine.session():
-        yield engine
+    with pytest.MonkeyPatch.context() as patch:
+        for number, name in enumerate(ODD_NAMES):
+            (above / name).mkdir()
+            (above / name / f"in_folder_{number}.py").write_text("def double(x):\n    return 2 * x\n")
+            patch.syspath_prepend(above / name)
+        with engine.session():
+            yield engine
 
 
 @pytest.fixture
@@ -159,15 +169,9 @@ def test_calls_are_tried_again_when_their_worker_dies(made_up: Local, tmp_path: 
     assert made_up.map(abs, [-1]) == [1]
 
 
-def test_modules_are_found_in_folders_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, name in enumerate(("a:b", "a;b", "a b", "it's", 'a"b', "a\nb", "a\\b", "%41")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"in_folder_{number}.py").write_text("def double(x):\n    return 2 * x\n")
-        monkeypatch.syspath_prepend(tmp_path / name)
-    doubles = [import_module(f"in_folder_{number}").double for number in range(8)]
-    engine = Local(HALF, max_concurrent=1)
-    with engine.session():
-        assert [engine.map(double, [3]) for double in doubles] == [[6]] * 8
+def test_modules_are_found_in_folders_of_any_name(made_up: Local) -> None:
+    doubles = [import_module(f"in_folder_{number}").double for number in range(len(ODD_NAMES))]
+    assert [made_up.map(double, [3]) for double in doubles] == [[6]] * len(ODD_NAMES)
 
 
 def test_forecasts_of_a_call_are_told_here(made_up: Local, caplog: pytest.LogCaptureFixture) -> None:

@@ -166,10 +166,7 @@ def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize(
     ("nodes", "may_come", "sentence"),
-    [
-        ([SMALL], (LARGE,), "waits for the cluster to grow"),
-        ([SMALL, LARGE], (), "machines are busy"),
-    ],
+    [([SMALL], (LARGE,), "waits for the cluster to grow"), ([SMALL, LARGE], (), "machines are busy")],
 )
 def test_machines_that_may_come_are_waited_for(
     nodes: list[Node], may_come: tuple[Node, ...], sentence: str, caplog: pytest.LogCaptureFixture

@@ -87,7 +87,7 @@ def test_a_plain_script_runs(name: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 def spec_of(name: str, folder: Path) -> TrialSpec:
     dataset = DATA[name]
-    names = tuple(dataset.classes())[:12]
+    names = tuple(dataset.classes())[:9]
     images = StoreSpec(dataset=dataset, class_names=names, short_side=32, cache=str(folder / "cache"))
     path = f"examples.trainers.{name}:{name}"
     params = {key: entry.default for key, entry in trainable_class(path).space.items()}
@@ -95,8 +95,8 @@ def spec_of(name: str, folder: Path) -> TrialSpec:
         own_spec(folder, path, epochs=2),
         hyperparameters=params,
         images=images,
-        train_classes=names[:8],
-        validation_classes=names[8:],
+        train_classes=names[:6],
+        validation_classes=names[6:],
     )
 
 

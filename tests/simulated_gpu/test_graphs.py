@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.simulated_gpu import SEEN, SimulationError
+from support.simulated_gpu import SEEN
 from support.simulated_gpu.streams import WAITS
 from support.simulated_training import CPU, GPU, spec_of, trained
 
@@ -101,15 +101,6 @@ def test_a_step_that_waits_is_given_up_once(
     (sentence,) = [record.getMessage() for record in caplog.records if record.name == steps.__name__]
     assert "Steps by graph fail for the loss contrastive" in sentence
     assert "the host waits for" in sentence
-
-
-def test_a_capture_of_a_wait_fails_here_as_on_a_gpu() -> None:
-    numbers, graph = torch.ones(3, device="cuda"), torch.cuda.CUDAGraph()
-    with (
-        pytest.raises(SimulationError, match="not permitted when stream is capturing"),
-        torch.cuda.graph(graph, stream=torch.cuda.Stream(), capture_error_mode="thread_local"),
-    ):
-        numbers.sum().item()
 
 
 def test_heads_on_features_wait_once_an_epoch(tmp_path: Path) -> None:

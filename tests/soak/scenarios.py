@@ -46,13 +46,7 @@ class Scenario:
 OF_DRIVER = ("driver killed", "driver ended", "driver stopped")
 OF_TRAINER = ("trainer killed", "trainer ended", "trainer stopped")
 OF_RAY = ("raylet killed", "raylet stopped", "GCS killed", "GCS stopped")
-OF_SERVICES = (
-    "MLflow killed",
-    "MLflow stopped",
-    "PostgreSQL killed",
-    "PostgreSQL restarted",
-    "PostgreSQL stopped",
-)
+OF_SERVICES = ("MLflow killed", "MLflow stopped", "PostgreSQL killed", "PostgreSQL restarted", "PostgreSQL stopped")
 
 
 def sleeping(trials: int, epochs: int, **search: Any) -> Content:

@@ -68,7 +68,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Left:
     """A search that nothing was done to."""
     folder = tmp_path_factory.mktemp("whole")
     content = small_search(
-        draw_folder(folder / "images"), losses=[LOSS], search={"trials": TRIALS, "pruner": "none"}, final={"seeds": 1}
+        draw_folder(folder / "images"),
+        losses=[LOSS],
+        search={"trials": TRIALS, "pruner": "none"},
+        selection={"finalists": 1, "seeds": 1},
+        final={"seeds": 1},
     )
     content["training"]["epochs"] = EPOCHS
     with pytest.MonkeyPatch.context() as patch:

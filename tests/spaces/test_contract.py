@@ -45,10 +45,7 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
                 "finite differences": r"its value is .* it rises by .* by its gradient, .*: check for detached",
             },
         ),
-        (
-            "Filled",
-            {"singletons": r"loss is 1e\+09 for the labels \[0, 3, 5, 11\]: leave out anchors without a pair"},
-        ),
+        ("Filled", {"singletons": r"loss is 1e\+09 for the labels \[0, 3, 5, 11\]: leave out anchors without a pair"}),
         ("Raising", {"bfloat16": "IndexError: out of sorts", "order": "IndexError", "state_dict": ""}),
         (
             "ShortRange",

@@ -143,7 +143,7 @@ ENDS = st.integers(-(2**70), 2**70) | st.floats() | st.sampled_from(ODD)
 CHOICES = ENDS | st.sampled_from([None, True, "a", (1, 2), [1], {"a": 1}, np.float32(0.1), np.int64(1), object])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(kind=st.sampled_from([Float, Int, Choice]), low=CHOICES, high=CHOICES)
 def test_a_range_that_is_accepted_proposes_what_a_record_holds(kind: type[Range], low: Any, high: Any) -> None:
     is_choice = kind is Choice or not (isinstance(low, int | float) and isinstance(high, int | float))

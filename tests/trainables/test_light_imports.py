@@ -7,39 +7,15 @@ from pathlib import Path
 HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn", "ray", "mlflow", "pandas")
 
 LIGHT = (
-    "search.campaigns.prepare",
-    "search.campaigns.result",
-    "search.campaigns.tables",
-    "search.driver.synchronise",
-    "search.report.comparison",
-    "search.report.sections.models",
-    "search.report.summary",
-    "search.text_table",
-    "spaces.losses",
-    "spaces.search_space",
-    "spaces.space",
-    "trainables.data",
-    "trainables.data.augment",
-    "trainables.data.batch_samplers",
-    "trainables.data.dataset",
-    "trainables.data.split",
-    "trainables.data.store.spec",
-    "trainables.files",
-    "trainables.inference.index",
-    "trainables.inference.model_files",
-    "trainables.losses",
-    "trainables.metrics",
-    "trainables.metrics.table",
-    "trainables.errors",
-    "trainables.models",
-    "trainables.models.backbones",
-    "trainables.models.config",
-    "trainables.models.weights",
-    "trainables.parts",
-    "trainables.spec",
-    "trainables.training.checkpoints",
-    "trainables.training.config",
-)
+    "search.campaigns.prepare", "search.campaigns.result", "search.campaigns.tables", "search.driver.synchronise",
+    "search.report.comparison", "search.report.sections.models", "search.report.summary", "search.text_table",
+    "spaces.losses", "spaces.search_space", "spaces.space", "trainables.data", "trainables.data.augment",
+    "trainables.data.batch_samplers", "trainables.data.dataset", "trainables.data.split", "trainables.data.store.spec",
+    "trainables.files", "trainables.inference.index", "trainables.inference.model_files", "trainables.losses",
+    "trainables.metrics", "trainables.metrics.table", "trainables.errors", "trainables.models",
+    "trainables.models.backbones", "trainables.models.config", "trainables.models.weights", "trainables.parts",
+    "trainables.spec", "trainables.training.checkpoints", "trainables.training.config",
+)  # fmt: skip
 
 USES = {
     "every data set": "from trainables.data import DATASETS; [table.summary for table in DATASETS.values()]",
@@ -74,7 +50,7 @@ USES = {
 
 
 COMPILER = ("torch._dynamo", "torch._inductor", "sympy")
-UNUSED = (*COMPILER, "torchvision", "scipy", "sklearn", "sqlalchemy", "mlflow", "optuna")
+UNUSED = (*COMPILER, "torchvision", "scipy", "sklearn", "sqlalchemy", "mlflow")
 """Libraries that a training of the built-in network on drawn images, and its worker, do not need."""
 
 TRAINING = """
@@ -107,21 +83,14 @@ print(before, "faiss" in sys.modules)
 """
 
 
-def said_by(program: str) -> list[str]:
-    """Return the lines that ``program`` prints in a new process."""
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, text=True)
-    return done.stdout.splitlines()
-
-
-def test_imports_and_uses_load_nothing_heavy_and_a_table_what_is_used() -> None:
-    report = f"import sys; print(*(name for name in {HEAVY} if name in sys.modules))"
-    imports = [f"import {module}" for module in LIGHT]
+def test_imports_and_uses_load_nothing_heavy_and_a_training_what_it_uses() -> None:
+    """A training needs neither torch's compiler nor the driver's libraries, and faiss for a neighbour search only."""
+    report = "print(*(name for name in {} if name in sys.modules))"
+    imports = ["import sys", *(f"import {module}" for module in LIGHT)]
     use = "from trainables.losses import LOSSES; LOSSES['contrastive']"
-    assert said_by("\n".join((*imports, *USES.values(), report, use, report))) == ["", "torch"]
-
-
-def test_a_worker_loads_what_its_training_uses() -> None:
-    """Imports neither torch's compiler nor the driver's libraries, and faiss only for the first neighbour search."""
-    report = f"print(*(name for name in {UNUSED} if name in sys.modules))"
-    assert said_by(f"{TRAINING}{report}") == ["False True", ""]
+    parts = (*imports, *USES.values(), report.format(HEAVY), use, report.format(HEAVY), TRAINING, report.format(UNUSED))
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(parts)],
+        cwd=Path(__file__).parents[2], check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["", "torch", "False True", ""]

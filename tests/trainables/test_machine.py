@@ -45,7 +45,7 @@ def tree(root: Path, version: int, limits: list[tuple[int | None, int | None]]) 
             write(root / "sys/fs/cgroup/memory" / below, memory__limit_in_bytes=most)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.sampled_from((1, 2)), st.lists(st.tuples(LIMIT, LIMIT), min_size=1, max_size=4))
 def test_the_tightest_limit_of_all_groups_above_holds(
     version: int, limits: list[tuple[int | None, int | None]]

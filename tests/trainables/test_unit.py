@@ -31,7 +31,7 @@ def test_directions_are_exact_at_every_scale(
         assert torch.equal(found_ND, torch.nn.functional.normalize(vectors_ND))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     of=TYPES, scale=st.floats(-1, 1), spread=st.booleans(),
     images=st.integers(2, 60), seed=st.integers(0, 10**6),

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -32,9 +32,12 @@ def network(name: str) -> nn.Module:
     return models.get_model(name, weights=None, **options)
 
 
-def _before_the_head(nodes: list[str]) -> str:
-    """Return the last node whose output is maps, or the class token of a vision transformer."""
-    return next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS)
+@cache  # symbolic traces take up to seconds
+def _before_the_head(name: str) -> list[str]:
+    """Return the last nodes in training and evaluation whose output is maps, or the class token of a transformer."""
+    with torch.device("meta"):
+        traces = get_graph_node_names(network(name))
+    return [next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS) for nodes in traces]
 
 
 def _output_of(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
@@ -61,10 +64,9 @@ def up_to_tokens(transformer: nn.Module) -> nn.Module:
 
 def trunk(name: str) -> nn.Module:
     """Build the network ``name`` up to its last maps [B, F, h, w]."""
-    whole = network(name)
-    train, evaluation = (_before_the_head(nodes) for nodes in get_graph_node_names(whole))
+    train, evaluation = _before_the_head(name)
     extractor = create_feature_extractor(
-        whole, train_return_nodes={train: OUTPUT}, eval_return_nodes={evaluation: OUTPUT}
+        network(name), train_return_nodes={train: OUTPUT}, eval_return_nodes={evaluation: OUTPUT}
     )
     extractor.register_forward_hook(_output_of)
     return extractor

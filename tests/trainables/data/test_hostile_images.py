@@ -85,7 +85,6 @@ MORE = [COLOUR.rotate(90, expand=True).resize(COLOUR.size)]
 CASES: dict[str, tuple[Callable[[Path], object], str | None, str | None]] = {
     "0.jpg: JPEG": (holds(encoded("JPEG")), None, None),
     "0.jpg: truncated JPEG": (holds(encoded("JPEG")[:-200]), "image file is truncated", CUT),
-    "0.jpg: JPEG without its last two bytes": (holds(encoded("JPEG")[:-2]), "truncated", CUT),
     "0.jpg: JPEG of half a header": (holds(encoded("JPEG")[:100]), "Truncated", "Truncated"),
     "0.png: truncated PNG": (holds(encoded("PNG")[:-500]), "truncated", CUT),
     "0.webp: truncated WebP": (holds(encoded("WEBP")[:-50]), "decoder", "decoder"),
@@ -95,25 +94,20 @@ CASES: dict[str, tuple[Callable[[Path], object], str | None, str | None]] = {
     "0.jpg: zeros, as after a power cut": (holds(bytes(5000)), UNKNOWN, UNKNOWN),
     "0.png: one pixel": (holds(encoded("PNG", Image.new("RGB", (1, 1)))), None, None),
     "0.png: no pixel": (holds(png(0, 5, (b"IDAT", b""))), UNKNOWN, UNKNOWN),
-    "0.png: 36 megapixels": (holds(one_colour(6_000, 6_000)), None, None),
+    "0.png: 16 megapixels": (holds(one_colour(4_000, 4_000)), None, None),
     "0.png: a bomb of 60,000 × 60,000": (holds(png(60_000, 60_000, (b"IDAT", b"x"))), LARGE, LARGE),
     "0.png: a bomb of text": (holds(png(5, 5, (b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 25), 9)), (b"IDAT", b"x"))), "too large", "too large"),
     "0.jpg: a page for printers": (holds(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"), UNKNOWN, UNKNOWN),
-    "0.jpg: CMYK JPEG": (holds(encoded("JPEG", COLOUR.convert("CMYK"))), None, None),
-    "0.png: 16-bit grey PNG": (holds(encoded("PNG", Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257))), None, None),
-    "0.png: palette with transparency": (holds(encoded("PNG", COLOUR.quantize(4), transparency=bytes([0, 99]))), None, None),
     "0.tif: 32-bit float TIFF": (holds(encoded("TIFF", Image.fromarray(NOISE[..., 0].astype(np.float32) * 1000))), NO_WHITE, None),
     "0.jpg: grey from 0 to 1": (holds(b"Pf 2 1 -1.0\n" + struct.pack("<2f", 0.5, 0)), NO_WHITE, None),
     "0.png: animated GIF called .png": (holds(encoded("GIF", save_all=True, append_images=MORE)), None, None),
     "0.jpg: JPEG of two pictures": (holds(encoded("MPO", save_all=True, append_images=MORE)), None, None),
     "0.jpg: EXIF orientation 77": (holds(with_tag(0x0112, 3, 1, b"\x4d\0\0\0")), None, None),
     "0.jpg: text as the resolution": (holds(with_tag(0x011A, 2, 4, b"abc\0")), None, None),
-    "0.png: EXIF of garbage in a PNG": (holds(encoded("PNG", exif=b"Exif\0\0" + b"garbage" * 9)), None, None),
     "0.jpg: EXIF of garbage": (holds(encoded("JPEG", exif=b"Exif\0\0" + b"garbage" * 9)), None, None),
     "0.jpg: HTML": (holds(b"<!doctype html><title>404</title>"), UNKNOWN, UNKNOWN),
     "0.jpg: link out of the folder": (linked_outside, None, None),
     "0.jpg: dangling link": (lambda path: path.symlink_to("nowhere"), "No such file or directory", "No such file or directory"),
-    "0.jpg: link to itself": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links", "Too many levels of symbolic links"),
     "0.jpg: pipe": (os.mkfifo, "not a file", "not a file"),
     "a\nb.jpg: name of a line break": (holds(b"x"), "a\\nb.jpg (not", UNKNOWN),
     "\x1b[2J.jpg: name that clears the terminal": (holds(b"x"), "\\x1b[2J.jpg (not", UNKNOWN),
@@ -141,9 +135,21 @@ def folder_with(case: str, root: Path) -> Dataset:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
-    """The image is decoded at the start; if that fails, one sentence reports it and no partial store remains."""
-    reason, dataset, cache = CASES[name][1], folder_with(name, tmp_path / "images"), tmp_path / "cache"
+def test_an_image_is_read_or_reported(name: str, tmp_path: Path) -> None:
+    """In a class that trains it is decoded at the start: one sentence reports it, and no partial store remains.
+
+    In a test class it is checked without decoding; damage is reported and nothing stops.
+    """
+    _, reason, suspicion = CASES[name]
+    dataset, cache = folder_with(name, tmp_path / "images"), tmp_path / "cache"
+    said = inspect(dataset.damage, dataset.classes()["a"], seconds=60).sentence("test classes")
+    if suspicion is None:
+        assert said is None
+    else:
+        assert said is not None
+        assert said.startswith("1 of 3 images of test classes looks damaged: a/")
+        assert suspicion in said
+        assert said.isprintable()
     if reason is None:
         contents = read_contents(build_store(dataset, ["a", "b"], short_side=32, cache=cache))
         assert f"a/{file_of(name)}" in contents.image_keys
@@ -157,7 +163,7 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
     assert {path.suffix for path in cache.iterdir()} <= {".lock", ".used"}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     tag=st.integers(0x0113, 0xFFFF),
     kind=st.integers(1, 13),
@@ -166,20 +172,6 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
 )
 def test_an_image_is_upright_whatever_else_its_metadata_hold(tag: int, kind: int, count: int, value: bytes) -> None:
     assert opened_image(io.BytesIO(with_tag(tag, kind, count, value))).size == COLOUR.size[::-1]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_in_a_test_class(name: str, tmp_path: Path) -> None:
-    """The image is checked without decoding; damage is reported and nothing stops."""
-    reason, dataset = CASES[name][2], folder_with(name, tmp_path / "images")
-    sentence = inspect(dataset.damage, dataset.classes()["a"], seconds=60).sentence("test classes")
-    if reason is None:
-        assert sentence is None
-    else:
-        assert sentence is not None
-        assert sentence.startswith("1 of 3 images of test classes looks damaged: a/")
-        assert reason in sentence
-        assert sentence.isprintable()
 
 
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])

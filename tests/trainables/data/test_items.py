@@ -55,18 +55,6 @@ def test_the_digest_of_a_path_is_that_of_its_content(tmp_path: Path) -> None:
 
 
 def test_digests_tell_items_apart() -> None:
-    items: list[Any] = [
-        "1",
-        1,
-        1.5,
-        True,
-        None,
-        b"1",
-        [1],
-        (1,),
-        {"a": 1},
-        np.array([1]),
-        np.array([[1]]),
-        np.array([2]),
-    ]
+    arrays = (np.array([1]), np.array([[1]]), np.array([2]))
+    items: list[Any] = ["1", 1, 1.5, True, None, b"1", [1], (1,), {"a": 1}, *arrays]
     assert len({item_digest(item) for item in items}) == len(items)

@@ -174,7 +174,7 @@ def test_a_gallery_without_the_class_of_a_query_is_refused(tmp_path: Path) -> No
 # Groups and the split.
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     classes=st.integers(8, 40), edges=st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=25),
     seed=st.integers(0, 99), ratio=st.sampled_from([0.5, 0.8, 0.9]),

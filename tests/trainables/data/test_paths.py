@@ -30,7 +30,7 @@ WRITTEN = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.sampled_from(NAMES), min_size=1, max_size=3),
     st.sampled_from(("NFC", "NFD")),

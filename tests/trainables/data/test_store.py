@@ -305,17 +305,3 @@ def test_the_training_half_is_of_every_class_the_half_with_the_lowest_hashes(ima
     assert set(half.image_keys) == lower_half(images, names, seed)
     label_of = dict(zip(view.image_keys, view.labels_N.tolist(), strict=True))
     assert half.labels_N.tolist() == [label_of[key] for key in half.image_keys]
-
-
-def test_other_seeds_draw_another_half_and_fewer_classes_a_part_of_it(images: StoreSpec) -> None:
-    store, names = images.open(), images.class_names
-    whole = set(training_half(store.subset(names), 0).image_keys)
-    assert whole != set(training_half(store.subset(names), 1).image_keys)
-    assert set(training_half(store.subset(names[2:4]), 0).image_keys) < whole
-
-
-def test_a_class_of_odd_size_gives_the_larger_half(tmp_path: Path) -> None:
-    images = drawn_images(tmp_path)
-    sizes = {name: len(keys) for name, keys in images.dataset.classes().items()}
-    half = training_half(images.open().subset(images.class_names), 0)
-    assert half.labels_N.bincount().tolist() == [(size + 1) // 2 for size in sizes.values()]

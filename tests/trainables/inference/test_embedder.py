@@ -110,7 +110,7 @@ def test_a_folder_comes_by_name_and_a_single_image_is_a_batch_of_one(made: Small
         np.testing.assert_allclose(found[0], expected[3], atol=1e-6)
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 59, 60, 1000])
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
 def test_the_size_of_batches_changes_no_more_than_last_bits(batch_size: int, made: SmallModel, model: Embedder) -> None:
     found = model.embed(made.images, batch_size=batch_size)
     np.testing.assert_allclose(found, model.embed(made.images), atol=1e-6)

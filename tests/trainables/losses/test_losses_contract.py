@@ -118,7 +118,7 @@ def test_a_known_number_of_pairs_draws_the_same_negatives(loss_name: str, mining
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("wrong", [True, "two", None, math.nan, math.inf, -math.inf, -1e9, [1.0], {}, 1j])
+@pytest.mark.parametrize("wrong", [True, "two", None, math.nan, -math.inf, [1.0]])
 def test_a_wrong_param_is_a_sentence(name: str, wrong: Any) -> None:
     allowed = {("multi_similarity", "epsilon"): None}
     for argument in inspect.signature(LOSSES[name].__init__).parameters:

@@ -100,11 +100,9 @@ def test_a_file_that_names_one_is_read() -> None:
     [
         (PATH.format("CrossBatchMemory"), "must be a class that derives from"),
         (PATH.format("GenericPairLoss"), "needs mat_based_loss, which a search does not provide"),
-        (PATH.format("P2SGradLoss"), "needs descriptors_dim, which a search does not provide"),
         (PATH.format("RankedListLoss"), "needs margin, Tn, which a search does not provide"),
         (PATH.format("VICRegLoss"), "cannot be computed from embeddings and labels alone"),
         (PATH.format("CircelLoss"), r"has no CircelLoss \(did you mean CircleLoss\?\)"),
-        (PATH.format("SelfSupervisedLoss"), "must be a class that derives from"),
     ],
 )
 def test_a_loss_that_needs_more_is_one_sentence(path: str, said: str) -> None:

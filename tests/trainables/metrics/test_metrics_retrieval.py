@@ -59,7 +59,7 @@ def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str, score: Any 
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(-1, 1), st.integers(-1, 1), st.just(1)), min_size=2, max_size=6),
     labels=st.lists(st.integers(0, 2), min_size=6, max_size=6),
@@ -72,7 +72,7 @@ def test_ties_have_the_mean_over_all_permutations(rows: list[tuple[int, ...]], l
         np.testing.assert_allclose(naive(embeddings_ND, labels, name), mean, atol=1e-12, err_msg=name)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     images=st.integers(2, 160),
     points=st.integers(1, 12),
@@ -111,7 +111,7 @@ def clustered(labels: list[int], seed: int = 0, duplicates: bool = True) -> torc
     return embeddings_ND
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     labels=st.lists(st.integers(0, 3), min_size=2, max_size=12),
     others=st.lists(st.integers(4, 6), max_size=40),
@@ -131,7 +131,7 @@ def test_further_images_stand_in_the_gallery_alone(labels: list[int], others: li
     assert evaluate(embeddings_ND, every, of_images, queries=len(labels)) == pytest.approx(alone, nan_ok=True)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(labels=st.lists(st.integers(0, 6), min_size=2, max_size=24), seed=st.integers(0, 1000))
 def test_every_metric_of_every_query(labels: list[int], seed: int) -> None:
     embeddings_ND = clustered(labels, seed)
@@ -155,30 +155,33 @@ def large() -> torch.Tensor:
     return embeddings_ND
 
 
-def of_large(large: torch.Tensor, name: str) -> list[float]:
-    return list(of_queries(large, LARGE_LABELS.tolist(), name).values())
+@pytest.fixture(scope="module")
+def of_large(large: torch.Tensor) -> dict[str, list[float]]:
+    """Scores of its queries by loops."""
+    names = ("map", "map_at_r", "ndcg_at_8")
+    return {name: list(of_queries(large, LARGE_LABELS.tolist(), name).values()) for name in names}
 
 
-def test_candidates_rank_as_the_whole_does(large: torch.Tensor) -> None:
+def test_candidates_rank_as_the_whole_does(large: torch.Tensor, of_large: dict[str, list[float]]) -> None:
     names = ["recall_at_1", "precision_at_4", "ndcg_at_8", "map_at_r", "r_precision"]
     few = per_query_metrics(large, LARGE_LABELS, names)
     whole = per_query_metrics(large, LARGE_LABELS, [*names, "ndcg_at_599"])  # all ranks
     for name in names:
         assert torch.equal(few[name], whole[name])
     for name in ("map_at_r", "ndcg_at_8"):
-        np.testing.assert_allclose(few[name].numpy(), of_large(large, name), atol=1e-11)
+        np.testing.assert_allclose(few[name].numpy(), of_large[name], atol=1e-11)
 
 
 @pytest.mark.parametrize(("most", "block"), [(0, 64), (8, 64), (10**6, 64), (8, 7)])
 def test_neither_near_ties_nor_blocks_change_a_metric(
-    large: torch.Tensor, most: int, block: int, monkeypatch: pytest.MonkeyPatch
+    large: torch.Tensor, of_large: dict[str, list[float]], most: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Near ties are settled one by one or in whole rankings, and images are ranked in blocks for their memory."""
     limits = {"MOST_CLOSE": most, "BLOCK_QUERIES": block, "BLOCK_BYTES": 8 * 600 * block, "BLOCK_RANKS": 600 * block}
     for name, value in limits.items():
         monkeypatch.setattr(ranking_module, f"_{name}", value)
     found_N = per_query_metrics(large, LARGE_LABELS, ["map"])["map"]
-    np.testing.assert_allclose(found_N.numpy(), of_large(large, "map"), atol=1e-11)
+    np.testing.assert_allclose(found_N.numpy(), of_large["map"], atol=1e-11)
 
 
 def test_without_faiss_the_same(large: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

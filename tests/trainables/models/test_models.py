@@ -41,7 +41,7 @@ def test_every_backbone(name: str, images_B3HW: Tensor) -> None:
     row = BACKBONES[name]
     assert row.summary
     assert row.imagenet is None or row.imagenet.address.endswith(f"/{row.imagenet.file}")
-    check_embeds_and_learns(ModelConfig(backbone=name, embedding_dim=16), images_B3HW[:, :, :32, :40])
+    check_embeds_and_learns(ModelConfig(backbone=name, embedding_dim=16), images_B3HW[:2, :, :32, :40])
 
 
 @pytest.mark.parametrize("name", [name for name, row in POOLING.rows.items() if not row.tokens])
@@ -49,12 +49,9 @@ def test_every_pooling(name: str, images_B3HW: Tensor) -> None:
     check_embeds_and_learns(ModelConfig(pooling=name, layer_norm=True), images_B3HW)
 
 
-@pytest.mark.parametrize(
-    ("name", "theirs"), [("resnet18", torchvision.models.resnet18), ("resnet50", torchvision.models.resnet50)]
-)
-def test_resnets_compute_what_torchvisions_do(name: str, theirs: type, images_B3HW: Tensor) -> None:
-    network = theirs(weights=None).eval()
-    trunk = BACKBONES[name].build().eval()
+def test_a_resnet_computes_what_torchvisions_does(images_B3HW: Tensor) -> None:
+    network = torchvision.models.resnet18(weights=None).eval()
+    trunk = BACKBONES["resnet18"].build().eval()
     trunk.load_state_dict({key: value for key, value in network.state_dict().items() if not key.startswith("fc.")})
     network.fc = nn.Identity()
     with torch.no_grad():
@@ -84,8 +81,9 @@ def test_the_head_pools_normalises_and_projects(images_B3HW: Tensor) -> None:
         torch.testing.assert_close(model(images_B3HW), standard @ model.head[-1].weight.T + model.head[-1].bias)
 
 
-@pytest.mark.parametrize("name", ["convnet", "resnet18", "bninception"])
-@pytest.mark.parametrize("freeze", [False, True, "statistics"])
+@pytest.mark.parametrize(
+    ("name", "freeze"), [("convnet", False), ("convnet", True), ("convnet", "statistics"), ("resnet18", True)]
+)
 def test_batch_normalisation_stands_still_as_far_as_it_is_frozen(
     name: str, freeze: bool | str, images_B3HW: Tensor
 ) -> None:
@@ -116,7 +114,7 @@ def test_the_embedding_layer_is_drawn_as_its_source_draws_it(
     name: str, deviation: float, most: float, bias: float
 ) -> None:
     torch.manual_seed(0)
-    layer = EmbeddingModel(ModelConfig(backbone="resnet18", embedding_dim=512, head_init=name)).head[-1]
+    layer = EmbeddingModel(ModelConfig(backbone="features:512", embedding_dim=512, head_init=name)).head[-1]
     weights, biases = layer.weight.detach().double(), layer.bias.detach()
     assert weights.std().item() == pytest.approx(deviation, rel=0.01)
     assert abs(weights.mean().item()) < 0.01 * deviation
@@ -125,11 +123,10 @@ def test_the_embedding_layer_is_drawn_as_its_source_draws_it(
     assert (biases.abs().max() > 0.9 * bias) or bias == 0
 
 
-@pytest.mark.parametrize("name", ["convnet", "resnet18"])
-def test_the_order_of_the_images_changes_no_embedding(name: str) -> None:
+def test_the_order_of_the_images_changes_no_embedding() -> None:
     """Learn running statistics first; batches of 2 and 3 have other members in another order."""
     images = [np.random.default_rng(n).integers(0, 255, (40, 40, 3), np.uint8) for n in range(6)]
-    model = EmbeddingModel(ModelConfig(backbone=name, embedding_dim=8))
+    model = EmbeddingModel(ModelConfig(embedding_dim=8))
     model(torch.rand(4, 3, 32, 32))
     order = [4, 1, 5, 0, 3, 2]
     cpu = torch.device("cpu")
@@ -172,8 +169,8 @@ def test_gem_starts_cubic_and_only_one_of_the_two_learns() -> None:
     assert (fixed.p.requires_grad, learned.p.requires_grad) == (False, True)
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, 1e-6, 1e4])
-@pytest.mark.parametrize("p", [0.5, 3.0, 60.0])
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1e4])
+@pytest.mark.parametrize("p", [0.5, 60.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gem_is_finite(value: float, p: float, dtype: torch.dtype) -> None:
     maps = torch.full((2, 3, 4, 4), value, dtype=dtype)

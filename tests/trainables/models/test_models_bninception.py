@@ -24,7 +24,6 @@ BLOCKS = {
     "5a": (1056, [352, 320, 224, 128]),
     "5b": (1024, [352, 320, 224, 128]),
 }
-PARTS = ("1x1", "3x3_reduce", "3x3", "double_3x3_reduce", "double_3x3_1", "double_3x3_2", "pool_proj")
 
 
 @pytest.fixture(scope="module")
@@ -36,25 +35,6 @@ def network() -> BNInception:
         if "_bn." in name and tensor.is_floating_point():
             tensor.uniform_(0.5, 1.5)
     return network.eval()
-
-
-def layer_names() -> list[str]:
-    names = ["conv1_7x7_s2", "conv2_3x3_reduce", "conv2_3x3"]
-    for block in BLOCKS:
-        strides = block in ("3c", "4e")
-        names += [f"inception_{block}_{part}" for part in PARTS if not (strides and part in ("1x1", "pool_proj"))]
-    return names
-
-
-def test_parameters_are_those_of_caffes_network(network: BNInception) -> None:
-    expected = {f"{name}.{kind}" for name in layer_names() for kind in ("weight", "bias")}
-    expected |= {f"{name}_bn.{kind}" for name in layer_names() for kind in ("weight", "bias")}
-    assert {name for name, _ in network.named_parameters()} == expected
-    # The whole network has 11,295,240 parameters, of which its 1000-fold classifier has 1,025,000.
-    assert sum(parameter.numel() for parameter in network.parameters()) == 11_295_240 - 1_025_000
-    for block, (inputs, _) in BLOCKS.items():
-        for part in ("3x3_reduce", "double_3x3_reduce"):
-            assert network.get_parameter(f"inception_{block}_{part}.weight").shape[1:] == (inputs, 1, 1)
 
 
 def by_hand(network: BNInception, images: Tensor) -> Tensor:
@@ -100,7 +80,7 @@ def test_it_computes_what_the_layers_say(network: BNInception) -> None:
         torch.testing.assert_close(network(images).double(), by_hand(network, images), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("size", "side"), [(224, 7), (227, 7), (256, 8), (64, 2), (48, 2), (32, 1), (17, 1)])
+@pytest.mark.parametrize(("size", "side"), [(224, 7), (227, 7), (48, 2), (17, 1)])
 def test_sides(size: int, side: int) -> None:
     with torch.device("meta"):
         assert BNInception().eval()(torch.empty(1, 3, size, size)).shape == (1, 1024, side, side)

@@ -11,7 +11,6 @@ from torch import Tensor
 from trainables.errors import InvalidInput
 from trainables.models import POOLING, EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone
-from trainables.models.embedding import smoke_test
 
 needs_timm = pytest.mark.skipif(not importlib.util.find_spec("timm"), reason="timm is absent")
 
@@ -92,11 +91,6 @@ def test_poolings_that_do_not_fit(name: str, pooling: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as mistake:
         EmbeddingModel(ModelConfig(backbone=name, pooling=pooling))
     assert len(mistake.value.sentences) == 1
-
-
-def test_images_of_another_size_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"training.image_size is 48, and .* does not accept such images"):
-        smoke_test(ModelConfig(backbone=TINY, pooling="mean"), 48)
 
 
 @needs_timm

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torchvision
 from support.refusals import sentences_of
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
@@ -32,14 +31,16 @@ Tensors = dict[str, Tensor]
 
 
 @pytest.fixture(scope="module")
-def whole() -> nn.Module:
-    """torchvision's ResNet-18 with random weights, and statistics that differ from those of a new network."""
+def whole() -> Tensors:
+    """Random weights of a network with a classifier, and statistics that differ from those of a new network."""
     torch.manual_seed(7)
-    network = torchvision.models.resnet18(weights=None)
-    for name, tensor in network.state_dict().items():
+    network = BACKBONES["convnet"].build()
+    network.fc = nn.Linear(128, 10)
+    state = network.state_dict()
+    for name, tensor in state.items():
         if "running" in name:
             tensor.uniform_(0.5, 1.5)
-    return network.eval()
+    return state
 
 
 def under(prefix: str, state: Tensors) -> Tensors:
@@ -51,12 +52,12 @@ def other(state: Tensors) -> Tensors:
 
 
 HEAD = "left out fc.weight, fc.bias"
-# The content of a file with the weights of a network, and what is said after "loaded 100 of … tensors of FILE".
+# The content of a file with the weights of a network, and what is said after "loaded 20 of … tensors of FILE".
 LAYOUTS: dict[str, tuple[Callable[[Tensors], Any], str]] = {
-    "as torchvision and timm save it": (lambda state: state, f"102 tensors of weights.pth; {HEAD}"),
+    "as torchvision and timm save it": (lambda state: state, f"22 tensors of weights.pth; {HEAD}"),
     "DataParallel": (
         lambda state: under("module.", state),
-        "102 tensors of weights.pth; left out module.fc.weight, module.fc.bias; prefix 'module.' removed",
+        "22 tensors of weights.pth; left out module.fc.weight, module.fc.bias; prefix 'module.' removed",
     ),
     "a checkpoint": (
         lambda state: {
@@ -65,56 +66,57 @@ LAYOUTS: dict[str, tuple[Callable[[Tensors], Any], str]] = {
             "optimizer": {"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": [{"lr": 1.0}]},
             "args": Namespace(lr=1.0, arch="resnet18"),
         },
-        "102 tensors of weights.pth; left out state_dict.fc.weight, state_dict.fc.bias; prefix 'state_dict.' removed",
+        "22 tensors of weights.pth; left out state_dict.fc.weight, state_dict.fc.bias; prefix 'state_dict.' removed",
     ),
     "DINO": (
         lambda state: {
             "student": under("module.backbone.", other(state)),
             "teacher": {**under("backbone.", state), "head.mlp.0.weight": torch.zeros(4, 512)},
         },
-        "and 100 more; prefix 'teacher.backbone.' removed",
+        "and 20 more; prefix 'teacher.backbone.' removed",
     ),
     "timm's training": (
         lambda state: {"state_dict": other(state), "state_dict_ema": state},
-        "and 99 more; prefix 'state_dict_ema.' removed",
+        "and 19 more; prefix 'state_dict_ema.' removed",
     ),
     "MoCo": (
         lambda state: {"state_dict": {**under("module.encoder_q.", state), **under("module.encoder_k.", other(state))}},
-        "and 99 more; prefix 'state_dict.module.encoder_q.' removed",
+        "and 19 more; prefix 'state_dict.module.encoder_q.' removed",
     ),
 }
 
 
 @pytest.mark.parametrize(("layout", "sentence"), LAYOUTS.values(), ids=LAYOUTS)
 def test_the_same_features_from_every_layout(
-    layout: Callable[[Tensors], Any], sentence: str, whole: nn.Module, tmp_path: Path
+    layout: Callable[[Tensors], Any], sentence: str, whole: Tensors, tmp_path: Path
 ) -> None:
-    torch.save(layout(whole.state_dict()), tmp_path / "weights.pth")
-    model = EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(tmp_path / "weights.pth"))).eval()
-    assert str(model.loaded).startswith("loaded 100 of ")
+    torch.save(layout(whole), tmp_path / "weights.pth")
+    model = EmbeddingModel(ModelConfig(weights=str(tmp_path / "weights.pth"))).eval()
+    assert str(model.loaded).startswith("loaded 20 of ")
     assert str(model.loaded).endswith(sentence)
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    plain = EmbeddingModel(ModelConfig(backbone="resnet18")).eval()
-    plain.backbone.load_state_dict(whole.state_dict(), strict=False)
+    plain = EmbeddingModel(ModelConfig()).eval()
+    plain.backbone.load_state_dict(whole, strict=False)
     with torch.no_grad():
         assert torch.equal(model.features(images), plain.features(images))
 
 
-def test_weights_from_safetensors(whole: nn.Module, tmp_path: Path) -> None:
+def test_weights_from_safetensors(whole: Tensors, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     path = tmp_path / "weights.safetensors"
-    save_file(under("backbone.", whole.state_dict()), path)
-    network = BACKBONES["resnet18"].build()
+    save_file(under("backbone.", {name: tensor.contiguous() for name, tensor in whole.items()}), path)
+    network = BACKBONES["convnet"].build()
     assert load_weights(network, path).prefix == "backbone."
-    assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in network.state_dict().items())
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in network.state_dict().items())
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(InvalidInput, match=r"The weights in .* cannot be read: it is damaged \(.*\); copy it again\.$"):
         load_weights(network, path)
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".SafeTensors", ".pth", ".bin", ""])
-@pytest.mark.parametrize("number", [torch.float64, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize(
+    ("suffix", "number"), [(".safetensors", torch.float64), (".pth", torch.bfloat16), ("", torch.float8_e4m3fn)]
+)
 def test_the_content_and_not_the_suffix_says_how_weights_are_read(
     suffix: str, number: torch.dtype, tmp_path: Path
 ) -> None:
@@ -229,27 +231,28 @@ def test_two_layers_of_a_network_are_not_taken_for_one(tmp_path: Path) -> None:
 # Files that are not weights, or not these.
 
 
-def test_weights_of_another_architecture(whole: nn.Module, tmp_path: Path) -> None:
-    torch.save(whole.state_dict(), tmp_path / "weights.pth")
-    (sentence,) = sentences_of(lambda: load_weights(BACKBONES["resnet50"].build(), tmp_path / "weights.pth"))
+def test_weights_of_another_architecture(weights: Path) -> None:
+    with torch.device("meta"):
+        other = BACKBONES["resnet50"].build()
+    (sentence,) = sentences_of(lambda: load_weights(other, weights))
     assert "77 of the 265 tensors that the backbone needs are in" in sentence
     assert "and all must be: 165 missing (layer1.0.conv3.weight [256, 64, 1, 1], " in sentence
     assert "23 of another shape (layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in sentence
     with pytest.raises(
         InvalidInput, match=r"None of the 20 tensors .*\(blocks.0.weight, .*, which has conv1.weight, .*100 more"
     ):
-        load_weights(BACKBONES["convnet"].build(), tmp_path / "weights.pth")
+        load_weights(BACKBONES["convnet"].build(), weights)
 
 
-def test_a_part_of_the_weights_is_not_enough(whole: nn.Module, tmp_path: Path) -> None:
-    names = [name for name in whole.state_dict() if "num_batches" not in name]
-    network = BACKBONES["resnet18"].build()
+def test_a_part_of_the_weights_is_not_enough(whole: Tensors, tmp_path: Path) -> None:
+    names = [name for name in whole if "num_batches" not in name]
+    network = BACKBONES["convnet"].build()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    for left_out in (1, 50, 99):
-        kept = {name: whole.state_dict()[name] for name in names[left_out:]}
+    for left_out in (1, 10, 19):
+        kept = {name: whole[name] for name in names[left_out:20]}
         torch.save(kept, tmp_path / "weights.pth")
         with pytest.raises(
-            InvalidInput, match=rf"{100 - left_out} of the 100 tensors .* all must be: {left_out} missing \("
+            InvalidInput, match=rf"{20 - left_out} of the 20 tensors? .* all must be: {left_out} missing \("
         ):
             load_weights(network, tmp_path / "weights.pth")
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
@@ -280,9 +283,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a table": (lambda path: path.write_text("name,value\na,1\n"), "it is neither a .safetensors file nor one that"),
     "cut off": (cut_off, "cannot be read: it is damaged"),
     "a list": (lambda path: torch.save([1, 2], path), "does not hold named tensors. Save a network's state_dict()"),
-    "a tensor": (lambda path: torch.save(torch.zeros(3), path), "does not hold named tensors"),
     "itself": (recursive, "does not hold named tensors"),
-    "an object": (lambda path: torch.save(Path("x"), path), "it holds a pathlib."),
     "a network": (lambda path: torch.save(nn.Linear(2, 2), path), "it holds a torch.nn.modules.linear.Linear, which"),
     "a pickle": (
         lambda path: path.write_bytes(pickle.dumps({"a": 3})),
@@ -305,11 +306,6 @@ def test_files_that_are_not_weights(write: Callable[[Path], object], words: str,
     assert "\n" not in sentence
 
 
-def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"nowhere\.pth', not a file"):
-        EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))
-
-
 def _map_at_r(features: np.ndarray, labels: list[int]) -> float:
     """Return MAP@R by loops over the neighbours."""
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
@@ -327,7 +323,7 @@ def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path,
     names = ("timm:efficientnet_lite0", "timm:tf_efficientnet_lite0")
     torch.manual_seed(7)
     network = backbone(names[0]).build().train()
-    for _ in range(30):  # statistics of a batch, so that features of images differ
+    for _ in range(5):  # statistics of a batch, so that features of images differ
         network(torch.randn(16, 3, 20, 20))
     state = network.state_dict()
     renamed = {f"n{at}.{name.rpartition('.')[2]}": value for at, (name, value) in enumerate(state.items())}

@@ -17,7 +17,6 @@ from trainables.data.sets.folders import Folder
 from trainables.data.sets.manifest import Manifest
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView, training_half
-from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.epoch_training import Validation
 from trainables.training.train import train
@@ -56,7 +55,7 @@ def naive(
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1), metric=st.sampled_from(METRICS), has_parts=st.booleans(),
     gallery_seed=st.sampled_from([None, 0, 3]), first=st.integers(0, 4),
@@ -114,15 +113,11 @@ def sizes_of(images: StoreSpec) -> dict[str, int]:
     return {name: len(keys) for name, keys in images.dataset.classes().items()}
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_the_best_epochs_so_far_record_their_classes(root: Path, weights: Path, tmp_path: Path, frozen: bool) -> None:
+def test_the_best_epochs_so_far_record_their_classes(root: Path, tmp_path: Path) -> None:
     images = stored(Folder(root=str(root)), root)
     plain = small_spec(images, tmp_path, epochs=5)
-    model = plain.model
-    if frozen:
-        model = ModelConfig(backbone="resnet18", weights=str(weights), freeze="backbone", embedding_dim=8)
     spec = replace(
-        plain, model=model, train_classes=images.class_names[:3], validation_classes=images.class_names[3:],
+        plain, train_classes=images.class_names[:3], validation_classes=images.class_names[3:],
         training=replace(plain.training, batch_size=15, lr=0.01), by_class=True,
     )  # fmt: skip
     records = list(train(spec))

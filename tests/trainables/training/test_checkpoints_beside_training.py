@@ -22,7 +22,7 @@ from trainables.models import ModelConfig
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath, StorageFailure
 from trainables.training import checkpoints
-from trainables.training.checkpoints import BackgroundWriter, forget_last, parsed_state
+from trainables.training.checkpoints import BackgroundWriter, parsed_state
 from trainables.training.cross_validation import begin
 from trainables.training.train import Training, train
 
@@ -117,15 +117,6 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
     assert lasting(last["records"]) == lasting(alone.records)
 
 
-def test_the_next_epoch_waits_until_the_one_before_is_written(spec: TrialSpec, writing: threading.Event) -> None:
-    training = Training(spec, CPU)
-    training.run_epoch()
-    assert files(spec) == set()
-    with soon(writing):
-        training.run_epoch()
-    assert parsed_state((Path(spec.directory) / "attempt-1" / "last.pt").read_bytes())["best"] >= 1
-
-
 def test_a_training_that_is_done_has_written_everything(spec: TrialSpec, writing: threading.Event) -> None:
     spec = replace(spec, training=replace(spec.training, epochs=1))
     with soon(writing):
@@ -161,15 +152,6 @@ def test_an_attempt_that_ends_has_written_everything(
         assert {"attempt-1/best.safetensors", "attempt-1/last.pt"} <= files(spec)
 
 
-def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec, writing: threading.Event) -> None:
-    trial = worker_of(spec)
-    trial.step()
-    forget_last(spec.directory)  # as the driver does when it prunes
-    writing.set()
-    trial.end()
-    assert {path.name for path in Path(spec.directory).rglob("attempt-*/*")} == {"best.safetensors"}
-
-
 def refuse(path: AnyPath, write: Write) -> None:
     raise StorageFailure(path, OSError(28, "No space left on device"))
 
@@ -202,9 +184,8 @@ KILLED = r"""
 import os, pathlib, pickle, sys, time
 sys.path[:0] = [".", "tests"]
 import torch
-torch.set_num_threads(int(sys.argv[3]))
+torch.set_num_threads(int(sys.argv[2]))
 from trainables.training import checkpoints
-from trainables.training.attempt import Worker
 from trainables.training.train import train
 write_whole = checkpoints.write_whole
 written = []
@@ -213,32 +194,44 @@ def slow(path, write):
     def write_slowly(file):
         write(file)
         file.flush()
-        os.write(1, b"in the middle\n")  # two threads write: a line at once
+        os.write(1, f"in the middle of {path.name}\n".encode())  # several threads write: a line at once
         time.sleep(600)
 
-    written.append(path.name)
-    stops = written.count(path.name) == 3 and path.name == sys.argv[2]
+    written.append(path)
+    stops = written.count(path) == 3 and path.name == path.parent.parent.name
     write_whole(path, write_slowly if stops else write)
 
 checkpoints.write_whole = slow
-for record in train(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())):
-    os.write(1, b"epoch %d\n" % record["epoch"])
+trainings = [train(spec) for spec in pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())]
+for training in trainings:
+    for number in range(3):
+        assert next(training)["epoch"] == number + 1
+time.sleep(600)
 """
+
+
+@pytest.fixture(scope="module")
+def killed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialSpec]:
+    """Kill a process that writes the third epoch of two trainings: file that was half written -> training."""
+    folder = tmp_path_factory.mktemp("killed")
+    spec = make_spec(images, folder)
+    specs = {file: replace(spec, directory=str(folder / file)) for file in ("best.safetensors", "last.pt")}
+    (folder / "specs").write_bytes(pickle.dumps([*specs.values()]))
+    command = [sys.executable, "-c", KILLED, str(folder / "specs"), str(torch.get_num_threads())]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = {process.stdout.readline().strip() for _ in specs}
+        process.send_signal(signal.SIGKILL)
+    assert said == {f"in the middle of {file}" for file in specs}
+    return specs
 
 
 @pytest.mark.parametrize("file", ["best.safetensors", "last.pt"])
 def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
-    spec: TrialSpec, file: str, undisturbed: Training, tmp_path: Path
+    killed: dict[str, TrialSpec], file: str, undisturbed: Training
 ) -> None:
-    """The third epoch's file is half written while the fourth one trains; resuming gives the same training."""
-    (tmp_path / "spec").write_bytes(pickle.dumps(spec))
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "spec"), file, str(torch.get_num_threads())]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = {process.stdout.readline().strip() for _ in range(4)}
-        process.send_signal(signal.SIGKILL)
-    assert said == {"epoch 1", "epoch 2", "epoch 3", "in the middle"}
-
+    """Resuming gives the same training."""
+    spec = killed[file]
     resumed = Training(spec, CPU)
     assert len(resumed.records) == 2
     while not resumed.finished:
@@ -269,18 +262,6 @@ def test_attempts_replace_one_another(spec: TrialSpec) -> None:
     worker.end()
 
 
-def test_a_resumed_attempt_first_reports_its_epochs(spec: TrialSpec) -> None:
-    first = worker_of(spec)
-    first.step()
-    first.step()
-    first.end()
-    again = worker_of(spec)
-    news = [again.step() for _ in range(3)]
-    assert [[record["epoch"] for record in entry["records"]] for entry in news] == [[1, 2], [3], [4]]
-    assert [entry["finished"] for entry in news] == [False, False, True]
-    again.end()
-
-
 # Jobs in the background.
 
 
@@ -300,22 +281,3 @@ def test_the_next_job_waits_for_the_one_under_way() -> None:
     writer.wait()
     assert done == [1, 2]
     writer.wait()
-
-
-def test_an_error_is_raised_once_where_somebody_waits() -> None:
-    writer = BackgroundWriter()
-    done: list[int] = []
-
-    def full() -> None:
-        raise OSError(28, "No space left on device")
-
-    writer.start(full)
-    with pytest.raises(OSError, match="No space left"):
-        writer.start(lambda: done.append(1))
-    assert done == []
-    writer.start(full)
-    with pytest.raises(OSError, match="No space left"):
-        writer.wait()
-    writer.start(lambda: done.append(2))
-    writer.wait()
-    assert done == [2]

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -127,18 +126,6 @@ def test_features_are_computed_once_a_node(spec: TrialSpec, tmp_path: Path) -> N
     assert table.stat().st_mtime_ns == written
     list(train(replace(spec, model=replace(spec.model, pooling="max"), directory=str(tmp_path / "max"))))
     assert len(tables(spec)) == 2
-
-
-def test_features_are_those_of_the_centre_crop(spec: TrialSpec) -> None:
-    training = spec.training
-    view: Any = Inputs(spec.images, spec.model, training, CPU).view(spec.train_classes)
-    pixels = Inputs(spec.images, replace(spec.model, freeze=None), training, CPU)
-    network = EmbeddingModel(replace(spec.model, freeze=None, head="none", embedding_dim=None)).eval()
-    everything = pixels.view(spec.images.class_names)
-    rows = torch.arange(len(everything))
-    with torch.inference_mode():
-        centre = network(load(everything, rows, "none", training.frame, device=CPU))
-    torch.testing.assert_close(view.table.features_NF, centre, rtol=1e-4, atol=1e-5)
 
 
 def test_the_cache_is_locked_evicted_and_computed_again(spec: TrialSpec) -> None:

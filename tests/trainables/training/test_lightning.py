@@ -1,7 +1,7 @@
 """A ``LightningModule`` is trained as Lightning trains it in one call: schedules, hooks, early ends and resume."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from trainables.errors import InvalidInput
 from trainables.training.library_trainables import LightningTrainable
 from trainables.training.trainable import Items, Report, seed_epoch
 
-EPOCHS = 4
+EPOCHS, SAVED = 4, 3
 RATE = 0.01
 ITEMS = Items(
     items=np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32),
@@ -127,26 +127,20 @@ def loader() -> Any:
     return DataLoader(TensorDataset(torch.from_numpy(ITEMS.items), torch.from_numpy(ITEMS.labels)), 16, shuffle=True)
 
 
-@pytest.fixture
-def training(request: pytest.FixtureRequest) -> Iterator[Made]:
-    made_here = made(request.param)
-    yield made_here
-    made_here.finish()
-
-
 def epoch(training: Made, number: int) -> Mapping[str, float]:
     seed_epoch(0, number)
     return training.train_epoch()
 
 
-@pytest.mark.parametrize("training", SCHEDULES, indirect=True)
-def test_the_learning_rates_are_those_of_lightning(
-    training: Made, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_learning_rates_are_those_of_lightning_after_a_resumption_too(schedule: str, tmp_path: Path) -> None:
+    training = made(schedule)
     for number in range(1, EPOCHS + 1):
         assert epoch(training, number)["loss"] == number - 1
         training.embed(ITEMS.items)
-    plain = Net(request.node.callspec.params["training"], np.ones(4))
+        if number == SAVED:
+            training.save(tmp_path)
+    plain = Net(schedule, np.ones(4))
     Trainer(
         max_epochs=EPOCHS, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
         default_root_dir=tmp_path,
@@ -155,28 +149,18 @@ def test_the_learning_rates_are_those_of_lightning(
     assert len(set(plain.rates)) > 1
     assert training.net.hooks == plain.hooks == ["fit", *["epoch"] * EPOCHS, "end"]
 
-
-@pytest.mark.parametrize("training", SCHEDULES, indirect=True)
-@pytest.mark.parametrize("killed_after", [1, 3])
-def test_a_resumed_training_ends_as_an_undisturbed_one(
-    training: Made, killed_after: int, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    for number in range(1, EPOCHS + 1):
-        epoch(training, number)
-        if number == killed_after:
-            training.save(tmp_path)
-    again = made(request.node.callspec.params["training"])
+    again = made(schedule)
     again.load(tmp_path)
-    for number in range(killed_after + 1, EPOCHS + 1):
+    for number in range(SAVED + 1, EPOCHS + 1):
         epoch(again, number)
-    steps = len(training.net.rates) * killed_after // EPOCHS
-    assert again.net.rates == training.net.rates[steps:]
+    assert again.net.rates == plain.rates[len(plain.rates) * SAVED // EPOCHS :]
     assert torch.equal(again.embed(ITEMS.items), training.embed(ITEMS.items))
+    training.finish()
     again.finish()
 
 
-@pytest.mark.parametrize("training", ["step"], indirect=True)
-def test_a_pruned_training_ends_its_fit(training: Made) -> None:
+def test_a_pruned_training_ends_its_fit() -> None:
+    training = made("step")
     epoch(training, 1)
     training.embed(ITEMS.items)
     assert [part.training for part in training.net.children()] == [True, True, False], "the modes are kept"

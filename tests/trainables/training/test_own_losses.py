@@ -12,6 +12,7 @@ from support.small_training import drawn_images, small_spec
 from torch import nn
 
 from spaces.space import Space
+from trainables.data.store.spec import StoreSpec
 from trainables.errors import InvalidInput
 from trainables.losses.base import Loss
 from trainables.metrics import evaluate
@@ -20,9 +21,7 @@ from trainables.training.train import failure_of, train
 WAYS: dict[str, tuple[Callable[[torch.Tensor, torch.Tensor], Any], str]] = {
     "constant": (lambda value, _: torch.tensor(0.0), "must return a scalar tensor"),
     "number": (lambda value, _: 0.5, "must return a scalar tensor"),
-    "nothing": (lambda value, _: None, "must return a scalar tensor"),
     "terms": (lambda value, terms_B: terms_B, "must return a scalar tensor"),
-    "pair": (lambda value, _: (value, {}), "must return a scalar tensor"),
     "detached": (lambda value, _: value, "gives the network no gradient; do not detach embeddings."),
     "forgotten": (lambda value, _: value, r"has parameters that would not be learned \(layer.weight, layer.bias\); "),
 }
@@ -47,8 +46,8 @@ class Odd(Loss):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_loss_that_teaches_nothing_is_a_sentence(way: str, tmp_path: Path) -> None:
-    spec = small_spec(drawn_images(tmp_path), tmp_path, epochs=1)
+def test_a_loss_that_teaches_nothing_is_a_sentence(way: str, images: StoreSpec, tmp_path: Path) -> None:
+    spec = small_spec(images, tmp_path, epochs=1)
     spec = replace(spec, loss=f"{__name__}:Odd", hyperparameters={"way": way})
     with pytest.raises(InvalidInput, match=f"^The loss {__name__}:Odd {WAYS[way][1]}"):
         list(train(spec))

@@ -59,7 +59,6 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"loss": "support.own_parts:Nothing"}, "InvalidInput: The loss 'support.own_parts:Nothing' does not exist"),
         ({"loss": "support.own_parts:Raising"}, "IndexError: out of sorts"),
         ({"model": ModelConfig(weights="nowhere.pth")}, "InvalidInput: model.weights is 'nowhere.pth', not a file"),
     ],
