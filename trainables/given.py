@@ -37,6 +37,18 @@ def numbers(given: object, name: str) -> Tensor:
     return torch.from_numpy(np.require(native, requirements=["C", "W"]))
 
 
+def number(given: object, name: str) -> float:
+    """Return one real number, also that of an array with one entry.
+
+    Raises:
+        InvalidInput: ``given`` is something else; the sentence begins with ``name``.
+    """
+    found = numbers(given, name)
+    if found.numel() != 1 or given is None or isinstance(given, list | tuple):
+        raise InvalidInput(f"{name} must be one number.")
+    return float(found)
+
+
 def classes(given: object, name: str) -> Tensor:
     """Return the class of each entry as an int64 tensor: whole numbers as they are, others numbered.
 

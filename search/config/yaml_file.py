@@ -30,7 +30,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"{path} is not UTF-8 text; save it as UTF-8, or name a search file.") from error
     value = parse_yaml(text, str(path))
     if not isinstance(value, dict):
-        held = "is empty" if value is None else f"holds {value!r:.60}"
+        held = "is empty" if value is None else "holds a list" if isinstance(value, list) else "holds a single value"
         raise InvalidInput(f"{path} must hold keys and values, such as `name: quickstart`; it {held}.")
     return value
 

@@ -101,19 +101,3 @@ def test_a_part_of_a_notebook_cannot_be_imported_elsewhere() -> None:
     for named in (cell, "__main__:Cell"):
         with pytest.raises(InvalidInput, match=r"^losses: '__main__:Cell' is in the script or notebook.* %%writefile"):
             plain({"losses": ["pnp", named]})
-
-
-def test_a_search_file_of_numpy_is_that_of_python() -> None:
-    def config(number: Any, root: Any) -> Any:
-        return parse_config(
-            {
-                "name": "x",
-                "dataset": {"name": "folder", "root": root},
-                "losses": ["pnp"],
-                "training": {"epochs": number(2), "lr": number(2)},
-                "space": {"pnp": {"alpha": [number(2), number(4)]}},
-            }
-        )
-
-    here = Path(__file__).parent
-    assert config(np.int64, here.parent) == config(int, str(here.parent))

@@ -24,6 +24,7 @@ import yaml
 from support.mutations import OF_ARRAYS, bits, replace_array, replace_leaf, replace_value
 
 from hostile.world import LOSSES, World
+from trainables.files import read_regular
 
 Change = Callable[[Path, bytes, World], object]
 """Puts something else in place of a file, given its content before."""
@@ -178,7 +179,8 @@ def strings(world: World) -> list[str]:
         f"$(touch {world.canary})", f"; touch {world.canary} #",
         f"{{{{ cycler.__init__.__globals__.os.system('touch {world.canary}') }}}}", "\x1b]0;owned\x07\x1b[31m",
         "<script>alert(1)</script>", "x" * 5000, "a\0b", "\u202e\u0000\ud7ff", "[::1", "http://[::1", "%s%n{0}",
-        "/dev/zero", "..", "-rf", "models:/x/1",
+        "/dev/zero", "..", "-rf", "models:/x/1", "a:b;c,d|e", "it's \"q\"", "a\u2028b\u2029c", "a\x85b\x0bc\x1cd",
+        "Mu\u0308ller\\a.PNG", "2026-01-01 12:00:00", "nan", "1_000", "0x10",
     ]  # fmt: skip
 
 
@@ -253,11 +255,11 @@ def reseal(folder: Path) -> None:
         ("index/index.json", {}),
     ):
         try:
-            content = json.loads((folder / described).read_text())
+            content = json.loads(read_regular(folder / described))
             for key, name in digests.items():
-                content[key] = hashlib.sha256((folder / described).with_name(name).read_bytes()).hexdigest()
+                content[key] = hashlib.sha256(read_regular((folder / described).with_name(name))).hexdigest()
             for name in content.get("sha256", ()):
-                content["sha256"][name] = hashlib.sha256((folder / "index" / name).read_bytes()).hexdigest()
+                content["sha256"][name] = hashlib.sha256(read_regular(folder / "index" / name)).hexdigest()
             (folder / described).write_text(json.dumps(content))
         except (OSError, ValueError, TypeError, AttributeError):
             continue

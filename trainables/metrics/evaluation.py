@@ -4,12 +4,14 @@ Shapes: N images, D embedding, Q queries of a block, K ranks, C classes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
 
 from trainables.errors import InvalidInput, raise_if_any, suggestion
 from trainables.forecast import Forecast
+from trainables.given import number
 from trainables.metrics.clustering import (
     agreement,
     class_distances,
@@ -40,6 +42,7 @@ from trainables.metrics.table import (
 )
 from trainables.parts import is_own
 from trainables.process import contained
+from trainables.secrets import without_password
 
 
 def evaluate(
@@ -109,11 +112,15 @@ def _own_value(name: str, score: Callable[..., Any], embeddings_ND: torch.Tensor
     """Return the value of a user-defined metric, which gets tensors of its own."""
     try:
         with contained():
-            return float(score(embeddings_ND.clone(), labels_N.clone()))
+            value = score(embeddings_ND.clone(), labels_N.clone())
     except Exception as error:
         raise InvalidInput(
             f"The metric {name} must return a number; it raises {type(error).__name__}: {error}; fix its code."
         ) from error
+    with suppress(Exception):  # of any library
+        return number(value, name)
+    shown = without_password(repr(value))
+    raise InvalidInput(f"The metric {name} must return a number; it returned {shown:.60}; fix its code.")
 
 
 def retrieval_metrics(

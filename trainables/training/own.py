@@ -22,6 +22,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView
 from trainables.errors import InvalidInput
 from trainables.files import in_digest_order
+from trainables.given import number
 from trainables.inference.model_files import FILE, TrainableSpec, read_tensors, tensors_bytes, write_files
 from trainables.secrets import without_password
 from trainables.spec import EpochRecord, TrialSpec, defined
@@ -59,7 +60,7 @@ class OwnTraining(EpochTraining):
 
     def run_epoch(self) -> EpochRecord:
         """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
-        start, epoch = time.time(), len(self.records) + 1
+        start, began, epoch = time.time(), time.monotonic(), len(self.records) + 1
         seed_epoch(self.spec.seed, epoch)
         with _named(self._own, "train_epoch"):
             numbers = _numbers("train_epoch", self._own.train_epoch() or {})
@@ -69,7 +70,7 @@ class OwnTraining(EpochTraining):
         batches = numbers.pop(STEP, 1)
         record = EpochRecord(
             epoch=epoch, batches=int(batches) if math.isfinite(batches) else 1,
-            **self._validate(), start=start, end=time.time(), checkpoint=None,
+            **self._validate(), start=start, end=start + time.monotonic() - began, checkpoint=None,
         )  # fmt: skip
         if loss is not None:
             record["loss"] = loss
@@ -187,9 +188,7 @@ def _numbers(method: str, found: object) -> dict[str, float]:
     numbers = {}
     for name, value in found.items():
         try:
-            numbers[str(name)] = (
-                math.nan if value is None else float(value.detach() if torch.is_tensor(value) else value)
-            )
+            numbers[str(name)] = math.nan if value is None else number(value, str(name))
         except Exception:  # of any library
             shown = without_password(repr(value))
             raise InvalidInput(f"{method} must return numbers; {name} is {shown:.60}.") from None

@@ -117,12 +117,12 @@ class Training(EpochTraining):
     def run_epoch(self) -> EpochRecord:
         """Train and validate the next epoch, see :meth:`EpochTraining.run_epoch`."""
         assert not self.finished, "all epochs are trained already"
-        start, epoch = time.time(), len(self.records) + 1
+        start, began, epoch = time.time(), time.monotonic(), len(self.records) + 1
         with deterministic(self.device, self._config.deterministic):
             loss, batches, used = self._train(epoch)
         record = EpochRecord(
             epoch=epoch, loss=loss, batches=batches,
-            **self._validate(), start=start, end=time.time(), checkpoint=None,
+            **self._validate(), start=start, end=start + time.monotonic() - began, checkpoint=None,
         )  # fmt: skip
         if used:
             record["used"] = used

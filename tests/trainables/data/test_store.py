@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from support.refusals import sentences_of
 from support.slow_build import GLYPHS, slow_build
 from support.small_training import drawn_images
 
-from search.plan.checks.data import unreadable_images
 from trainables.data import DATASETS, Dataset
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.spec import StoreSpec
@@ -132,44 +130,6 @@ def test_only_the_asked_classes_are_read(folder: Dataset, tmp_path: Path) -> Non
     for path in (tmp_path / "images" / "c").iterdir():
         path.write_bytes(b"garbage")
     assert build(folder, tmp_path / "cache", ("a", "b")).class_names == ("a", "b")
-
-
-RETURNED: dict[str, Callable[[np.ndarray], object]] = {
-    "Image": Image.fromarray,
-    "ndarray of uint8, 9 × 7": lambda image: image[..., 0],
-    "ndarray of uint8, 9 × 7 × 1": lambda image: image[..., :1],
-    "ndarray of uint8, 9 × 7 × 4": lambda image: np.dstack([image, image[..., 0]]),
-    "ndarray of float64, 9 × 7 × 3": lambda image: image / 255,
-    "ndarray of int64, 9 × 7 × 3": lambda image: image.astype(np.int64),
-    "ndarray of uint8, 0 × 7 × 3": lambda image: image[:0],
-    "Tensor of torch.uint8, 3 × 9 × 7": lambda image: torch.from_numpy(image.transpose(2, 0, 1).copy()),
-    "tuple": lambda image: (image, 3),
-    "NoneType": lambda image: None,
-}
-
-
-@pytest.mark.parametrize("returned", RETURNED)
-def test_what_read_returns_is_checked_once(returned: str, tmp_path: Path) -> None:
-    """A view or another order in memory is an image."""
-    image = np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8)
-
-    class Mine(Glyphs):
-        given: object = RETURNED[returned](image)
-
-        def read(self, key: str) -> np.ndarray:
-            return self.given  # type: ignore[return-value]
-
-    names = list(Mine().classes())[:2]
-    (said,) = sentences_of(lambda: build_store(Mine(), names, short_side=64, cache=tmp_path))
-    start = (
-        "Mine.read must return uint8, height × width × 3 (RGB), as of np.asarray(image.convert('RGB')); it returned "
-    )
-    assert said == f"{start}{returned.removesuffix('$')}."
-    assert sentences_of(lambda: unreadable_images(Mine(), ["a", "b"], seconds=9)) == (said,)
-    for view in (image[::-1, ::-1], np.asfortranarray(image)):
-        Mine.given = view
-        store = Store(build_store(Mine(), names, short_side=64, cache=tmp_path / str(view.flags.f_contiguous)))
-        assert len(store.image_keys) > 1
 
 
 def test_all_unreadable_images_are_named_and_nothing_is_left(folder: Dataset, tmp_path: Path) -> None:

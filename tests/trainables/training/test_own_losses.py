@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from support.small_training import drawn_images, small_spec
@@ -61,6 +62,10 @@ def many(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> torch.Tensor:
     return labels_N
 
 
+def date(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> np.datetime64:
+    return np.datetime64(1, "ns")
+
+
 def leaves(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> None:
     raise SystemExit(3)
 
@@ -74,11 +79,10 @@ def undefined(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
     return math.nan
 
 
-@pytest.mark.parametrize("metric", ["nothing", "many", "leaves"])
+@pytest.mark.parametrize("metric", ["nothing", "many", "date", "leaves"])
 def test_a_metric_without_a_number_is_a_sentence(metric: str) -> None:
-    with pytest.raises(
-        InvalidInput, match=f"^The metric {__name__}:{metric} must return a number; it raises .*; fix its code.$"
-    ):
+    start = f"^The metric {__name__}:{metric} must return a number; it (raises|returned) "
+    with pytest.raises(InvalidInput, match=f"{start}.*; fix its code.$"):
         evaluate(torch.eye(4), torch.arange(4) // 2, [f"{__name__}:{metric}"])
 
 

@@ -1,8 +1,10 @@
 """A user-defined training as a training: its numbers, its checkpoints, what it sees, and its failures."""
 
 import gc
+import itertools
 import json
 import threading
+import time
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -16,7 +18,7 @@ import pytest
 import torch
 from support.own_trainings import EACH, PlaceInTheList, Records, own_spec, trained, vectors
 from support.refusals import sentences_of
-from support.small_training import worker_of
+from support.small_training import drawn_images, small_spec, worker_of
 
 from trainables.data.dataset import Dataset
 from trainables.data.store.view import Store, StoreView
@@ -40,6 +42,17 @@ def numbers(records: list[EpochRecord]) -> list[Any]:
     return [{name: record.get(name) for name in ("epoch", "loss", "metrics", "reported")} for record in records]
 
 
+@pytest.mark.parametrize("of_own", [True, False])
+def test_a_clock_that_is_set_back_changes_no_duration(
+    of_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = own_spec(tmp_path, SCALES) if of_own else small_spec(drawn_images(tmp_path), tmp_path, epochs=1)
+    moments = itertools.count(1_800_000_000, -86_400)
+    monkeypatch.setattr(time, "time", lambda: float(next(moments)))
+    (record,) = worker_of(spec).step()["records"]
+    assert 0 < record["end"] - record["start"] < 600
+
+
 HALVES = (
     0.5, np.float32(0.5), np.array(0.5), torch.tensor(0.5, requires_grad=True), torch.tensor([0.5]).bfloat16(),
     Decimal("0.5"), Fraction(1, 2),
@@ -53,7 +66,7 @@ def test_a_number_of_any_library_is_its_value(half: Any) -> None:
 
 NO_NUMBERS = (
     torch.ones(2), torch.tensor(0.5, device="meta"), np.ones(2), 10**400, 1j, [0.5], "low", pandas.NA, object(),
-    datetime(2026, 1, 1),
+    datetime(2026, 1, 1), np.datetime64(1, "ns"), np.timedelta64(1, "ns"), np.complex64(1),
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from trainables.data.marks import GALLERY, QUERY, TRAIN
 from trainables.data.sets.folders import images_below
 from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, grouped, halved, read_list
 from trainables.errors import InvalidInput, counted, listed
+from trainables.files import read_regular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,7 @@ car_ims/000001.jpg"""
     def _listed(self) -> Halves:
         from scipy.io import loadmat  # late: no other data set needs it
 
-        content = loadmat(self._root / CARS_ANNOTATIONS, squeeze_me=True)
+        content = loadmat(BytesIO(read_regular(self._root / CARS_ANNOTATIONS)), squeeze_me=True)
         names = [str(name) for name in content["class_names"]]
         _refuse_doubled(names)
         classes: dict[str, list[str]] = {name: [] for name in names}
@@ -322,7 +324,7 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
 
     def _pairs(self, name: str) -> Iterator[tuple[str, str]]:
         """Yield the category and path of each image in an annotation file."""
-        content = json.loads((self._root / name).read_bytes())
+        content = json.loads(read_regular(self._root / name))
         paths = {image["id"]: image["file_name"] for image in content["images"]}
         for annotation in content["annotations"]:
             path = paths[annotation["image_id"]]

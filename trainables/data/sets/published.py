@@ -109,17 +109,24 @@ class PublishedDataset(RootedDataset):
 
     @cached_property
     def _halves(self) -> Halves:
+        try:
+            return self._read_halves()
+        except InvalidInput as error:
+            lists = [path for path in map(self._root.joinpath, self.lists) if path.is_file()]
+            away = [path.name for path in lists if not path.resolve().is_relative_to(self._root.resolve())]
+            if not away:
+                raise
+            raise InvalidInput(
+                f"{self.title} in {str(self.root)!r} is damaged. It is not shown how, since {listed(away)} links to a "
+                "file outside of that folder; put the published file in its place."
+            ) from error
+
+    def _read_halves(self) -> Halves:
         root = str(self.root)
-        needed = {name: self._root / name for name in self.lists}
-        if missing := [name for name, path in needed.items() if not os.path.exists(path)]:
+        if missing := [name for name in self.lists if not os.path.exists(self._root / name)]:
             raise InvalidInput(
                 f"dataset.root is {root!r}, which lacks {listed(missing)} of {self.title}. "
                 "Give the folder that holds them, or unpack the data set again."
-            )
-        if odd := [name for name, path in needed.items() if not (path.is_file() or path.is_dir())]:
-            raise InvalidInput(
-                f"{listed(odd)} of {self.title} in {root!r} cannot be read: not a regular file. Unpack the "
-                "data set again."
             )
         try:
             train, test = self._listed()
