@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
         "rows", "summary", "trial_page",
     },
     "driver": {
-        "doctor", "enqueue", "finish", "models", "pipeline", "progress_view", "stages", "start",
+        "doctor", "enqueue", "finish", "pipeline", "progress_view", "stages", "start",
         "start_up", "synchronise", "verify",
     },
     "jobs": {"log", "ray_jobs", "submission"},
@@ -39,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": set(),
 }  # fmt: skip
 SHARED = {
-    "difference", "goal", "packages", "private_parts", "secrets", "stages", "tables", "text_table", "trials",
+    "difference", "goal", "packages", "secrets", "stages", "tables", "text_table", "trials",
     "trust",
 }  # fmt: skip
 """Vocabulary that every room may import: modules of search/ in no room, which import none."""

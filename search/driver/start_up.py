@@ -12,8 +12,8 @@ from rich.console import Console
 
 from search.driver.progress_view import StoreProgress
 from search.engines.base import Engine
+from search.packages import TESTED, untested
 from search.plan.plan import Plan
-from search.private_parts import TESTED, untested
 from search.study import RunningTrial, TrialListener
 from trainables.spec import EpochRecord
 
