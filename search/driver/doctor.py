@@ -10,14 +10,18 @@ from itertools import accumulate
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Literal
 
 import torch
+from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
 from search.disk.needs import MAY_NOT_FIT, check_space
+from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, roomier, too_tight, trials_on, wanted
@@ -30,7 +34,7 @@ from search.plan.stored import StoredSearch
 from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots_here
 from search.selection import REPAIR
 from search.stages import Stage
-from search.study import is_blind, without_model
+from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name
 from trainables.data.header import inspect
 from trainables.errors import InvalidInput, counted, listed
@@ -39,6 +43,9 @@ from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
 # The expected duration of a search, from the measured cost of its trainings.
+
+ENOUGH_TRIALS = 200
+"""The number of simulated trials that estimates the mean steps of a trial within a few per cent."""
 
 START_S = 20
 """Time from the command to the first epoch with Ray, on two cores (``python -m benchmarks overhead``)."""
@@ -124,8 +131,28 @@ def expected_works(plan: Plan) -> list[Work]:
 def _pruned(plan: Plan, work: Work) -> Work:
     budget = replace(work.budget, trials=max(0, work.budget.trials - _copied(plan, work.loss)))
     pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)
-    epochs_each = work.epochs_each * (pruner.expected_steps(budget.most) / plan.steps)
+    epochs_each = work.epochs_each * (expected_steps(pruner, budget.most) / plan.steps)
     return replace(work, budget=budget, epochs_each=epochs_each)
+
+
+def expected_steps(pruner: Pruner, trials: int) -> float:
+    """Estimate the mean steps of a study's trials, if their values are random and constant over the steps.
+
+    A search whose trials improve over time trains more.
+    """
+    draw = Random(0)
+    steps: list[int] = []
+    for _ in range(max(1, ENOUGH_TRIALS // max(1, trials))):
+        comparison = pruner.rule("expected")
+        for number in range(trials):
+            value = draw.random()
+            compared = (step for step in range(1, pruner.steps) if comparison.reason(number, step, value))
+            last = next(compared, pruner.steps)
+            state = TrialState.PRUNED if last < pruner.steps else TrialState.COMPLETE
+            values = dict.fromkeys(range(1, last + 1), value)
+            comparison.end(create_trial(state=state, value=value, intermediate_values=values))
+            steps.append(last)
+    return fmean(steps) if steps else pruner.steps
 
 
 def _copied(plan: Plan, loss: str) -> int:
@@ -249,7 +276,7 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
     """Check that trials finish before the next ones are proposed."""
     slots, losses = slots_here(plan.config), plan.config.loss_names
     samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
-    blind = any(is_blind(sampler, slots, len(losses)) for sampler in samplers)
+    blind = any(sampler.trials_before_model(-(-slots // len(losses))) >= sampler.trials for sampler in samplers)
     told = (without_model(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
     for text in filter(None, dict.fromkeys(told)):
         yield CheckResult("sampling", "warning" if blind else "ok", text.rstrip("."))

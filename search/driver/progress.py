@@ -10,16 +10,19 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from search.driver.progress_view import MovingLine, SlotLine, StudyLine, in_notebook, time_left, view
+from search.driver.progress_view import Cells, MovingLine, in_notebook, time_left, view
 from search.plan.search import OpenedSearch
 from search.plan.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, TrialListener
+from search.text_table import NOTHING, sparkline
 from search.trials import Tally, epochs_of, value_in
 from trainables.errors import counted, printable
 from trainables.spec import EpochRecord
 
 TITLES = {Stage.SEARCH: "Searching", Stage.SELECT: "Confirming the finalists", Stage.TEST: "Training for the test"}
+CURVE = 16
+"""Number of epochs in a slot's curve."""
 VERBS = {Stage.SEARCH: "", Stage.SELECT: "confirming ", Stage.TEST: "training for the test: "}
 
 
@@ -174,24 +177,20 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             title,
             time.time() - self._started,
             self._left(),
-            [self._study_line(work) for work in works],
-            [_slot_line(running, values) for _, (running, values) in slots[: size.height]],
+            [self._study_cells(work) for work in works],
+            [_slot_cells(running, values) for _, (running, values) in slots[: size.height]],
             slots=len(slots),
             width=size.width,
             height=size.height,
         )
 
-    def _study_line(self, work: Work) -> StudyLine:
+    def _study_cells(self, work: Work) -> Cells:
         tally = work.tally
-        return StudyLine(
-            name=f"{search_of(work.study)}/{work.loss}" if len(self._searches) > 1 else work.loss,
-            ended=tally.ended,
-            of=work.budget.most,
-            running=tally.running,
-            pruned=tally.pruned,
-            failed=tally.failed,
-            best=tally.best if work.stage is Stage.SEARCH else None,
-        )
+        name = f"{search_of(work.study)}/{work.loss}" if len(self._searches) > 1 else work.loss
+        # Other stages have other classes, whose values cannot be compared with those of the search.
+        best = tally.best if work.stage is Stage.SEARCH else None
+        numbers = map(str, (tally.running, tally.pruned, tally.failed))
+        return name, f"{tally.ended}/{work.budget.most}", *numbers, _value(best)
 
 
 def _trained(running: RunningTrial) -> str:
@@ -211,18 +210,14 @@ def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
     return lambda record: value_in(record, objective)
 
 
-def _slot_line(running: RunningTrial, values: Sequence[float]) -> SlotLine:
+def _value(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
+
+
+def _slot_cells(running: RunningTrial, values: Sequence[float]) -> Cells:
     spec, reached = running.spec, running.study.trial(running.number).intermediate_values
     rung, bar = (running.study.next_rung(running.number) if running.queued.prune else None) or (None, None)
-    if rung is not None and rung >= spec.epochs:
-        rung, bar = None, None  # a trial is complete after its last step
-    return SlotLine(
-        name=running.loss,
-        trial=_trained(running),
-        epoch=len(values),
-        epochs=spec.epochs,
-        value=reached[max(reached)] if reached else None,
-        rung=rung,
-        bar=bar,
-        values=values,
-    )
+    passes = "" if bar is None else f"{bar:.4f} "  # None before other trials have reached the rung
+    following = NOTHING if rung is None or rung >= spec.epochs else f"{passes}at {rung}"
+    name, value = f"{running.loss} {_trained(running)}", _value(reached[max(reached)] if reached else None)
+    return name, f"{len(values)}/{spec.epochs}", value, following, sparkline(values, CURVE)

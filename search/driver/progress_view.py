@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import IO
 
 from rich.cells import cell_len
@@ -12,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from search.text_table import NOTHING, sparkline
+from search.text_table import NOTHING
 
 
 def phase(console: Console, text: str, silent_s: float = 5) -> AbstractContextManager[object]:
@@ -80,47 +79,14 @@ class MovingLine:
 
 # The live display
 
-GAP, CURVE = 2, 16
-"""Spaces between columns; number of epochs in a slot's curve."""
-BEST = "best"
-STUDIES = ("loss", "done", "running", "pruned", "failed", BEST)
+GAP = 2
+"""Spaces between columns."""
+BEST, RUNNING = "best", "running"
+STUDIES = ("loss", "done", RUNNING, "pruned", "failed", BEST)
 RUNG, CURVES = "next rung", "values by epoch"
 SLOTS = ("trial", "epoch", "value", RUNG, CURVES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyLine:
-    """A study's row: ``ended`` trials ``of`` those planned, by state.
-
-    ``best`` is the highest value of a complete trial of the search; None in later stages, whose classes are others.
-    """
-
-    name: str
-    ended: int
-    of: int
-    running: int
-    pruned: int
-    failed: int
-    best: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlotLine:
-    """The row of a running ``trial``, its number and half or fold.
-
-    It has trained ``epoch`` of ``epochs``, has the current ``value`` and had ``values`` after each epoch.
-    ``rung`` is the step of its next comparison (None if there is none), ``bar`` the lowest value that currently passes
-    it (None before other trials have reached it).
-    """
-
-    name: str
-    trial: str
-    epoch: int
-    epochs: int
-    value: float | None
-    rung: int | None
-    bar: float | None
-    values: Sequence[float]
+Cells = tuple[str, ...]
+"""A row of one of these tables."""
 
 
 def duration(seconds: float) -> str:
@@ -149,8 +115,8 @@ def view(
     title: str,
     elapsed: float,
     left: str,
-    studies: Sequence[StudyLine],
-    running: Sequence[SlotLine],
+    studies: Sequence[Cells],
+    running: Sequence[Cells],
     *,
     slots: int,
     width: int,
@@ -162,8 +128,8 @@ def view(
         title: the title of the stage.
         elapsed: seconds since the command began.
         left: the text on the time left.
-        studies: the studies of the stage.
-        running: the first slots, at least as many as may fit.
+        studies: the cells of each study of the stage, by :data:`STUDIES`.
+        running: those of the first slots, at least as many as may fit, by :data:`SLOTS`.
         slots: number of all slots.
         width: columns of the terminal.
         height: lines of the terminal.
@@ -173,12 +139,12 @@ def view(
     if studies:
         most = max(1, room // 2 - 2 if running else room - 2)
         # If not all studies fit, show those with running trials first.
-        first = studies if len(studies) <= most else sorted(studies, key=lambda study: not study.running)[:most]
-        lines += _table(STUDIES, [_study_cells(study) for study in first], width, len(studies))
+        idle = STUDIES.index(RUNNING)
+        first = studies if len(studies) <= most else sorted(studies, key=lambda cells: cells[idle] == "0")[:most]
+        lines += _table(STUDIES, first, width, len(studies))
     room = height - _height(lines) - 1
     if running and room > 2:
-        shown_slots = running[: room - 1 if slots < room else room - 2]
-        lines += _table(SLOTS, [_slot_cells(slot) for slot in shown_slots], width, slots)
+        lines += _table(SLOTS, running[: room - 1 if slots < room else room - 2], width, slots)
     return Group(*lines)
 
 
@@ -186,21 +152,7 @@ def _height(lines: Sequence[RenderableType]) -> int:
     return sum(line.row_count + 1 if isinstance(line, Table) else 1 for line in lines)
 
 
-def _study_cells(study: StudyLine) -> tuple[str, ...]:
-    numbers = (study.running, study.pruned, study.failed)
-    best = NOTHING if study.best is None else f"{study.best:.4f}"
-    return study.name, f"{study.ended}/{study.of}", *map(str, numbers), best
-
-
-def _slot_cells(slot: SlotLine) -> tuple[str, ...]:
-    value = NOTHING if slot.value is None else f"{slot.value:.4f}"
-    bar = "" if slot.bar is None else f"{slot.bar:.4f} "
-    rung = NOTHING if slot.rung is None else f"{bar}at {slot.rung}"
-    name = f"{slot.name} {slot.trial}"
-    return name, f"{slot.epoch}/{slot.epochs}", value, rung, sparkline(slot.values, CURVE)
-
-
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int, count: int) -> list[RenderableType]:
+def _table(header: Cells, rows: Sequence[Cells], width: int, count: int) -> list[RenderableType]:
     """Return the table with the leading columns that fit, so that no number is cut, and the count of hidden rows.
 
     The columns of rungs and of best values are left out if no row has one.

@@ -179,11 +179,8 @@ class LossStudy:
         return TrialReport(is_new=True, prune=pruning_sentence(self.objective, step, value, reason))
 
     def next_rung(self, number: int) -> tuple[int, float | None] | None:
-        """Return the step of a running trial's next comparison and the lowest value that would pass it now.
-
-        The value is None if there is nothing to compare with yet; the result is None if no comparison follows.
-        """
-        if number == 0:
+        """Return :meth:`Pruner.next_rung` of a running trial."""
+        if number == 0:  # never pruned
             return None
         return self._rule.next_rung(number, max(self.trial(number).intermediate_values, default=0))
 
@@ -195,19 +192,15 @@ class LossStudy:
             self._storage.set_trial_user_attr(trial_id, "outcome", outcome)
             if failure:
                 self._storage.set_trial_user_attr(trial_id, "failure", dict(failure))
-            self._store_constraints(before)
+            if self._goal and self._goal.constraints and (measured := self._goal.measured(before)):
+                stored = Trial(self._study, trial_id)
+                for constraint in self._goal.constraints:
+                    stored.set_constraint(constraint.text, constraint.excess(measured))
             self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
         ended = self.trial(number)
         self.tally.replace(before, ended)
         self._seen.take(ended)
         self._rule.end(ended)
-
-    def _store_constraints(self, trial: FrozenTrial) -> None:
-        measured = self._goal.measured(trial) if self._goal and self._goal.constraints else {}
-        if self._goal and measured:
-            stored = Trial(self._study, self._trial_id(trial.number))
-            for constraint in self._goal.constraints:
-                stored.set_constraint(constraint.text, constraint.excess(measured))
 
 
 class SeenStudy(Study):
@@ -221,10 +214,8 @@ class SeenStudy(Study):
     COMPLETE with the lowest value so far: the floor padding of Wakabayashi et al., Bayesian optimization with
     experimental failure, 2022. They have the highest excess of every constraint so far.
 
-    Measured in a three-dimensional space of which a third diverges, 16 sequential trials, FAIL against this class: TPE
-    loses .80 and .30 of the trials that it models, and its best value is .847 and .911; the Gaussian process .91 and
-    .20, .862 and .967 (PRUNED has no effect there); CMA-ES, which draws again, .17 and .16, .932 and .933
-    (``python -m benchmarks statistics``).
+    In a three-dimensional space of which a third diverges, TPE loses .30 instead of .80 of the trials that it models,
+    the Gaussian process .20 instead of .91 (``python -m benchmarks statistics``).
     """
 
     def __init__(self, name: str, storage: BaseStorage, *, goal: Goal | None, as_worst: bool) -> None:

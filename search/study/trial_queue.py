@@ -16,7 +16,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.stages import Stage
-from search.study.budget import Budget
+from search.study.sampler import Budget
 from search.study.study import LossStudy
 from search.trials import whole_training
 from trainables.errors import Failure
@@ -78,11 +78,6 @@ class RunningTrial:
     crashes: int = 0
     storage_failures: int = 0
     new_epochs: int = 0
-
-    @property
-    def keeps_files(self) -> bool:
-        """True if this attempt stored a checkpoint: the first epoch's is written while the second epoch trains."""
-        return self.new_epochs > 1
 
     @property
     def loss(self) -> str:
@@ -217,7 +212,7 @@ class TrialQueue:
             if failure["cause"] == LOST:
                 self._on_storage_failure(running, failure["reason"])
             else:
-                self._end(running, TrialState.FAIL, f"{failure['cause']}: {failure['reason']}", failure)
+                self._fail(running, **failure)
             return False
         for position, record in enumerate(result["records"], start=1):
             is_last = result["finished"] and position == len(result["records"])
@@ -225,7 +220,9 @@ class TrialQueue:
                 return False
         if result["finished"]:  # the study had all epochs before
             self._outage.end()
-            self._end(running, TrialState.COMPLETE, whole_training(running.stored, running.spec.epochs))
+            outcome = whole_training(running.stored, running.spec.epochs)
+            running.study.finish(running.number, TrialState.COMPLETE, outcome)
+            self._remove(running)
         return not result["finished"]
 
     def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool) -> None:
@@ -236,7 +233,7 @@ class TrialQueue:
         running.crashes += own
         if running.crashes >= MAX_CRASHES:
             times = f"{running.crashes} times without a new epoch"
-            self._fail_lost(running, f"its process died {times}; the last time: {reason}")
+            self._fail(running, LOST, f"its process died {times}; the last time: {reason}")
             return
         logger.warning("%s was lost (%s); retrying.", running.name, reason)
         self._retry(running)
@@ -253,7 +250,7 @@ class TrialQueue:
         if report.is_new:
             running.crashes = 0
             running.new_epochs += 1
-            if running.keeps_files:
+            if running.new_epochs > 1:  # the checkpoint of the first epoch is written while the second one trains
                 running.storage_failures = 0
                 self._outage.end()
             trial = running.stored
@@ -280,7 +277,7 @@ class TrialQueue:
             )
         if running.storage_failures >= MAX_STORAGE_FAILURES:
             times = f"{running.storage_failures} times, while those of other trials were"
-            self._fail_lost(running, f"its files could not be stored {times}; the last time: {reason}")
+            self._fail(running, LOST, f"its files could not be stored {times}; the last time: {reason}")
             return
         pause = self._outage.left_s
         when = f" in {pause:.0f} s; nothing else starts before" if pause else ""
@@ -295,13 +292,9 @@ class TrialQueue:
         for listener in self._listeners:
             listener.on_lost(running, trial)
 
-    def _fail_lost(self, running: RunningTrial, reason: str) -> None:
-        self._end(running, TrialState.FAIL, f"{LOST}: {reason}", {"cause": LOST, "reason": reason})
-
-    def _end(
-        self, running: RunningTrial, state: TrialState, outcome: str, failure: dict[str, str] | None = None
-    ) -> None:
-        running.study.finish(running.number, state, outcome, failure)
+    def _fail(self, running: RunningTrial, cause: str, reason: str) -> None:
+        failure = {"cause": cause, "reason": reason}
+        running.study.finish(running.number, TrialState.FAIL, f"{cause}: {reason}", failure)
         self._remove(running)
 
     def _remove(self, running: RunningTrial) -> None:
@@ -312,11 +305,7 @@ class TrialQueue:
 
 
 class _Outage:
-    """Back-off while checkpoint storage is unreachable; no trial starts meanwhile.
-
-    Attributes:
-        minutes: the time from the first failure to the last one.
-    """
+    """Back-off while checkpoint storage is unreachable, ``minutes`` from the first failure to the last one so far."""
 
     def __init__(self) -> None:
         self.minutes = 0.0
