@@ -11,7 +11,7 @@ from search.config.parts import range_text
 from search.config.validation import plain
 from search.driver.stages import begin_studies
 from search.driver.start_up import hold
-from search.plan.make_plan import reopened
+from search.plan.make_plan import reopened, with_trials
 from search.plan.plan import Plan
 from search.plan.runs import campaign_of, existing_run
 from search.plan.search import copy_trials, open_search
@@ -50,7 +50,8 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
             begin_studies(search)
             trials = search.study(loss, Stage.SEARCH).trials()
         enqueued = len(trials)
-        plan = _with_trials(plan, enqueued + len(wanted))
+        trials_of_each = max(plan.config.search.trials, enqueued + len(wanted))
+        plan = replace(plan, config=with_trials(plan.config, trials_of_each))
         if over := plan.budget(loss).over(trials):
             raise InvalidInput(
                 f"{loss} takes no more trials in {name}: {over}; begin another search with a larger budget."
@@ -79,16 +80,6 @@ def _refuse_late(runs: Path, name: str) -> None:
             f"The configurations of {name} are already chosen, so it takes no more trials; raise search.trials in its "
             "file and `holdout run` it with `--set 'stages=[search]'`, which extends it or begins its successor."
         )
-
-
-def _with_trials(plan: Plan, trials: int) -> Plan:
-    """Return ``plan`` with room for ``trials`` trials of each loss."""
-    section = plan.config.search
-    if section.trials >= trials:
-        return plan
-    return replace(
-        plan, config=plan.config.model_copy(update={"search": section.model_copy(update={"trials": trials})})
-    )
 
 
 # The values of a proposal.

@@ -1,10 +1,9 @@
 """The pipeline that runs the stages of one or more searches side by side: search, select, test."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import cache, partial
-from typing import Any
 
 from rich.console import Console
 
@@ -15,7 +14,6 @@ from search.driver.notices import at_ceiling, early_ends, first_proposals, needs
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed import (
-    AnyScoring,
     SealedImagesCheck,
     catch_up,
     note_opened_images,
@@ -48,7 +46,7 @@ from search.report.summary import write_summary
 from search.selection import validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
-from search.tracking import Projection, Tracker, import_mlflow
+from search.tracking import Tracker, import_mlflow
 from trainables.errors import counted
 from trainables.storage import full_disk_errors
 
@@ -141,17 +139,21 @@ def _train_and_test(
     projections = {search.name: make_projection(search.plan) for search in searches}
     if engine.trains_here:
         import_mlflow()
-    with _tracked(projections, console) as tracker:
+    tracker = Tracker(projections)
+    try:
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
             own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
-            score_all = partial(_score_on_workers, engine)
-            score_test(waiting, console, opener=opener, reason=reason, score_all=score_all)
+            from search.selection import score  # imports torch
+
+            score_test(waiting, console, opener=opener, reason=reason, score_all=partial(engine.map, score))
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:
                 write_models(outcome)
+    finally:
+        tracker.close(lambda text: say(console, [text]))
     draw_search_report(outcomes, console, opener)  # the tracker's thread, which imports MLflow, has ended
     if tracker.behind:
         say(console, [behind(search.name) for search in searches])
@@ -187,22 +189,6 @@ def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStac
 
 def _undone(searches: Sequence[OpenedSearch], stage: Stage) -> list[OpenedSearch]:
     return [search for search in searches if not search.is_done(stage)]
-
-
-@contextmanager
-def _tracked(projections: Mapping[str, Projection], console: Console) -> Iterator[Tracker]:
-    """Write trials to MLflow as they change, and the rest of them at the end."""
-    tracker = Tracker(projections)
-    try:
-        yield tracker
-    finally:
-        tracker.close(lambda text: say(console, [text]))
-
-
-def _score_on_workers(engine: Engine, tasks: Sequence[AnyScoring]) -> list[Any]:
-    from search.selection import score  # imports torch
-
-    return engine.map(score, tasks)
 
 
 def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:

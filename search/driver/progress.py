@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import TracebackType
 
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console, RenderableType
@@ -69,9 +68,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live:
             self._live.stop()
         if self._moving:

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from threading import Thread
 
 from optuna.trial import FrozenTrial
@@ -113,11 +112,13 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
     phases.begin(f"Decoding images and starting {engine.title} …")
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
     told = [StoreProgress(console) for _ in images]
-    holds = [
-        lambda entry=entry, progress=progress: held.enter_context(entry.held(progress))
-        for entry, progress in zip(images, told, strict=True)
-    ]
-    preparation = _Background(partial(_prepare, holds, engine), told)
+
+    def prepare() -> None:
+        for entry, progress in zip(images, told, strict=True):
+            held.enter_context(entry.held(progress))
+        engine.load()
+
+    preparation = _Background(prepare, told)
     if engine.images_first:
         preparation.wait()
     stack.enter_context(engine.session())
@@ -126,10 +127,3 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
     engine.prepare(images, list(dict.fromkeys(plan.checkpoint_storage for plan in plans)))
     phases.end(f"Images and {engine.title} are ready")
     return concurrent
-
-
-def _prepare(holds: Sequence[Callable[[], object]], engine: Engine) -> None:
-    """Decode the images, hold them, and import the rest of the engine."""
-    for hold in holds:
-        hold()
-    engine.load()

@@ -174,7 +174,7 @@ class RunFolder:
         try:
             with folder_if_needed(self.path), self._lock as lock:
                 try:
-                    self._holder.write_text(f"{this_process()}\n", "utf-8")
+                    self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", "utf-8")
                     yield
                 finally:
                     self._holder.unlink(missing_ok=True)
@@ -185,11 +185,6 @@ class RunFolder:
                 f"The search {self.name} is being run by {self.driver()}; wait for it, or end it and repeat the "
                 "command."
             ) from None
-
-
-def this_process() -> str:
-    """Return a description of this process for those who wait for it."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 @contextmanager
