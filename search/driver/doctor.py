@@ -303,9 +303,9 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         fix = "Trials would fail as well; if memory is short, lower training.batch_size."
         yield CheckResult("step", "failed", f"a training could not be measured ({reason})", fix)
         return
-    steps = ", ".join(f"{loss} {_seconds(cost.step)} a step" for loss, cost in costs.items())
+    steps = ", ".join(f"{loss} {cost.step:.2g} s a step" for loss, cost in costs.items())
     most = max(costs.values(), key=lambda cost: cost.memory)
-    epoch = f"an epoch has {most.steps} and {_seconds(most.validation)} of validation"
+    epoch = f"an epoch has {most.steps} and {most.validation:.2g} s of validation"
     yield CheckResult("step", "ok", f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
     if most.device_memory is not None:
         yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory), here)
@@ -341,10 +341,6 @@ def _share(resources: ResourcesSection, memory: DeviceMemory, here: Node) -> Che
     found = "; ".join(filter(None, (takes, roomier(resources, memory, here))))
     fix = too_tight(resources.gpus_per_trial, memory)
     return CheckResult("gpu share", "failed" if fix else "ok", found, fix or "")
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2g} s"
 
 
 def _minutes(seconds: float) -> str:

@@ -78,9 +78,7 @@ class CheckpointCleanup(TrialListener):
         if self._limit is None:
             return
         if self._bytes is None:
-            found: dict[str, int] = {}
-            self._take_earlier(found)
-            self._bytes = found
+            self._bytes = self._measure_earlier()
         again = set(self._ended_early)
         if running.stage is Stage.SEARCH:
             self._values[directory] = _value(trial)
@@ -91,8 +89,9 @@ class CheckpointCleanup(TrialListener):
             self._bytes[ended] = sum(path.stat().st_size for path in _models(as_path(ended)))
         self._shrink(self._bytes, self._limit)
 
-    def _take_earlier(self, found: dict[str, int]) -> None:
-        """Measure the models of all ended trials, also of earlier sessions, with one listing per loss."""
+    def _measure_earlier(self) -> dict[str, int]:
+        """Return the bytes of the models of all ended trials, also of earlier sessions, with one listing per loss."""
+        found: dict[str, int] = {}
         for loss in self._search.config.loss_names:
             ended = {
                 trial.number: trial for trial in self._search.trials(loss, Stage.SEARCH) if trial.state.is_finished()
@@ -104,6 +103,7 @@ class CheckpointCleanup(TrialListener):
                     directory = trial_directory(self._search.plan, loss, Stage.SEARCH, number)
                     self._values[directory] = _value(ended[number])
                     found[directory] = found.get(directory, 0) + path.stat().st_size
+        return found
 
     def _shrink(self, kept: dict[str, int], limit: float) -> None:
         total = sum(kept.values())

@@ -135,10 +135,7 @@ def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
 def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | None) -> Opening | None:
     """Return the opening of a search that has no scores yet; None if there is none, so that a new one is needed.
 
-    Args:
-        search: the search.
-        selection: its frozen selection.
-        reason: the reason for another opening; None if the search has not asked for one.
+    ``reason`` is that for another opening; None if the user has not asked for one.
 
     Raises:
         InvalidInput: a new opening is needed without a ``reason``: the scores of an earlier one, or its final

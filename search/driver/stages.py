@@ -198,22 +198,16 @@ def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequen
 
 
 def freeze(search: OpenedSearch, family: Family | None = None) -> Selection:
-    """Choose one configuration per loss and freeze the choice, with the rows and metrics of the test's table.
-
-    Args:
-        search: the search.
-        family: the table of its campaign; None if the search has its own.
-
-    Raises:
-        NothingToSelect: no configuration of any loss could be confirmed.
-    """
+    """Save and return :func:`selection_of` the search, the frozen choice."""
     selection = selection_of(search, family)
     selection.save(search.plan.folder.selection)
     return selection
 
 
 def selection_of(search: OpenedSearch, family: Family | None = None) -> Selection:
-    """Return the selection that follows from the search's studies, as :func:`freeze` saves it; write nothing.
+    """Return the configuration of each loss that follows from the studies, with the rows and metrics of the test.
+
+    ``family`` is the table of a campaign, None if the search has its own.
 
     Raises:
         NothingToSelect: no configuration of any loss could be confirmed.

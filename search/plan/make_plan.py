@@ -89,8 +89,6 @@ def make_plan(
     """Run all checks of a search and return its plan. Nothing is written.
 
     Args:
-        config: the search file.
-        runs: the runs folder.
         resumed: skip the checks of storage and tracking server, since a search survives an outage of MLflow, and do not
             try its spaces on the losses again.
         findings: earlier mistakes, to raise with the others.

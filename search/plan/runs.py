@@ -263,11 +263,7 @@ def stored_split(folder: RunFolder) -> "ClassSplit":
 
 
 def stored_config(folder: RunFolder) -> dict[str, Any]:
-    """Return the stored search file, with all defaults.
-
-    Raises:
-        InvalidInput: it cannot be read.
-    """
+    """Return the stored search file, with all defaults; raise as :func:`read_yaml`."""
     return read_yaml(folder.config)
 
 
@@ -329,17 +325,12 @@ class CampaignFolder:
         return self.result.read_bytes() != before
 
     def content(self) -> dict[str, Any]:
-        """Return the campaign file.
-
-        Raises:
-            InvalidInput: it cannot be read.
-        """
+        """Return the campaign file; raise as :func:`read_yaml`."""
         return read_yaml(self.config)
 
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
-        begun = RunFolder(self.runs, self.name).is_campaign
-        if not begun:
+        if not RunFolder(self.runs, self.name).is_campaign:
             return []
         from search.config.campaign import read_config  # imports pydantic
 

@@ -119,11 +119,7 @@ class StoredSearch:
         return self.trials(*self.study_of(study))
 
     def trial_of(self, study: str, number: int) -> "FrozenTrial":
-        """Return trial ``number`` of the study ``study``.
-
-        Raises:
-            InvalidInput: the search has no such loss, stage or trial.
-        """
+        """Return trial ``number`` of the study ``study``; raise if the search has no such loss, stage or trial."""
         trials = self.trials_of(study)
         if not 0 <= number < len(trials):
             numbers = f"trials 0 to {len(trials) - 1}" if trials else "no trial yet"
@@ -132,11 +128,7 @@ class StoredSearch:
 
 
 def stored_search(runs: Path, name: str) -> StoredSearch:
-    """Return the search ``name`` in the folder ``runs``.
-
-    Raises:
-        InvalidInput: it does not exist.
-    """
+    """Return the search ``name`` in the folder ``runs``; raise as :func:`existing_run`."""
     return StoredSearch(existing_run(runs, name))
 
 

@@ -83,12 +83,7 @@ def _refuse_foreign(file: Path, shown: Path) -> None:
         )
 
 
-def _check_database(address: str) -> None:
-    url = expand(address)
-    try:
-        scheme = urlsplit(url).scheme.partition("+")[0]
-    except ValueError as error:
-        raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {address!r}.") from error
+def _check_database(address: str, url: str, scheme: str) -> None:
     if scheme not in TRACKING_SCHEMES:
         schemes = ", ".join(f"{name}:" for name in TRACKING_SCHEMES)
         raise InvalidInput(f"tracking.uri must begin with one of {schemes}; it is {address!r}.")
@@ -117,16 +112,14 @@ def _check_database(address: str) -> None:
 
 def check_tracking(address: str) -> None:
     """Raise :class:`InvalidInput` if no MLflow server or database answers at ``address``, or it denies access."""
+    uri = expand(address)
     try:
-        uri = expand(address)
         parts = urlsplit(uri)
         _ = parts.port
-    except InvalidInput:
-        raise
     except ValueError as error:
         raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {address!r}.") from error
     if parts.scheme not in ("http", "https"):
-        _check_database(address)
+        _check_database(address, uri, parts.scheme.partition("+")[0])
         return
     try:
         with urlopen(health_page(uri), timeout=PATIENCE_S):
