@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "driver": {
         "doctor", "enqueue", "finish", "pipeline", "progress_view", "stages", "start",
-        "start_up", "synchronise", "verify",
+        "synchronise", "verify",
     },
     "jobs": {"log", "ray_jobs", "submission"},
     "campaigns": set(),

@@ -10,7 +10,6 @@ from typing import Any
 from search.config.parts import range_text
 from search.config.validation import plain
 from search.driver.stages import begin_studies
-from search.driver.start_up import hold
 from search.plan.make_plan import reopened, with_trials
 from search.plan.plan import Plan
 from search.plan.runs import campaign_of, existing_run
@@ -43,7 +42,7 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
             f"{', '.join(plan.spaces)}."
         )
     wanted = _checked(plan, loss, proposals)
-    with hold([plan]):
+    with plan.folder.only_driver():
         _refuse_late(runs, name)  # another process may have chosen meanwhile
         with closing(open_search(plan)) as search:
             copy_trials(search)

@@ -1,9 +1,11 @@
-"""Trial listeners: the projection to MLflow, checkpoint clean-up and the GPU memory check."""
+"""Trial listeners: phases of a start-up, the projection to MLflow, checkpoint clean-up and the GPU memory check."""
 
 import logging
+import time
 from collections import deque
 
 from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
 
 from search.engines.base import Resources
 from search.engines.capacity import too_tight
@@ -24,6 +26,32 @@ STILL_WRITING = 50
 """Most trials that ended early and are measured again, as their workers may still be writing a checkpoint.
 
 The number of slots is a further limit: a worker that is writing starts no other trial."""
+
+
+class Phases(TrialListener):
+    """Messages on the phases of a start-up until the first epoch; ``started`` is in seconds since 1970."""
+
+    def __init__(self, console: Console, started: float) -> None:
+        self._console = console
+        self._started = started
+        self._begun = 0.0
+        self._waits = True
+
+    def begin(self, text: str) -> None:
+        self._begun = time.time()
+        self._say(text)
+
+    def end(self, text: str) -> None:
+        """Print that the phase ended, with its duration."""
+        self._say(f"{text} after {time.time() - self._begun:.1f} s.")
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        if self._waits:
+            self._waits = False
+            self._say(f"First epoch {time.time() - self._started:.1f} s after the start.")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, style="dim", highlight=False)
 
 
 class MlflowUpdates(TrialListener):

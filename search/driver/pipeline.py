@@ -1,18 +1,20 @@
 """The pipeline that runs the stages of one or more searches side by side: search, select, test."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import cache, partial
+from threading import Thread
 
 from rich.console import Console
 
 from search.difference import Family
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
-from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
+from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates, Phases
 from search.driver.notices import at_ceiling, early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
-from search.driver.progress_view import phase
+from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
     SealedImagesCheck,
     catch_up,
@@ -34,11 +36,10 @@ from search.driver.stages import (
     search_stage,
     side_by_side,
 )
-from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection
 from search.driver.untrained import validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
-from search.packages import check_extra
+from search.packages import TESTED, check_extra, untested
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
@@ -51,6 +52,8 @@ from trainables.errors import counted
 from trainables.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
+
+STALL_S = 600.0
 
 
 def run_stages(
@@ -171,9 +174,75 @@ def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack
     return engine, get_ready(plans, engine, console, phases, stack)
 
 
+def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: Phases, stack: ExitStack) -> int:
+    """Decode the images of the training halves while ``engine`` starts; return the number of trials at once.
+
+    ``stack`` keeps the engine's session and the decoded images.
+
+    Raises:
+        InvalidInput: images that cannot be read, or machines that are too small.
+        NoEngine: the engine does not start.
+    """
+    for library in TESTED:
+        if sentence := untested(library):
+            logger.warning("%s", sentence)
+    images = list(dict.fromkeys(plan.images for plan in plans))
+    phases.begin(f"Decoding images and starting {engine.title} …")
+    held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
+    told = [StoreProgress(console) for _ in images]
+
+    def prepare() -> None:
+        for entry, progress in zip(images, told, strict=True):
+            held.enter_context(entry.held(progress))
+        engine.load()
+
+    preparation = _Background(prepare, told)
+    if engine.images_first:
+        preparation.wait()
+    stack.enter_context(engine.session())
+    preparation.wait()
+    concurrent = engine.slots()
+    engine.prepare(images, list(dict.fromkeys(plan.checkpoint_storage for plan in plans)))
+    phases.end(f"Images and {engine.title} are ready")
+    return concurrent
+
+
+class _Background:
+    """A call in a daemon thread, with the progress of the images that it decodes."""
+
+    def __init__(self, call: Callable[[], None], images: Sequence[StoreProgress]) -> None:
+        self._call = call
+        self._images = images
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait for the call, with a warning for every :data:`STALL_S` without progress; raise its exception."""
+        self._thread.join(STALL_S)
+        while self._thread.is_alive():
+            silent_s = time.monotonic() - max(images.heard for images in self._images)
+            if silent_s >= STALL_S:
+                logger.warning(
+                    "No image was decoded for %.0f minutes. Check that the disk or network of the images responds "
+                    "(dataset.root), and that no other process that decodes them is stuck (dataset.cache).",
+                    silent_s / 60,
+                )
+            self._thread.join(STALL_S)
+        if self._error is not None:
+            raise self._error
+
+
 def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStack) -> list[OpenedSearch]:
     """Lock and open the searches until ``stack`` ends."""
-    stack.enter_context(hold(plans))
+    for plan in plans:
+        stack.enter_context(plan.folder.only_driver())
     for plan in plans:
         plan.folder.remove_drafts()
         catch_up(plan.folder)
