@@ -125,7 +125,6 @@ class Goal:
         return tuple(objective.value(measured) for objective in self.objectives)
 
     def unmet(self, measured: Measured) -> list[Constraint]:
-        """Return the constraints that are not met."""
         return [constraint for constraint in self.constraints if constraint.excess(measured) > 0]
 
     def ranked(self, candidates: Sequence[Measured]) -> list[int]:

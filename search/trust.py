@@ -105,7 +105,6 @@ def remember(folder: AnyPath, addresses: Mapping[str, str], code: Iterable[str] 
 
 
 def forget(folder: Path) -> None:
-    """Remove the record of a removed search."""
     try:
         _record_of(folder).unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:

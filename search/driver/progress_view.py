@@ -13,18 +13,18 @@ from rich.text import Text
 
 from search.text_table import NOTHING
 
+EVERY_S = 5.0
+"""Time after which something is printed where no terminal shows that the command works."""
 
-def phase(console: Console, text: str, silent_s: float = 5) -> AbstractContextManager[object]:
-    """Show ``text`` with a spinner until the end of the block.
 
-    If the console is not a terminal, print it once the block has taken ``silent_s`` seconds.
-    """
-    return console.status(text) if console.is_terminal else _late(console, text, silent_s)
+def phase(console: Console, text: str) -> AbstractContextManager[object]:
+    """Show ``text`` with a spinner until the end of the block; without a terminal, print it after a while."""
+    return console.status(text) if console.is_terminal else _late(console, text)
 
 
 @contextmanager
-def _late(console: Console, text: str, silent_s: float) -> Iterator[None]:
-    timer = threading.Timer(silent_s, console.print, [text], {"style": "dim", "highlight": False})
+def _late(console: Console, text: str) -> Iterator[None]:
+    timer = threading.Timer(EVERY_S, console.print, [text], {"style": "dim", "highlight": False})
     timer.daemon = True
     timer.start()
     try:
@@ -34,23 +34,18 @@ def _late(console: Console, text: str, silent_s: float) -> Iterator[None]:
 
 
 class StoreProgress:
-    """Callback that prints the number of decoded images every ``every_s`` seconds.
+    """Callback that prints the number of decoded images now and then; ``heard`` is the time of the last call."""
 
-    ``heard`` is the time of the last call, on the monotonic clock.
-    """
-
-    def __init__(self, console: Console, every_s: float = 5) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._every_s = every_s
         self.heard = time.monotonic()
-        self._next = self.heard + every_s
+        self._next = self.heard + EVERY_S
 
     def __call__(self, done: int, total: int) -> None:
-        """Report that ``done`` of ``total`` images are decoded."""
         self.heard = time.monotonic()
         if self.heard >= self._next:
             self._console.print(f"Decoding images: {done:,} of {total:,}", style="dim", highlight=False)
-            self._next = time.monotonic() + self._every_s
+            self._next = time.monotonic() + EVERY_S
 
 
 def in_notebook(file: object) -> bool:

@@ -65,12 +65,10 @@ class Local(Engine):
             self._end(list(self._processes.values()))
 
     def slots(self) -> int:
-        """Return the number of trials that fit on this machine."""
         node: Node = {"CPU": allotted_cpus(), "GPU": len(visible_gpus()) if self.resources.gpus_per_trial else 0}
         return at_once(self.resources, self.max_concurrent, [node])
 
     def run(self, queue: Queue, concurrent: int) -> None:
-        """Train everything in ``queue``, at most ``concurrent`` trials at once."""
         silences = Silences(limits=self.limits)
         trials: dict[_Process, Running] = {}
         held: set[_Process] = set()  # workers that have still to drop a trial that ended

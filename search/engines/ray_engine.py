@@ -77,7 +77,6 @@ class RayEngine(Engine):
         from search.engines import ray_tune  # noqa: F401
 
     def slots(self) -> int:
-        """Return the number of trials that fit on the cluster, grown as far as it may."""
         from search.engines.ray_tune import slots
 
         return slots(self.resources, self.max_concurrent)
@@ -101,7 +100,6 @@ class RayEngine(Engine):
         run_queue(queue, self.worker, self.limits, resources=self.resources, concurrent=concurrent)
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
-        """Return ``function`` of each argument in order, computed by Ray tasks."""
         from search.engines.ray_tune import map_on_workers
 
         return map_on_workers(function, arguments, resources=self.resources)

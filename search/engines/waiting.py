@@ -125,7 +125,6 @@ class Share:
 
     @property
     def is_shared(self) -> bool:
-        """True if another search uses the cluster."""
         return self._known > 1
 
 

@@ -132,7 +132,6 @@ class SearchJob:
 
     @property
     def is_live(self) -> bool:
-        """True if the job runs or will run."""
         return self.state in ("pending", "running")
 
 

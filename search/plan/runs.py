@@ -88,7 +88,6 @@ class RunFolder:
 
     @property
     def is_campaign(self) -> bool:
-        """True if a campaign of this name exists."""
         return is_plain_name(self.name) and self.campaign.is_file()
 
     @property

@@ -154,7 +154,6 @@ class TrialRow:
 
 
 def trial_row(trial: "FrozenTrial") -> TrialRow:
-    """Return the row of ``trial``."""
     attributes = trial.user_attrs
     reported = trial.intermediate_values
     return TrialRow(

@@ -207,7 +207,6 @@ class Median(Pruner):
         )
 
     def end(self, trial: FrozenTrial) -> None:
-        """Add the values of a complete trial."""
         if trial.state == TrialState.COMPLETE:
             self._complete += 1
             for step, value in trial.intermediate_values.items():

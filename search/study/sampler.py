@@ -221,7 +221,6 @@ class Budget:
 
     @property
     def most(self) -> int:
-        """The maximum number of trials."""
         size = self.sampler.size if self.sampler else None
         return self.trials if size is None else min(self.trials, size)
 

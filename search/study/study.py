@@ -95,11 +95,9 @@ class LossStudy:
         return self._storage.transaction()
 
     def trials(self) -> list[FrozenTrial]:
-        """Return all stored trials."""
         return self._study.get_trials(deepcopy=False)
 
     def trial(self, number: int) -> FrozenTrial:
-        """Return one stored trial."""
         return self._storage.get_trial(self._trial_id(number))
 
     def _trial_id(self, number: int) -> int:
@@ -109,7 +107,6 @@ class LossStudy:
         return dict(self._study.user_attrs)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Set some of the study's user attributes."""
         for key, value in attributes.items():
             self._study.set_user_attr(key, value)
 
@@ -185,7 +182,6 @@ class LossStudy:
         return self._rule.next_rung(number, max(self.trial(number).intermediate_values, default=0))
 
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
-        """Store how and why a trial ended."""
         before, trial_id = self.trial(number), self._trial_id(number)
         steps = before.intermediate_values
         with self._storage.transaction():

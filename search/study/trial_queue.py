@@ -42,7 +42,6 @@ class QueuedStudy:
 
     @property
     def has_more(self) -> bool:
-        """True if a trial can start now."""
         return bool(self.lost) or self.budget.availability(self.study.tally, self.study.trials).open
 
     def start(self) -> FrozenTrial:
@@ -93,12 +92,10 @@ class RunningTrial:
 
     @property
     def stored(self) -> FrozenTrial:
-        """The trial as it is stored now."""
         return self.study.trial(self.number)
 
     @property
     def name(self) -> str:
-        """The study and the number."""
         return f"{self.study.name} trial {self.number}"
 
 
