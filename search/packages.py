@@ -35,15 +35,7 @@ def missing_packages(packages: Sequence[str] = EXTRA) -> list[str]:
 
 
 def check_extra(what: str, packages: Sequence[str] = EXTRA) -> None:
-    """Check that ``packages`` are installed.
-
-    Args:
-        what: what needs them, such as "Running a search"; the sentence begins with it.
-        packages: packages of the extra, by default all of them.
-
-    Raises:
-        InvalidInput: some are missing.
-    """
+    """Raise if ``packages`` of the extra are missing, which ``what`` needs, such as "Running a search"."""
     if missing := missing_packages(packages):
         raise InvalidInput(f"{what} needs packages that are not installed: {listed(missing)}; run `{INSTALL}`.")
 

@@ -44,11 +44,7 @@ def holds_password(address: str) -> bool:
 
 
 def without_a_password(address: str) -> str:
-    """Return ``address`` unchanged.
-
-    Raises:
-        InvalidInput: it contains a password, which the message does not show.
-    """
+    """Return ``address``; raise if it contains a password, which the message does not show."""
     if holds_password(address):
         raise InvalidInput(
             f"it holds a password ({address}); write it as a reference such as ${{DATABASE_PASSWORD}} and export that."

@@ -193,11 +193,7 @@ def trusts_code(folder: Path, paths: Collection[str]) -> bool:
 
 
 def check_code(folder: Path, paths: Collection[str]) -> None:
-    """Check that the import paths, which the search or campaign in ``folder`` names, may be imported.
-
-    Raises:
-        InvalidInput: they may not.
-    """
+    """Raise unless the import paths, which the search or campaign in ``folder`` names, may be imported."""
     if not trusts_code(folder, paths):
         raise InvalidInput(
             f"{folder.name} names code that would be imported and run ({listed(sorted(paths), shown=5)}), and you did "

@@ -85,11 +85,7 @@ def _refuse_late(runs: Path, name: str) -> None:
 
 
 def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> list[dict[str, Value]]:
-    """Return the proposals with the types of the space.
-
-    Raises:
-        InvalidInput: all values outside the space, and a sampler that tries a fixed list.
-    """
+    """Return the proposals with the types of the space; raise if a value is outside, or the list of trials is fixed."""
     mistakes = []
     budget = plan.budget(loss)
     if budget.sampler is not None and budget.sampler.size is not None:

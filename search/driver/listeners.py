@@ -45,7 +45,7 @@ class Phases(TrialListener):
         """Print that the phase ended, with its duration."""
         self._say(f"{text} after {time.time() - self._begun:.1f} s.")
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         if self._waits:
             self._waits = False
             self._say(f"First epoch {time.time() - self._started:.1f} s after the start.")
@@ -60,14 +60,14 @@ class MlflowUpdates(TrialListener):
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        self._tracker.mark(running.study.name, trial, begin=False)
+    def on_start(self, running: RunningTrial) -> None:
+        self._tracker.mark(running.study.name, running.stored, begin=False)
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        self._tracker.mark(running.study.name, trial)
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
+        self._tracker.mark(running.study.name, running.stored)
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        self._tracker.mark(running.study.name, trial)
+    def on_end(self, running: RunningTrial) -> None:
+        self._tracker.mark(running.study.name, running.stored)
 
 
 class CheckpointCleanup(TrialListener):
@@ -84,23 +84,23 @@ class CheckpointCleanup(TrialListener):
         self._bytes: dict[str, int] | None = None  # size of the models by trial directory; None until listed
         self._values: dict[str, float] = {}
         self._ended_early: deque[str] = deque(maxlen=min(STILL_WRITING, search.slots))
-        self._left: list[tuple[RunningTrial, FrozenTrial]] = []
+        self._left: list[RunningTrial] = []
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_end(self, running: RunningTrial) -> None:
         """Clean up after a trial of this search. If the storage is unreachable, retry after the next trial."""
         if search_of(running.study.name) != self._search.name:
             return
-        self._left.append((running, trial))
+        self._left.append(running)
         try:
             while self._left:
                 with storage_errors(as_path(running.spec.directory)):
-                    self._clean(*self._left[0])
+                    self._clean(self._left[0])
                 del self._left[0]
         except StorageFailure as failure:  # no reason to fail the trial
             trials = counted(len(self._left), "trial")
             logger.warning("Checkpoints of %s are not cleaned up; retrying after the next trial: %s", trials, failure)
 
-    def _clean(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def _clean(self, running: RunningTrial) -> None:
         directory = running.spec.directory
         forget_last(directory)
         if self._limit is None:
@@ -109,6 +109,7 @@ class CheckpointCleanup(TrialListener):
             self._bytes = self._measure_earlier()
         again = set(self._ended_early)
         if running.stage is Stage.SEARCH:
+            trial = running.stored
             self._values[directory] = _value(trial)
             again.add(directory)
             if trial.state != TrialState.COMPLETE:  # its last model may still be written
@@ -161,7 +162,7 @@ class GpuMemoryCheck(TrialListener):
         self._gpus_per_trial = resources.gpus_per_trial
         self._most = 0
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         memory = record.get("memory")
         if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
             return

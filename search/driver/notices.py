@@ -23,11 +23,7 @@ def say(console: Console, sentences: Iterable[str]) -> None:
 
 
 def needs(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield what the searches need, and warnings about this machine.
-
-    Raises:
-        InvalidInput: a disk is too small.
-    """
+    """Yield what the searches need, and warnings about this machine; raise if a disk is too small."""
     yield from check_space(plans)
     yield from (sentence for plan in plans if (sentence := slow_precision(plan.config)))
 

@@ -275,11 +275,7 @@ def stage_by_stage(
     *,
     allow_failed: bool = False,
 ) -> Iterator[QueuedStage]:
-    """Yield the trials of each stage; the code after a ``yield`` runs once all trials of that stage have ended.
-
-    Raises:
-        FailedLosses: a loss failed in every trial and ``allow_failed`` is False.
-    """
+    """Yield the trials of each stage; the code after a ``yield`` runs once all of them have ended."""
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
@@ -302,11 +298,7 @@ def stage_by_stage(
 
 
 def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:
-    """Freeze the choice of every search; warn about those of a campaign that have nothing to select.
-
-    Raises:
-        NothingToSelect: no search has anything to select.
-    """
+    """Freeze the choice of every search; warn about those with nothing to select, and raise if that is all."""
     failures = []
     for search in _undone(searches, Stage.SELECT):
         try:

@@ -74,7 +74,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         if self._moving:
             self._moving.end()
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_start(self, running: RunningTrial) -> None:
         """Show the trial, and the title of its stage if it is the first one of it."""
         if running.stage is not self._stage:
             self._begin(running.stage)
@@ -82,7 +82,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         if work is None or work.tally is not running.study.tally or work.budget is not running.queued.budget:
             self._take(running)
         self._classes = max(self._classes, *map(len, (running.spec.validation_classes, *running.spec.folds)))
-        self._slots = {**self._slots, _key(running): (running, tuple(map(_value_of(running), epochs_of(trial))))}
+        self._slots = {
+            **self._slots,
+            _key(running): (running, tuple(map(_value_of(running), epochs_of(running.stored)))),
+        }
 
     def _begin(self, stage: Stage) -> None:
         """Begin a stage. Every stage except the search has all of its trials enqueued now, so their number is known."""
@@ -112,17 +115,18 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         )
         self._works = {**self._works, study.name: work}
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
         _, values = self._slots.get(_key(running), (running, ()))  # never fail the training over its display
         self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
 
-    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_lost(self, running: RunningTrial) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_end(self, running: RunningTrial) -> None:
         """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
-        self.on_lost(running, trial)
+        self.on_lost(running)
+        trial = running.stored
         line = "" if self._live else printable(self._line(running, trial))
         if self._moving:
             self._moving.show(line)

@@ -277,11 +277,7 @@ def _score_held(
 
 
 def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
-    """Return how many images of the test set ``found`` in ``store`` are images of the training half, too.
-
-    Raises:
-        InvalidInput: they are more than the search file allows.
-    """
+    """Return how many test images of ``found`` are training images, too; raise if the search file allows fewer."""
     training = images_in(plan.images.make())
     overlap, allowed = int(found.known_images(training).sum()), plan.config.split.allow_overlap
     if overlap > allowed:

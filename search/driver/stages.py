@@ -146,11 +146,7 @@ class FailedLosses(Failure):
 
 
 def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
-    """Raise if every trial of a loss in ``stage`` failed: nothing of it can be confirmed, or chosen.
-
-    Raises:
-        FailedLosses: with the first error of each such loss.
-    """
+    """Raise :class:`FailedLosses` with the first error of each loss whose trials in ``stage`` all failed."""
     sentences, left = [], []
     for search in searches:
         for loss in search.config.loss_names:
@@ -169,11 +165,7 @@ def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
 
 
 def refuse_unmet(searches: Sequence[OpenedSearch]) -> None:
-    """Raise if no confirmed configuration of a loss meets the constraints.
-
-    Raises:
-        FailedLosses: with what the closest configuration of each such loss lacks.
-    """
+    """Raise :class:`FailedLosses` with what each loss lacks of which no configuration meets the constraints."""
     if sentences := [sentence for search in searches for sentence in _unmet(search)]:
         raise _nothing_chosen(
             sentences,

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.driver.progress_view import phase
@@ -25,7 +24,7 @@ class _EpochCallback(TrialListener):
     def __init__(self, on_epoch: OnEpoch) -> None:
         self._on_epoch = on_epoch
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         self._on_epoch(running.study.name.partition("/")[2], running.number, record)
 
 

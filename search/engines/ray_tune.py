@@ -43,11 +43,7 @@ BOOTSTRAP = Path.home() / "ray_bootstrap_config.yaml"
 
 
 def slots(resources: Resources, max_concurrent: int | None) -> int:
-    """Return the number of trials that run at once on the connected cluster, grown as far as it may.
-
-    Raises:
-        InvalidInput: not even one trial fits.
-    """
+    """Return the number of trials at once on the connected cluster, grown as far as it may; raise if none fits."""
     return at_once(resources, max_concurrent, _alive_nodes(), growth(BOOTSTRAP))
 
 
@@ -331,11 +327,7 @@ def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
 
 
 def _results(calls: Sequence[Any], patience: Patience) -> list[Any]:
-    """Return the results of ``calls`` in order.
-
-    Raises:
-        Failure: none of the remaining calls returns for too long, or Ray has died on this machine.
-    """
+    """Return the results of ``calls`` in order; raise if none returns for too long, or Ray has died on this machine."""
     left = list(calls)
     while left:
         done, left = ray.wait(left, timeout=POLL_S)

@@ -237,11 +237,7 @@ class Patience:
         self._since, self._say_after = self._awake.look(), CALLS_SAY_S
 
     def poll(self, left: int) -> None:
-        """Warn if no call has returned for long; ``left`` calls are left. Called often.
-
-        Raises:
-            Failure: none has returned for ``minutes``.
-        """
+        """Warn if no call has returned for long, raise if none has for ``minutes``; ``left`` calls are left."""
         waited = self._awake.look() - self._since
         if waited >= self._say_after:
             logger.warning("%d of %d workers have not answered for %.0f minutes.", left, self._calls, waited / 60)

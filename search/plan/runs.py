@@ -110,12 +110,7 @@ class RunFolder:
             remove_dead_drafts(folder)
 
     def trained_on_opened_told(self) -> str | None:
-        """Read the warning in :attr:`trained_on_opened`; None if there were no such images.
-
-        Raises:
-            OSError: it cannot be read.
-            InvalidInput: it is damaged.
-        """
+        """Read the warning in :attr:`trained_on_opened`, None without such images; raise if it is damaged."""
         if not self.trained_on_opened.exists():
             return None
         with reading(self.trained_on_opened):
@@ -123,11 +118,7 @@ class RunFolder:
             return None if told is None else str(told)
 
     def predecessor_name(self) -> str | None:
-        """Read the name in :attr:`predecessor`; None if the search is no successor.
-
-        Raises:
-            InvalidInput: it is damaged.
-        """
+        """Read the name in :attr:`predecessor`, None if the search is no successor; raise if it is damaged."""
         if not self.predecessor.exists():
             return None
         with reading(self.predecessor):
@@ -235,11 +226,7 @@ def missing(what: str, name: str, runs: Path, there: Sequence[str], start: str =
 
 
 def existing_run(runs: Path, name: str) -> RunFolder:
-    """Return the stored search ``name``.
-
-    Raises:
-        InvalidInput: it does not exist, or has records that are no files.
-    """
+    """Return the stored search ``name``; raise if it does not exist, or has records that are no files."""
     folder = RunFolder(runs, name)
     if not is_plain_name(name) or not folder.config.is_file():
         raise missing("search", name, runs, [run.name for run in find_runs(runs)], " `holdout run` starts one.")
@@ -248,11 +235,7 @@ def existing_run(runs: Path, name: str) -> RunFolder:
 
 
 def stored_split(folder: RunFolder) -> "ClassSplit":
-    """Return the stored class split.
-
-    Raises:
-        InvalidInput: the file is missing, damaged or was edited.
-    """
+    """Return the stored class split; raise if the file is missing, damaged or was edited."""
     from trainables.data.split import ClassSplit
 
     if not folder.split.is_file():

@@ -101,11 +101,7 @@ class StoredSearch:
         return f"{trials_in(shared, self.name)}/{study}/{number:04d}"
 
     def study_of(self, study: str) -> tuple[str, Stage]:
-        """Return the loss and the stage of the study ``study``, such as ``mpa`` or ``mpa@confirm``.
-
-        Raises:
-            InvalidInput: the search has no such loss or stage.
-        """
+        """Return the loss and the stage of the study ``study``, such as ``mpa@confirm``; raise if there is none."""
         known = {short_study_name(loss, stage): (loss, stage) for loss in self.losses for stage in Stage}
         if study not in known:
             raise InvalidInput(

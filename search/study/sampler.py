@@ -53,6 +53,9 @@ class Sampler(ABC):
     models_complete: ClassVar[bool] = False
     """True if Optuna's model ignores all but complete trials."""
 
+    needs_every_parameter: ClassVar[bool] = False
+    """True if Optuna would draw conditional parameters at random."""
+
     @abstractmethod
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return the Optuna sampler that proposes trial ``number``, given the study's ``trials``."""
@@ -68,14 +71,11 @@ class Sampler(ABC):
 
     def problems(self) -> list[str]:
         """Return a sentence for each property of the space that the sampler cannot handle."""
-        return []
-
-    def conditions(self) -> list[str]:
-        """Return a sentence for each conditional parameter, for samplers that cannot handle them."""
+        conditional = self.space.conditional if self.needs_every_parameter else ()
         return [
             f"search.sampler: its model needs every hyperparameter in every trial, and {self.config_key(name)} exists "
             f"only for some values of {', '.join(self.space.parameters[name].when)}; pin that, or use tpe."
-            for name in self.space.conditional
+            for name in conditional
         ]
 
     def seed_of(self, number: int) -> int:
@@ -113,12 +113,8 @@ class Sampler(ABC):
         if number > 1:  # fast_forward(0) is an error
             sequence.fast_forward(number - 1)
         (point,) = sequence.random(1)
-        return Fixed(
-            {
-                name: quantile(parameter, float(share))
-                for (name, parameter), share in zip(searched.items(), point, strict=True)
-            }
-        )
+        values = map(quantile, searched.values(), map(float, point))
+        return Fixed(dict(zip(searched, values, strict=True)))
 
     def config_key(self, name: str) -> str:
         """Return the key of a parameter in the search file."""
@@ -191,42 +187,34 @@ class Budget:
         """Return whether another trial of the study may start; ``trials`` lists its trials."""
         if tally.started >= self.trials:
             return Availability(open=False, over=f"{self.trials} trials were asked for")
+        to_train = tally.running * self.epochs_each - tally.epochs_running
         if self.epochs is not None:
             if tally.epochs >= self.epochs:
                 over = f"{tally.epochs} epochs are trained, and its budget is {self.epochs}"
                 return Availability(open=False, over=over)
-            if tally.epochs + tally.running * self.epochs_each - tally.epochs_running >= self.epochs:
+            if tally.epochs + to_train >= self.epochs:
                 return WAIT
         if self.hours is not None:
-            left_ms = self._left_ms(tally)
+            left_ms = self.hours * MS - tally.work_ms
             if left_ms <= 0:
                 over = f"{tally.work_ms / MS:.2f} hours are trained, and its budget is {self.hours:g}"
                 return Availability(open=False, over=over)
-            to_train = tally.running * self.epochs_each - tally.epochs_running
             if tally.epochs and to_train * tally.work_ms / tally.epochs >= left_ms:
                 return WAIT
         # Trial 0 is not the sampler's: it is enqueued, or about to be.
         return READY if self.sampler is None or not tally.started else self.sampler.availability(trials)
 
-    def _left_ms(self, tally: Tally) -> float:
-        assert self.hours is not None
-        return self.hours * MS - tally.work_ms
-
     def epochs_left(self, tally: Tally, seconds: float | None) -> float:
         """Return the maximum number of epochs left, infinity without a limit; ``seconds`` is the time of an epoch."""
         left: list[float] = [] if self.epochs is None else [self.epochs - tally.epochs]
         if self.hours is not None and seconds:
-            left.append(self._left_ms(tally) / 1000 / seconds)
+            left.append((self.hours * MS - tally.work_ms) / 1000 / seconds)
         return max(0.0, min(left, default=math.inf))
 
     @property
     def most(self) -> int:
         size = self.sampler.size if self.sampler else None
         return self.trials if size is None else min(self.trials, size)
-
-    def to_start(self, tally: Tally) -> int:
-        """Return the maximum number of trials that may still start after those that ``tally`` counts as started."""
-        return max(0, self.most - tally.started)
 
     def problems(self) -> list[str]:
         """Return a sentence for each limit that cannot work."""

@@ -5,6 +5,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import optuna
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
@@ -12,9 +13,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import READY, WAIT, Availability, Fixed, Sampler, failed_by_params
 from spaces.space import Choice, Float, Value
-
-MODELLED = (TrialState.COMPLETE, TrialState.PRUNED)
-"""The states of the trials that Optuna's TPE counts before it uses its model."""
 
 
 class Tpe(Sampler):
@@ -29,7 +27,8 @@ class Tpe(Sampler):
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. Running trials count as bad ones, so that concurrent trials differ."""
-        ended = sum(trial.state in MODELLED or failed_by_params(trial) for trial in trials)
+        modelled = (TrialState.COMPLETE, TrialState.PRUNED)
+        ended = sum(trial.state in modelled or failed_by_params(trial) for trial in trials)
         if ended < self.startup_trials:
             return self.point_of_sobol(number)
         with warnings.catch_warnings():
@@ -73,14 +72,10 @@ class GaussianProcess(Sampler):
     summary = "Gaussian process with expected improvement: for few, expensive trials"
     has_model = True
     without_pruning = "models complete trials alone, and a pruner leaves few of them"
-    models_complete = True
+    models_complete = needs_every_parameter = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return GPSampler(seed=self.seed_of(number), n_startup_trials=self.startup_trials)
-
-    def problems(self) -> list[str]:
-        """Return a sentence for each conditional parameter: Optuna would draw it at random."""
-        return self.conditions()
 
 
 class CmaEs(Sampler):
@@ -88,8 +83,7 @@ class CmaEs(Sampler):
 
     summary = "covariance matrix adaptation: for many trials of numeric hyperparameters"
     without_pruning = "learns from complete trials alone, and a pruner leaves few of them"
-    one_metric = True
-    models_complete = True
+    one_metric = models_complete = needs_every_parameter = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. It stores each generation's state in the trials."""
@@ -101,14 +95,14 @@ class CmaEs(Sampler):
         return 5 + int(3 * math.log(max(1, len(self.space.searched))))
 
     def problems(self) -> list[str]:
-        """Return a sentence for each choice or conditional parameter: Optuna would draw them at random."""
+        """Return a sentence for each choice, which Optuna would draw at random, too."""
         choices = [
             f"search.sampler: cmaes needs numbers, and {self.config_key(name)} is a choice of "
             f"{', '.join(map(str, parameter.choices))}; pin it, give it a range, or use tpe."
             for name, parameter in self.space.searched.items()
             if isinstance(parameter, Choice)
         ]
-        return choices + self.conditions()
+        return choices + super().problems()
 
 
 # Grid search and coordinate search, which try the steps and choices of a space one by one.
@@ -117,15 +111,13 @@ class CmaEs(Sampler):
 class Stepwise(Sampler):
     """A sampler with a finite number of proposals, in a fixed order."""
 
+    size_in_words: ClassVar[str]
+    """The clause about ``loss`` and ``size`` in an error message."""
+
     @property
     @abstractmethod
     def size(self) -> int:
         """The number of trials; the maximum, if it depends on their values."""
-
-    @property
-    @abstractmethod
-    def size_in_words(self) -> str:
-        """The clause about ``size`` in an error message."""
 
     def values(self, name: str) -> Sequence[Value]:
         """Return the values of one parameter to try."""
@@ -144,9 +136,9 @@ class Stepwise(Sampler):
                     "choices, or pin it."
                 )
         if not found and self.size > self.trials:
+            size = self.size_in_words.format(loss=self.loss, size=self.size)
             found.append(
-                f"search.trials is {self.trials} and {self.size_in_words}; ask for as many trials, or override "
-                f"space.{self.loss}."
+                f"search.trials is {self.trials} and {size}; ask for as many trials, or override space.{self.loss}."
             )
         return found
 
@@ -159,6 +151,7 @@ class Grid(Stepwise):
     """
 
     summary = "every combination of steps and choices, once"
+    size_in_words = "the grid of {loss} has {size:,} cells"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return Fixed(self.cells[number])
@@ -199,10 +192,6 @@ class Grid(Stepwise):
             return len(values) * self._count(cell, rest)
         return sum(self._count({**cell, first: value}, rest) for value in values)
 
-    @property
-    def size_in_words(self) -> str:
-        return f"the grid of {self.loss} has {self.size:,} cells"
-
 
 class Coordinate(Stepwise):
     """Coordinate search, as in the thesis (section 5.2, Table 15): the grid of one hyperparameter after the other.
@@ -213,6 +202,7 @@ class Coordinate(Stepwise):
     all of them. The state follows from the stored trials, which are in the order of their proposals.
     """
 
+    size_in_words = "trying all hyperparameters of {loss} takes up to {size:,} trials"
     summary = "one hyperparameter after the other over its grid, the best value kept (as in Psomas, 2020)"
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
     one_metric = True
@@ -266,7 +256,3 @@ class Coordinate(Stepwise):
         decides = any(name in self.space.parameters[later].when for later in rest)
         ways = [held[name], *others] if decides else [held[name]]
         return len(others) + max(self._longest(self.space.complete({**held, name: value}), rest) for value in ways)
-
-    @property
-    def size_in_words(self) -> str:
-        return f"trying all hyperparameters of {self.loss} takes up to {self.size:,} trials"

@@ -9,8 +9,6 @@ again. Pinned parameters are parameters too, with a distribution of a single val
 
 import copy
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import optuna
@@ -28,14 +26,6 @@ from search.trials import Tally, changed, params_of, record_key, record_keys, ru
 from spaces.search_space import SearchSpace
 from spaces.space import Params, Value
 from trainables.spec import EpochRecord
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialReport:
-    """The result of storing an epoch: whether it was new, and the reason to prune the trial, if any."""
-
-    is_new: bool
-    prune: str | None = None
 
 
 def pruning_sentence(objective: str, step: int, value: float, reason: str) -> str:
@@ -67,7 +57,7 @@ class LossStudy:
         self.tally = Tally()
         self._space = space
         self._sampler = sampler
-        self._storage = storage
+        self.storage = storage
         self._goal = goal
         with storage.transaction():
             if not storage.has(name):
@@ -90,18 +80,14 @@ class LossStudy:
             if trial.state != TrialState.WAITING:  # it has no parameters yet
                 self._first_with.setdefault(params_of(trial), trial.number)
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """Store all changes made in this context when it ends; see :meth:`StudyStorage.transaction`."""
-        return self._storage.transaction()
-
     def trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
 
     def trial(self, number: int) -> FrozenTrial:
-        return self._storage.get_trial(self._trial_id(number))
+        return self.storage.get_trial(self._trial_id(number))
 
     def _trial_id(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+        return self.storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
     def attributes(self) -> dict[str, Any]:
         return dict(self._study.user_attrs)
@@ -113,7 +99,7 @@ class LossStudy:
     def enqueue(self, wanted: Iterable[tuple[Mapping[str, Value], Mapping[str, Any]]]) -> None:
         """Enqueue trials given as (parameters, user attributes), except those whose attributes a trial has already."""
         known = [trial.user_attrs for trial in self.trials()]
-        with self._storage.transaction():
+        with self.storage.transaction():
             for params, attributes in wanted:
                 if not any(attributes.items() <= entry.items() for entry in known):
                     self._study.enqueue_trial(dict(params), user_attrs=dict(attributes))
@@ -122,7 +108,7 @@ class LossStudy:
     def add(self, trials: Iterable[FrozenTrial]) -> None:
         """Add trials of another study, in one transaction."""
         before = self.tally.trials
-        with self._storage.transaction():
+        with self.storage.transaction():
             self._study.add_trials(trials)
         self._take_from(before)
 
@@ -134,7 +120,7 @@ class LossStudy:
         number = waiting.number if waiting else len(trials)
         if self._sampler:  # without one, all trials are enqueued
             self._seen.sampler = self._sampler.build(number, trials)
-        with self._storage.transaction():
+        with self.storage.transaction():
             trial = self._seen.ask()
             params = self._space.suggest(trial)
             if "seed" not in trial.user_attrs:
@@ -150,9 +136,10 @@ class LossStudy:
             self.tally.add(started)
         return started
 
-    def report(self, number: int, record: EpochRecord) -> TrialReport:
-        """Store one epoch of a trial and compare its value; a known epoch changes nothing but its checkpoint.
+    def report(self, number: int, record: EpochRecord) -> tuple[bool, str | None]:
+        """Store one epoch of a trial; return True if it is new, and the outcome if the trial is to be pruned.
 
+        A known epoch changes nothing but its checkpoint.
         An epoch is trained again if the previous attempt died before its checkpoint was written; the new attempt
         writes the model to another file.
         """
@@ -161,19 +148,17 @@ class LossStudy:
         if known := before.user_attrs.get(key):
             if known["checkpoint"] != record["checkpoint"]:
                 again = {**known, "checkpoint": record["checkpoint"]}
-                self._storage.set_trial_user_attr(trial_id, key, again)
-            return TrialReport(is_new=False)
+                self.storage.set_trial_user_attr(trial_id, key, again)
+            return False, None
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
         step, value = len(earlier) + 1, running_value([*earlier, record], self.objective)
-        with self._storage.transaction():
-            self._storage.set_trial_user_attr(trial_id, key, record)
-            self._storage.set_trial_intermediate_value(trial_id, step, value)
+        with self.storage.transaction():
+            self.storage.set_trial_user_attr(trial_id, key, record)
+            self.storage.set_trial_intermediate_value(trial_id, step, value)
         self.tally.replace(before, self.trial(number))
         # Trial 0 takes part in the comparisons, but is never pruned.
         reason = self._rule.reason(number, step, value)
-        if not (reason and number):
-            return TrialReport(is_new=True)
-        return TrialReport(is_new=True, prune=pruning_sentence(self.objective, step, value, reason))
+        return True, pruning_sentence(self.objective, step, value, reason) if reason and number else None
 
     def next_rung(self, number: int) -> tuple[int, float | None] | None:
         """Return :meth:`Pruner.next_rung` of a running trial."""
@@ -184,10 +169,10 @@ class LossStudy:
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
         before, trial_id = self.trial(number), self._trial_id(number)
         steps = before.intermediate_values
-        with self._storage.transaction():
-            self._storage.set_trial_user_attr(trial_id, "outcome", outcome)
+        with self.storage.transaction():
+            self.storage.set_trial_user_attr(trial_id, "outcome", outcome)
             if failure:
-                self._storage.set_trial_user_attr(trial_id, "failure", dict(failure))
+                self.storage.set_trial_user_attr(trial_id, "failure", dict(failure))
             if self._goal and self._goal.constraints and (measured := self._goal.measured(before)):
                 stored = Trial(self._study, trial_id)
                 for constraint in self._goal.constraints:

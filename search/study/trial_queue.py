@@ -48,11 +48,6 @@ class QueuedStudy:
         """Start the next trial, lost ones first."""
         return self.study.trial(self.lost.popleft()) if self.lost else self.study.ask(self.seed)
 
-    def end(self) -> None:
-        """Record why the study ended early, if it did."""
-        if reason := self.budget.early_end(self.study.trials()):
-            self.study.set_attributes({"ended_early": reason})
-
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedStage:
@@ -100,18 +95,18 @@ class RunningTrial:
 
 
 class TrialListener:
-    """Callbacks for the events of a queue. ``trial`` is the trial as it is stored after the event."""
+    """Callbacks for the events of a queue, each called when the event is stored."""
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_start(self, running: RunningTrial) -> None:
         """Handle a trial that was given to a worker, for the first time or again."""
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         """Handle a new epoch of a trial."""
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_end(self, running: RunningTrial) -> None:
         """Handle a trial that is COMPLETE, PRUNED or FAIL."""
 
-    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_lost(self, running: RunningTrial) -> None:
         """Handle a trial that lost its worker; it will be started again."""
 
 
@@ -158,8 +153,9 @@ class TrialQueue:
                 return self._start(self._ask(studies))
             if self._running:
                 return None
-            for study in self._studies:
-                study.end()
+            for queued in self._studies:
+                if reason := queued.budget.early_end(queued.study.trials()):
+                    queued.study.set_attributes({"ended_early": reason})
             self._stage = next(self._stages, None)
             self.done = self._stage is None
         return None
@@ -188,9 +184,8 @@ class TrialQueue:
 
     def _start(self, running: RunningTrial) -> RunningTrial:
         self._running.append(running)
-        trial = running.stored
         for listener in self._listeners:
-            listener.on_start(running, trial)
+            listener.on_start(running)
         return running
 
     # What a training's results mean.
@@ -237,22 +232,21 @@ class TrialQueue:
 
     def _report(self, running: RunningTrial, record: EpochRecord, *, is_last: bool) -> bool:
         """Store an epoch and, if it ends the trial, how, in one transaction; return True if it does."""
-        with running.study.transaction():
-            report = running.study.report(running.number, record)
-            pruned = report.prune if running.queued.prune and not is_last else None
+        with running.study.storage.transaction():
+            is_new, pruned = running.study.report(running.number, record)
+            pruned = pruned if running.queued.prune and not is_last else None
             if ended := is_last or pruned is not None:
                 state = TrialState.PRUNED if pruned else TrialState.COMPLETE
                 outcome = pruned or whole_training(running.stored, running.spec.epochs)
                 running.study.finish(running.number, state, outcome)
-        if report.is_new:
+        if is_new:
             running.crashes = 0
             running.new_epochs += 1
             if running.new_epochs > 1:  # the checkpoint of the first epoch is written while the second one trains
                 running.storage_failures = 0
                 self._outage.end()
-            trial = running.stored
             for listener in self._listeners:
-                listener.on_epoch(running, trial, record)
+                listener.on_epoch(running, record)
         if is_last:
             self._outage.end()
         if ended:
@@ -285,9 +279,8 @@ class TrialQueue:
         running.new_epochs = 0
         self._running.remove(running)
         self._lost.append(running)
-        trial = running.stored
         for listener in self._listeners:
-            listener.on_lost(running, trial)
+            listener.on_lost(running)
 
     def _fail(self, running: RunningTrial, cause: str, reason: str) -> None:
         failure = {"cause": cause, "reason": reason}
@@ -296,9 +289,8 @@ class TrialQueue:
 
     def _remove(self, running: RunningTrial) -> None:
         self._running.remove(running)
-        trial = running.stored
         for listener in self._listeners:
-            listener.on_end(running, trial)
+            listener.on_end(running)
 
 
 class _Outage:

@@ -57,11 +57,7 @@ def verify(folder: RunFolder) -> Iterator[Check]:
 
 
 def code_named(folder: RunFolder) -> set[str]:
-    """Return the code that a stored search names, and check that its records may be contacted.
-
-    Raises:
-        InvalidInput: they may not.
-    """
+    """Return the code that a stored search names; raise if its records may not be contacted."""
     try:
         content = stored_config(folder)
     except InvalidInput:  # the checks report it
