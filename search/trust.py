@@ -31,13 +31,7 @@ INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"
 
 
 def state_folder() -> Path:
-    """Return the user's folder for state shared by all runs folders, ``~/.local/state/holdout``.
-
-    ``$XDG_STATE_HOME`` replaces ``~/.local/state``.
-
-    Raises:
-        RuntimeError: the user has no home folder.
-    """
+    """Return the user's folder for state shared by all runs folders; raise :class:`RuntimeError` without a home."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdout"
 
 

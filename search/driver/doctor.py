@@ -91,11 +91,7 @@ def _first_classes(plan: Plan) -> tuple[str, ...]:
 
 
 def measured_costs_of(plan: Plan) -> dict[str, Cost]:
-    """Measure the cost of each loss's default on this machine, in a temporary process.
-
-    Raises:
-        Exception: the error that ended the training, such as out of memory.
-    """
+    """Measure the cost of each loss's default on this machine, in a temporary process, whose error is raised."""
     resources = plan.config.resources
     with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         trainings = measured_trainings(plan, folder)
@@ -129,7 +125,11 @@ def expected_works(plan: Plan) -> list[Work]:
 
 
 def _pruned(plan: Plan, work: Work) -> Work:
-    budget = replace(work.budget, trials=max(0, work.budget.trials - _copied(plan, work.loss)))
+    copied = 0  # the trials that a successor begins with
+    if plan.predecessor is not None:
+        trials = StoredSearch(RunFolder(plan.folder.runs, plan.predecessor)).trials(work.loss)
+        copied = sum(trial.state.is_finished() for trial in trials)
+    budget = replace(work.budget, trials=max(0, work.budget.trials - copied))
     pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)
     epochs_each = work.epochs_each * (expected_steps(pruner, budget.most) / plan.steps)
     return replace(work, budget=budget, epochs_each=epochs_each)
@@ -153,14 +153,6 @@ def expected_steps(pruner: Pruner, trials: int) -> float:
             comparison.end(create_trial(state=state, value=value, intermediate_values=values))
             steps.append(last)
     return fmean(steps) if steps else pruner.steps
-
-
-def _copied(plan: Plan, loss: str) -> int:
-    """Return the number of trials that a successor begins with."""
-    if plan.predecessor is None:
-        return 0
-    source = StoredSearch(RunFolder(plan.folder.runs, plan.predecessor))
-    return sum(trial.state.is_finished() for trial in source.trials(loss))
 
 
 def expected_seconds(plan: Plan, works: Sequence[Work], costs: Mapping[str, Cost], concurrent: int) -> float:

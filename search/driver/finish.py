@@ -105,12 +105,7 @@ class Exported:
 
 
 def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
-    """Write the chosen model of ``loss`` to the new folder ``folder``, completely or not at all.
-
-    Args:
-        stored: a search whose final models are trained.
-        loss: the loss; None for the recommended model.
-        folder: the folder to create.
+    """Write the chosen model of ``loss``, None for the recommended one, to a new ``folder``, completely or not at all.
 
     Raises:
         InvalidInput: there is no such model, ``folder`` exists, the training images are missing, or the search names

@@ -16,8 +16,9 @@ from search.driver.notices import at_ceiling, early_ends, first_proposals, needs
 from search.driver.progress import Progress
 from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
-    SealedImagesCheck,
+    CHECK_S,
     catch_up,
+    check_sealed_images,
     note_opened_images,
     resumed_opening,
     score_test,
@@ -132,7 +133,9 @@ def _train_and_test(
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
     """Train the ``trials`` of all stages ``left``, open the test if it is one of them, and write the results."""
-    images = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
+    to_check = [search.plan for search in _undone(searches, Stage.TEST)]
+    images = Thread(target=check_sealed_images, args=(to_check,), daemon=True)
+    images.start()
     if missing := without_baselines(searches):
         with phase(console, "Scoring the untrained network …"):
             validate_baselines(missing, partial(engine.map, validate_untrained))
@@ -162,7 +165,7 @@ def _train_and_test(
         say(console, [behind(search.name) for search in searches])
     else:
         write_runs(outcomes, projections, console)
-    images.wait()
+    images.join(CHECK_S)
     return outcomes
 
 

@@ -29,12 +29,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     """Listener that shows the queue's trials: a live table on a terminal, one moving line in a notebook, elsewhere one
     line per finished trial.
 
-    Args:
-        console: where to show them.
-        searches: the searches whose trials are trained.
-        stages: their remaining stages. The time left covers all of them, except scoring the test.
-        concurrent: how many trials run at once.
-        started: when the command began, in seconds since 1970.
+    The time left covers all remaining ``stages``, except scoring the test, with ``concurrent`` trials at once; the
+    command began at ``started``, in seconds since 1970.
     """
 
     def __init__(
@@ -78,9 +74,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         """Show the trial, and the title of its stage if it is the first one of it."""
         if running.stage is not self._stage:
             self._begin(running.stage)
-        work = self._works.get(running.study.name)
-        if work is None or work.tally is not running.study.tally or work.budget is not running.queued.budget:
-            self._take(running)
+        study, budget, work = running.study, running.queued.budget, self._works[running.study.name]
+        if work.tally is not study.tally or work.budget is not budget:
+            live = replace(work, budget=budget, tally=study.tally, epochs_each=running.spec.epochs)
+            self._works = {**self._works, study.name: live}
         self._classes = max(self._classes, *map(len, (running.spec.validation_classes, *running.spec.folds)))
         self._slots = {
             **self._slots,
@@ -101,19 +98,6 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
                 trials = self._searches[search_of(name)].trials(work.loss, stage)
                 planned = Budget(trials=len(trials))
                 self._works = {**self._works, name: replace(work, budget=planned, tally=Tally.of(trials))}
-
-    def _take(self, running: RunningTrial) -> None:
-        """Replace the planned work of a study by its live tally and its current budget."""
-        study = running.study
-        work = Work(
-            study=study.name,
-            loss=running.loss,
-            stage=running.stage,
-            budget=running.queued.budget,
-            tally=study.tally,
-            epochs_each=running.spec.epochs,
-        )
-        self._works = {**self._works, study.name: work}
 
     def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])

@@ -119,15 +119,8 @@ def view(
 ) -> RenderableType:
     """Return the display: the title, one row per study and one per slot, as many as fit; the others are counted.
 
-    Args:
-        title: the title of the stage.
-        elapsed: seconds since the command began.
-        left: the text on the time left.
-        studies: the cells of each study of the stage, by :data:`STUDIES`.
-        running: those of the first slots, at least as many as may fit, by :data:`SLOTS`.
-        slots: number of all slots.
-        width: columns of the terminal.
-        height: lines of the terminal.
+    ``elapsed`` is in seconds. The cells of ``studies`` are those of :data:`STUDIES`, and of ``running``, the first of
+    the ``slots``, at least as many as may fit, those of :data:`SLOTS`.
     """
     lines: list[RenderableType] = [Text(f"{title}, {duration(elapsed)} so far", style="bold"), Text(left, style="dim")]
     room = max(2, height - len(lines) - 1)

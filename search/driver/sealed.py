@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -315,11 +314,7 @@ def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str
 
 
 def with_training_images(plan: Plan) -> Plan:
-    """Return ``plan`` with the digest of its decoded training images in its split.
-
-    Raises:
-        InvalidInput: the images differ from those that the search, or its predecessor, started with.
-    """
+    """Return ``plan`` with the digest of its training images; raise if the search did not begin with these."""
     digest = digest_of_images(plan.images.make())
     if plan.split.images not in (None, digest):
         name = plan.predecessor or plan.config.name
@@ -356,28 +351,17 @@ def opened_among_training(ledger: Ledger, training: ImageSet, openings: Sequence
     return opened and f"training on images of an opened test set: {opened}"
 
 
-class SealedImagesCheck:
-    """Background check that warns of damaged test images while trials train, instead of days later at the test.
+def check_sealed_images(plans: Sequence[Plan]) -> None:
+    """Warn of damaged test images, while trials train instead of days later at the test.
 
-    It runs in a thread because 60,000 files take seconds on a local disk but minutes on a slow network. Only file
-    headers and ends are read: nothing is decoded, and the test set is not opened.
+    60,000 files take seconds on a local disk but minutes on a slow network. Only file headers and ends are read:
+    nothing is decoded, and the test set is not opened.
     """
-
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self._plans = plans
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait for the background check, at most :data:`CHECK_S` seconds."""
-        self._thread.join(CHECK_S)
-
-    def _run(self) -> None:
-        first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(self._plans)}
-        for plan in reversed(first.values()):
-            try:
-                sentence = sealed(plan).damage(CHECK_S)
-            except Exception as error:  # a user-defined data set may raise anything; training does not need this
-                sentence = f"The images of the test classes cannot be checked ({type(error).__name__}: {error})."
-            if sentence:
-                logger.warning("%s: %s", plan.config.name, sentence)
+    first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(plans)}
+    for plan in reversed(first.values()):
+        try:
+            sentence = sealed(plan).damage(CHECK_S)
+        except Exception as error:  # a user-defined data set may raise anything; training does not need this
+            sentence = f"The images of the test classes cannot be checked ({type(error).__name__}: {error})."
+        if sentence:
+            logger.warning("%s: %s", plan.config.name, sentence)

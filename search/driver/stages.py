@@ -280,11 +280,7 @@ def _own_family(
 
 
 def frozen_selection(search: OpenedSearch) -> Selection:
-    """Load the frozen selection of ``search``, and check that its studies and objective are unchanged.
-
-    Raises:
-        InvalidInput: there is no selection, or it, a study or the objective was changed after the choice.
-    """
+    """Load the frozen selection of ``search``; raise if it, a study or the objective was changed after the choice."""
     selection = Selection.load(search.plan.folder.selection)
     if search.config.objective != selection.objective:
         raise InvalidInput(

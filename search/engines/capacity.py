@@ -116,9 +116,7 @@ DAEMON = "nvidia-cuda-mps-control"
 def mps_daemon(environment: Mapping[str, str], pipes: Path) -> tuple[str, str]:
     """Return the state of the daemon, and advice for trials that share a GPU (empty if the daemon runs).
 
-    Args:
-        environment: the environment of the process, which its trials inherit.
-        pipes: the folder of the daemon's pipes if the environment names none.
+    ``pipes`` is the folder of its pipes if the ``environment``, which trials inherit, names none.
     """
     folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY", pipes))
     limits = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith("CUDA_MPS_ACTIVE")]

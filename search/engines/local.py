@@ -116,11 +116,7 @@ class Local(Engine):
             raise
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
-        """Return ``function`` of each argument in order, computed by the workers.
-
-        Raises:
-            Failure: the workers of one argument died :data:`CALLS` times, or none answers any more.
-        """
+        """Return ``function`` of each argument; raise if the workers of one die :data:`CALLS` times, or if all hang."""
         waiting = deque(range(len(arguments)))
         running: dict[_Process, int] = {}
         results: dict[int, Any] = {}

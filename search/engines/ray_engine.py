@@ -110,11 +110,7 @@ class RayEngine(Engine):
 
 @contextmanager
 def probe_file(folder: str) -> Iterator[str]:
-    """Create a file in ``folder``, a path or a URL, and yield its address; the file is removed at the end.
-
-    Raises:
-        InvalidInput: the file cannot be written.
-    """
+    """Create a file in ``folder``, a path or a URL, yield its address and remove it; raise if that is not possible."""
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
     file = as_path(address)
     try:

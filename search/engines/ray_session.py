@@ -88,11 +88,7 @@ class NoRay(NoEngine):
 
 @contextmanager
 def ray_session() -> Iterator[ModuleType]:
-    """Connect to ``RAY_ADDRESS`` if it is set, else start a cluster of this machine for this process alone.
-
-    Raises:
-        NoRay: Ray does not start, or nothing answers at ``RAY_ADDRESS``.
-    """
+    """Connect to ``RAY_ADDRESS``, else to a new cluster of this machine alone; raise :class:`NoRay` if that fails."""
     ray = import_ray()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:

@@ -213,24 +213,20 @@ class _StudyScheduler(FIFOScheduler):
         self._watch(trial.trial_id)  # its first epoch may end before the first look
         assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
         if share.is_shared and len(assignments.trials) >= share.workers:
-            tune_controller._cleanup_cached_actors(
-                force_all=True
-            )  # Tune keeps one, whose slot belongs to another search
-        try:
-            goes_on = not assignments.error and self._goes_on(trial.trial_id, result["news"])
-        except Exception as error:
-            assignments.error = error
-            goes_on = False
+            # Tune keeps an actor for reuse, whose slot belongs to another search.
+            tune_controller._cleanup_cached_actors(force_all=True)
+        running, goes_on = assignments.trials[trial.trial_id], False
+        if not assignments.error:
+            try:
+                if running is None:
+                    goes_on = assignments.queue.has_to_wait and len(assignments.trials) <= share.workers
+                else:
+                    goes_on = assignments.queue.on_trial_result(running, *result["news"])
+            except Exception as error:
+                assignments.error = error
         if not goes_on:
             assignments.forget(trial.trial_id)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
-
-    def _goes_on(self, trial_id: str, news: Sequence[dict[str, Any]]) -> bool:
-        assignments = self._assignments
-        running = assignments.trials[trial_id]
-        if running is None:
-            return assignments.queue.has_to_wait and len(assignments.trials) <= assignments.share.workers
-        return assignments.queue.on_trial_result(running, *news)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Record that an actor died or could not be made; failures of trainings are results and do not arrive here."""

@@ -21,13 +21,8 @@ RAY_DIED = (
 class Placement:
     """The wait of trials for a machine of the cluster: warnings after a while, an error where none can come.
 
-    Args:
-        resources: the request of one trial.
-        nodes: returns the machines of the cluster.
-        may_come: machines that an autoscaler may add.
-        is_here: returns True while Ray runs on this machine, through which the driver starts all workers.
-        limits: how long a trial waits for a machine.
-        now: the clock, in seconds.
+    ``may_come`` are machines that an autoscaler may add; ``is_here`` returns True while Ray runs on this machine,
+    through which the driver starts all workers.
     """
 
     def __init__(

@@ -156,11 +156,7 @@ class RunFolder:
 
     @contextmanager
     def only_driver(self) -> Iterator[None]:
-        """Hold an exclusive lock on the search. The folder is removed again if nothing is written meanwhile.
-
-        Raises:
-            InvalidInput: another process holds it.
-        """
+        """Hold an exclusive lock on the search, or raise; its folder is removed again if it stays empty meanwhile."""
         try:
             with folder_if_needed(self.path), self._lock as lock:
                 try:
@@ -345,12 +341,3 @@ def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
         if name.startswith(f"{campaign.name}-") and name in campaign.searches():
             return campaign
     return None
-
-
-def refuse_member(runs: Path, name: str) -> None:
-    """Raise :class:`InvalidInput` if the search ``name`` belongs to a campaign, whose searches are tested together."""
-    if campaign := campaign_of(runs, name):
-        raise InvalidInput(
-            f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
-            "`holdout run` with its file resumes all of them."
-        )

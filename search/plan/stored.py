@@ -89,11 +89,7 @@ class StoredSearch:
         return self.counts.attributes.get(study_name(self.name, loss, stage), {})
 
     def trial_directory(self, study: str, number: int) -> str:
-        """Return the folder or URL of a trial's checkpoints and logs; ``study`` as in ``mpa`` or ``mpa@confirm``.
-
-        Raises:
-            InvalidInput: the user did not allow to contact it.
-        """
+        """Return the place of a trial's checkpoints and logs; raise if the user did not allow to contact it."""
         address = self.config["checkpoints"]["storage_path"]
         if address:
             check_address(self.folder.path, CHECKPOINTS, address)

@@ -254,11 +254,7 @@ class TrialQueue:
         return ended
 
     def _on_storage_failure(self, running: RunningTrial, reason: str) -> None:
-        """Retry a trial whose files could not be stored or read, after a pause.
-
-        Raises:
-            Failure: no trial could store its files for so long that the search ends; continuing would lose every trial.
-        """
+        """Retry a trial after a pause; raise if no trial could store its files for so long that the search ends."""
         running.storage_failures += 1
         if not self._outage.note():
             raise Failure(

@@ -3,7 +3,7 @@
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -46,11 +46,6 @@ Prunings = Mapping[tuple[int, int], str]
 def studies_in(search: OpenedSearch) -> list[tuple[Stage, str]]:
     """Return the stages and losses of all studies that the search may have."""
     return [(stage, loss) for stage in Stage for loss in search.config.loss_names]
-
-
-def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:
-    """Return a copy of the search as it was before the studies ``names`` were created."""
-    return OpenedSearch(plan=search.plan, storage=copy_studies(search.plan.folder.journal, without=names))
 
 
 def check_studies(search: OpenedSearch) -> Iterator[Check]:
@@ -192,9 +187,11 @@ def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]
 
 def check_enqueued(search: OpenedSearch, stage: Stage, queue: Callable[[OpenedSearch], QueuedStage]) -> Iterator[Check]:
     """Check that the studies of ``stage`` have the trials that ``queue`` enqueues, if the stage has begun."""
-    losses = [loss for of_stage, loss in studies_in(search) if of_stage is stage]
-    stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in losses}
-    for queued in queue(without(search, stored)).studies if any(stored.values()) else ():
+    stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in search.config.loss_names}
+    if not any(stored.values()):
+        return
+    before = OpenedSearch(plan=search.plan, storage=copy_studies(search.plan.folder.journal, without=stored))
+    for queued in queue(before).studies:
         name, wanted = queued.study.name, queued.study.trials()
         what = f"{name}: {counted(len(wanted), 'trial')}, as they follow from the stage before"
         yield check(what, _enqueued_problems(name, stored[name], wanted))
