@@ -101,8 +101,8 @@ def test_short_trainings_are_not_pruned(name: str) -> None:
         assert "no trial is pruned" in pruner.plan
         comparison = pruner.rule("short")
         assert all(comparison.reason(number, 1, -number) is None for number in range(10))
-    assert PRUNERS[name](steps=2).expected_steps(30) == 2
-    assert PRUNERS[name](steps=EPOCHS).expected_steps(0) == EPOCHS
+    assert expected_steps(PRUNERS[name](steps=2), 30) == 2
+    assert expected_steps(PRUNERS[name](steps=EPOCHS), 0) == EPOCHS
 
 
 def test_rungs_double_from_an_eighth_of_the_epochs() -> None:
