@@ -71,8 +71,8 @@ def growth(before: SearchConfig, after: SearchConfig) -> Growth:
 
 def _wider(before: SearchConfig, after: SearchConfig) -> tuple[tuple[str, ...], bool] | None:
     """Return the hyperparameters that are wider in ``after``, and whether their studies can go on."""
-    contents = (config.model_dump(mode="json", include={"space"}) for config in (before, after))
-    if not any(key.startswith("space") for key, _, _ in differences(*contents)):
+    then, now = (config.model_dump(mode="json", include={"space"}) for config in (before, after))
+    if not any(key.startswith("space") for key, _, _ in differences(then, now)):
         return None
     found = Findings()
     old, new = (check_spaces(found, config, accepted=True) for config in (before, after))
