@@ -125,7 +125,6 @@ class Goal:
         return tuple(objective.value(measured) for objective in self.objectives)
 
     def unmet(self, measured: Measured) -> list[Constraint]:
-        """Return the constraints that are not met."""
         return [constraint for constraint in self.constraints if constraint.excess(measured) > 0]
 
     def ranked(self, candidates: Sequence[Measured]) -> list[int]:
@@ -139,17 +138,15 @@ class Goal:
             least = min(len(self.unmet(candidates[place])) for place in left)
             equal = [place for place in left if len(self.unmet(candidates[place])) == least]
             points = {place: self.values(candidates[place]) for place in equal}
-            front = [place for place in equal if not any(dominates(other, points[place]) for other in points.values())]
+            front = _front(points)
             order += sorted(front, key=lambda place: (self._distance(points[place], [points[p] for p in front]), place))
             left = [place for place in left if place not in front]
         return order
 
     def front(self, candidates: Sequence[Measured]) -> list[int]:
         """Return the positions of the Pareto front of the ``candidates`` that meet all constraints, in their order."""
-        points = {place: self.values(measured) for place, measured in enumerate(candidates) if not self.unmet(measured)}
-        return [
-            place for place, point in points.items() if not any(dominates(other, point) for other in points.values())
-        ]
+        met = ((place, measured) for place, measured in enumerate(candidates) if not self.unmet(measured))
+        return _front({place: self.values(measured) for place, measured in met})
 
     def _distance(self, point: Sequence[float], front: Sequence[Sequence[float]]) -> float:
         """Return the distance of ``point`` to the best values of the ``front``, each in units of its range over it."""
@@ -170,6 +167,10 @@ class Goal:
             names = ", ".join(f"{entry.metric}{' (lower)' if entry.minimised else ''}" for entry in self.objectives)
             parts.append(f"chosen of the Pareto front of {names}: {CHOICE_IN_FRONT}")
         return "; ".join(parts)
+
+
+def _front(points: Mapping[int, Sequence[float]]) -> list[int]:
+    return [place for place, point in points.items() if not any(dominates(other, point) for other in points.values())]
 
 
 def dominates(first: Sequence[float], second: Sequence[float]) -> bool:

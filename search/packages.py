@@ -1,9 +1,9 @@
-"""Packages: Holdout's own, and those of the extra ``search``, which run searches and a plain installation lacks.
+"""Packages: Holdout's own, the extra ``search``, and libraries whose private parts are used.
 
 Our packages are side by side in the repository, and below ``holdout`` in an installed wheel (``setup.py``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +24,7 @@ TOP = HOLDOUT.parent
 # The extra.
 
 EXTRA = ("cmaes", "fastapi", "mlflow", "ray", "uvicorn")
-"""What ``holdout-dml[search]`` installs beyond ``holdout-dml``, see ``pyproject.toml``."""
+"""What ``holdout-dml[search]`` installs beyond ``holdout-dml``, to run searches; see ``pyproject.toml``."""
 
 INSTALL = "pip install 'holdout-dml[search]'"
 
@@ -35,15 +35,7 @@ def missing_packages(packages: Sequence[str] = EXTRA) -> list[str]:
 
 
 def check_extra(what: str, packages: Sequence[str] = EXTRA) -> None:
-    """Check that ``packages`` are installed.
-
-    Args:
-        what: what needs them, such as "Running a search"; the sentence begins with it.
-        packages: packages of the extra, by default all of them.
-
-    Raises:
-        InvalidInput: some are missing.
-    """
+    """Raise if ``packages`` of the extra are missing, which ``what`` needs, such as "Running a search"."""
     if missing := missing_packages(packages):
         raise InvalidInput(f"{what} needs packages that are not installed: {listed(missing)}; run `{INSTALL}`.")
 
@@ -54,3 +46,24 @@ def _is_installed(package: str) -> bool:
     except ValueError:  # sys.modules holds None: importing it is forbidden
         return False
     return found is not None and found.origin is not None  # not just a folder of that name, such as our mlflow/
+
+
+# Libraries whose private parts are used.
+
+TESTED: Mapping[str, str] = {"ray": ">=2.60,<2.61", "optuna": ">=5.0,<6", "mlflow": ">=3.17,<4"}
+"""The tested versions, as in ``pyproject.toml``; ``tests/test_private_parts.py`` lists the parts."""
+
+
+def untested(library: str) -> str | None:
+    """Return a sentence if the installed version of ``library`` is not one of those tested."""
+    from importlib.metadata import version
+
+    from packaging.specifiers import SpecifierSet
+
+    found = version(library)
+    if SpecifierSet(TESTED[library]).contains(found, prereleases=True):
+        return None
+    return (
+        f"{library} {found} is installed, and Holdout's use of its private parts was tested with "
+        f"{library}{TESTED[library]}."
+    )

@@ -38,18 +38,9 @@ def expand(address: str) -> str:
     return _REFERENCE.sub(value, address)
 
 
-def holds_password(address: str) -> bool:
-    """Return True if ``address`` contains a password itself and not a reference to one."""
-    return bool(PASSWORD.search(_REFERENCE.sub("", address)))
-
-
 def without_a_password(address: str) -> str:
-    """Return ``address`` unchanged.
-
-    Raises:
-        InvalidInput: it contains a password, which the message does not show.
-    """
-    if holds_password(address):
+    """Return ``address``; raise if it contains a password itself and not a reference to one."""
+    if PASSWORD.search(_REFERENCE.sub("", address)):
         raise InvalidInput(
             f"it holds a password ({address}); write it as a reference such as ${{DATABASE_PASSWORD}} and export that."
         )

@@ -35,7 +35,6 @@ def loss_of(study: str) -> str:
 
 
 def trainings_of(study: str) -> str:
-    """Return the :attr:`Stage.trainings` in a study's name."""
     return study.partition("@")[2] or Stage.SEARCH.trainings
 
 

@@ -213,7 +213,6 @@ def by_fold(records: "Sequence[EpochRecord]") -> "list[list[EpochRecord]]":
 
 
 def best_value(records: "Sequence[EpochRecord]", objective: str) -> float:
-    """Return the highest validation of one training."""
     return max(value_in(record, objective) for record in records)
 
 

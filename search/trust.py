@@ -31,13 +31,7 @@ INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"
 
 
 def state_folder() -> Path:
-    """Return the user's folder for state shared by all runs folders, ``~/.local/state/holdout``.
-
-    ``$XDG_STATE_HOME`` replaces ``~/.local/state``.
-
-    Raises:
-        RuntimeError: the user has no home folder.
-    """
+    """Return the user's folder for state shared by all runs folders; raise :class:`RuntimeError` without a home."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdout"
 
 
@@ -105,7 +99,6 @@ def remember(folder: AnyPath, addresses: Mapping[str, str], code: Iterable[str] 
 
 
 def forget(folder: Path) -> None:
-    """Remove the record of a removed search."""
     try:
         _record_of(folder).unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:
@@ -194,11 +187,7 @@ def trusts_code(folder: Path, paths: Collection[str]) -> bool:
 
 
 def check_code(folder: Path, paths: Collection[str]) -> None:
-    """Check that the import paths, which the search or campaign in ``folder`` names, may be imported.
-
-    Raises:
-        InvalidInput: they may not.
-    """
+    """Raise unless the import paths, which the search or campaign in ``folder`` names, may be imported."""
     if not trusts_code(folder, paths):
         raise InvalidInput(
             f"{folder.name} names code that would be imported and run ({listed(sorted(paths), shown=5)}), and you did "

@@ -55,7 +55,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the chosen model with its card, also as ONNX that is checked on real images."""
-    from search.driver.models import export as export_model, programs_table
+    from search.driver.finish import export as export_model, programs_table
     from search.plan.stored import stored_search
 
     search = stored_search(runs, name)

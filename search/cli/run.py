@@ -302,12 +302,11 @@ def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None, *, a
 @contextmanager
 def _opened(name: str, runs: Path, *, trains: bool = False) -> "Iterator[OpenedSearch]":
     """Open a stored search, and hold it exclusively meanwhile."""
-    from search.driver.start_up import hold
     from search.plan.make_plan import reopened
     from search.plan.search import open_search
 
     plan = reopened(runs, name, trains=trains)
-    with hold([plan]), closing(open_search(plan)) as search:
+    with plan.folder.only_driver(), closing(open_search(plan)) as search:
         yield search
 
 

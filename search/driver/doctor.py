@@ -10,14 +10,18 @@ from itertools import accumulate
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Literal
 
 import torch
+from optuna.trial import TrialState, create_trial
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
 from search.disk.needs import MAY_NOT_FIT, check_space
+from search.driver.notices import without_model
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, roomier, too_tight, trials_on, wanted
@@ -30,7 +34,7 @@ from search.plan.stored import StoredSearch
 from search.plan.work import Work, numbers_of, planned_work, seconds_left, slots_here
 from search.selection import REPAIR
 from search.stages import Stage
-from search.study import is_blind, without_model
+from search.study import Pruner
 from search.tables import ENGINES, PRUNERS, engine_name
 from trainables.data.header import inspect
 from trainables.errors import InvalidInput, counted, listed
@@ -39,6 +43,9 @@ from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, ImageCounts, measured_costs
 
 # The expected duration of a search, from the measured cost of its trainings.
+
+ENOUGH_TRIALS = 200
+"""The number of simulated trials that estimates the mean steps of a trial within a few per cent."""
 
 START_S = 20
 """Time from the command to the first epoch with Ray, on two cores (``python -m benchmarks overhead``)."""
@@ -84,11 +91,7 @@ def _first_classes(plan: Plan) -> tuple[str, ...]:
 
 
 def measured_costs_of(plan: Plan) -> dict[str, Cost]:
-    """Measure the cost of each loss's default on this machine, in a temporary process.
-
-    Raises:
-        Exception: the error that ended the training, such as out of memory.
-    """
+    """Measure the cost of each loss's default on this machine, in a temporary process, whose error is raised."""
     resources = plan.config.resources
     with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         trainings = measured_trainings(plan, folder)
@@ -122,18 +125,34 @@ def expected_works(plan: Plan) -> list[Work]:
 
 
 def _pruned(plan: Plan, work: Work) -> Work:
-    budget = replace(work.budget, trials=max(0, work.budget.trials - _copied(plan, work.loss)))
+    copied = 0  # the trials that a successor begins with
+    if plan.predecessor is not None:
+        trials = StoredSearch(RunFolder(plan.folder.runs, plan.predecessor)).trials(work.loss)
+        copied = sum(trial.state.is_finished() for trial in trials)
+    budget = replace(work.budget, trials=max(0, work.budget.trials - copied))
     pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps)
-    epochs_each = work.epochs_each * (pruner.expected_steps(budget.most) / plan.steps)
+    epochs_each = work.epochs_each * (expected_steps(pruner, budget.most) / plan.steps)
     return replace(work, budget=budget, epochs_each=epochs_each)
 
 
-def _copied(plan: Plan, loss: str) -> int:
-    """Return the number of trials that a successor begins with."""
-    if plan.predecessor is None:
-        return 0
-    source = StoredSearch(RunFolder(plan.folder.runs, plan.predecessor))
-    return sum(trial.state.is_finished() for trial in source.trials(loss))
+def expected_steps(pruner: Pruner, trials: int) -> float:
+    """Estimate the mean steps of a study's trials, if their values are random and constant over the steps.
+
+    A search whose trials improve over time trains more.
+    """
+    draw = Random(0)
+    steps: list[int] = []
+    for _ in range(max(1, ENOUGH_TRIALS // max(1, trials))):
+        comparison = pruner.rule("expected")
+        for number in range(trials):
+            value = draw.random()
+            compared = (step for step in range(1, pruner.steps) if comparison.reason(number, step, value))
+            last = next(compared, pruner.steps)
+            state = TrialState.PRUNED if last < pruner.steps else TrialState.COMPLETE
+            values = dict.fromkeys(range(1, last + 1), value)
+            comparison.end(create_trial(state=state, value=value, intermediate_values=values))
+            steps.append(last)
+    return fmean(steps) if steps else pruner.steps
 
 
 def expected_seconds(plan: Plan, works: Sequence[Work], costs: Mapping[str, Cost], concurrent: int) -> float:
@@ -249,7 +268,7 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
     """Check that trials finish before the next ones are proposed."""
     slots, losses = slots_here(plan.config), plan.config.loss_names
     samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
-    blind = any(is_blind(sampler, slots, len(losses)) for sampler in samplers)
+    blind = any(sampler.trials_before_model(-(-slots // len(losses))) >= sampler.trials for sampler in samplers)
     told = (without_model(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
     for text in filter(None, dict.fromkeys(told)):
         yield CheckResult("sampling", "warning" if blind else "ok", text.rstrip("."))
@@ -276,9 +295,9 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         fix = "Trials would fail as well; if memory is short, lower training.batch_size."
         yield CheckResult("step", "failed", f"a training could not be measured ({reason})", fix)
         return
-    steps = ", ".join(f"{loss} {_seconds(cost.step)} a step" for loss, cost in costs.items())
+    steps = ", ".join(f"{loss} {cost.step:.2g} s a step" for loss, cost in costs.items())
     most = max(costs.values(), key=lambda cost: cost.memory)
-    epoch = f"an epoch has {most.steps} and {_seconds(most.validation)} of validation"
+    epoch = f"an epoch has {most.steps} and {most.validation:.2g} s of validation"
     yield CheckResult("step", "ok", f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
     if most.device_memory is not None:
         yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory), here)
@@ -314,10 +333,6 @@ def _share(resources: ResourcesSection, memory: DeviceMemory, here: Node) -> Che
     found = "; ".join(filter(None, (takes, roomier(resources, memory, here))))
     fix = too_tight(resources.gpus_per_trial, memory)
     return CheckResult("gpu share", "failed" if fix else "ok", found, fix or "")
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2g} s"
 
 
 def _minutes(seconds: float) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 from search.config.parts import range_text
 from search.config.validation import plain
 from search.driver.stages import begin_studies
-from search.driver.start_up import hold
-from search.plan.make_plan import reopened
+from search.plan.make_plan import reopened, with_trials
 from search.plan.plan import Plan
 from search.plan.runs import campaign_of, existing_run
 from search.plan.search import copy_trials, open_search
@@ -43,14 +42,15 @@ def enqueue(name: str, runs: Path, loss: str, proposals: Sequence[Mapping[str, A
             f"{', '.join(plan.spaces)}."
         )
     wanted = _checked(plan, loss, proposals)
-    with hold([plan]):
+    with plan.folder.only_driver():
         _refuse_late(runs, name)  # another process may have chosen meanwhile
         with closing(open_search(plan)) as search:
             copy_trials(search)
             begin_studies(search)
             trials = search.study(loss, Stage.SEARCH).trials()
         enqueued = len(trials)
-        plan = _with_trials(plan, enqueued + len(wanted))
+        trials_of_each = max(plan.config.search.trials, enqueued + len(wanted))
+        plan = replace(plan, config=with_trials(plan.config, trials_of_each))
         if over := plan.budget(loss).over(trials):
             raise InvalidInput(
                 f"{loss} takes no more trials in {name}: {over}; begin another search with a larger budget."
@@ -81,25 +81,11 @@ def _refuse_late(runs: Path, name: str) -> None:
         )
 
 
-def _with_trials(plan: Plan, trials: int) -> Plan:
-    """Return ``plan`` with room for ``trials`` trials of each loss."""
-    section = plan.config.search
-    if section.trials >= trials:
-        return plan
-    return replace(
-        plan, config=plan.config.model_copy(update={"search": section.model_copy(update={"trials": trials})})
-    )
-
-
 # The values of a proposal.
 
 
 def _checked(plan: Plan, loss: str, proposals: Sequence[Mapping[str, Any]]) -> list[dict[str, Value]]:
-    """Return the proposals with the types of the space.
-
-    Raises:
-        InvalidInput: all values outside the space, and a sampler that tries a fixed list.
-    """
+    """Return the proposals with the types of the space; raise if a value is outside, or the list of trials is fixed."""
     mistakes = []
     budget = plan.budget(loss)
     if budget.sampler is not None and budget.sampler.size is not None:

@@ -1,9 +1,11 @@
-"""Trial listeners: the projection to MLflow, checkpoint clean-up and the GPU memory check."""
+"""Trial listeners: phases of a start-up, the projection to MLflow, checkpoint clean-up and the GPU memory check."""
 
 import logging
+import time
 from collections import deque
 
 from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
 
 from search.engines.base import Resources
 from search.engines.capacity import too_tight
@@ -26,20 +28,46 @@ STILL_WRITING = 50
 The number of slots is a further limit: a worker that is writing starts no other trial."""
 
 
+class Phases(TrialListener):
+    """Messages on the phases of a start-up until the first epoch; ``started`` is in seconds since 1970."""
+
+    def __init__(self, console: Console, started: float) -> None:
+        self._console = console
+        self._started = started
+        self._begun = 0.0
+        self._waits = True
+
+    def begin(self, text: str) -> None:
+        self._begun = time.time()
+        self._say(text)
+
+    def end(self, text: str) -> None:
+        """Print that the phase ended, with its duration."""
+        self._say(f"{text} after {time.time() - self._begun:.1f} s.")
+
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
+        if self._waits:
+            self._waits = False
+            self._say(f"First epoch {time.time() - self._started:.1f} s after the start.")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, style="dim", highlight=False)
+
+
 class MlflowUpdates(TrialListener):
     """Listener that passes every changed trial to ``tracker``, which writes from the first new epoch on."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        self._tracker.mark(running.study.name, trial, begin=False)
+    def on_start(self, running: RunningTrial) -> None:
+        self._tracker.mark(running.study.name, running.stored, begin=False)
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        self._tracker.mark(running.study.name, trial)
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
+        self._tracker.mark(running.study.name, running.stored)
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        self._tracker.mark(running.study.name, trial)
+    def on_end(self, running: RunningTrial) -> None:
+        self._tracker.mark(running.study.name, running.stored)
 
 
 class CheckpointCleanup(TrialListener):
@@ -56,33 +84,32 @@ class CheckpointCleanup(TrialListener):
         self._bytes: dict[str, int] | None = None  # size of the models by trial directory; None until listed
         self._values: dict[str, float] = {}
         self._ended_early: deque[str] = deque(maxlen=min(STILL_WRITING, search.slots))
-        self._left: list[tuple[RunningTrial, FrozenTrial]] = []
+        self._left: list[RunningTrial] = []
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_end(self, running: RunningTrial) -> None:
         """Clean up after a trial of this search. If the storage is unreachable, retry after the next trial."""
         if search_of(running.study.name) != self._search.name:
             return
-        self._left.append((running, trial))
+        self._left.append(running)
         try:
             while self._left:
                 with storage_errors(as_path(running.spec.directory)):
-                    self._clean(*self._left[0])
+                    self._clean(self._left[0])
                 del self._left[0]
         except StorageFailure as failure:  # no reason to fail the trial
             trials = counted(len(self._left), "trial")
             logger.warning("Checkpoints of %s are not cleaned up; retrying after the next trial: %s", trials, failure)
 
-    def _clean(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def _clean(self, running: RunningTrial) -> None:
         directory = running.spec.directory
         forget_last(directory)
         if self._limit is None:
             return
         if self._bytes is None:
-            found: dict[str, int] = {}
-            self._take_earlier(found)
-            self._bytes = found
+            self._bytes = self._measure_earlier()
         again = set(self._ended_early)
         if running.stage is Stage.SEARCH:
+            trial = running.stored
             self._values[directory] = _value(trial)
             again.add(directory)
             if trial.state != TrialState.COMPLETE:  # its last model may still be written
@@ -91,8 +118,9 @@ class CheckpointCleanup(TrialListener):
             self._bytes[ended] = sum(path.stat().st_size for path in _models(as_path(ended)))
         self._shrink(self._bytes, self._limit)
 
-    def _take_earlier(self, found: dict[str, int]) -> None:
-        """Measure the models of all ended trials, also of earlier sessions, with one listing per loss."""
+    def _measure_earlier(self) -> dict[str, int]:
+        """Return the bytes of the models of all ended trials, also of earlier sessions, with one listing per loss."""
+        found: dict[str, int] = {}
         for loss in self._search.config.loss_names:
             ended = {
                 trial.number: trial for trial in self._search.trials(loss, Stage.SEARCH) if trial.state.is_finished()
@@ -104,6 +132,7 @@ class CheckpointCleanup(TrialListener):
                     directory = trial_directory(self._search.plan, loss, Stage.SEARCH, number)
                     self._values[directory] = _value(ended[number])
                     found[directory] = found.get(directory, 0) + path.stat().st_size
+        return found
 
     def _shrink(self, kept: dict[str, int], limit: float) -> None:
         total = sum(kept.values())
@@ -133,7 +162,7 @@ class GpuMemoryCheck(TrialListener):
         self._gpus_per_trial = resources.gpus_per_trial
         self._most = 0
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         memory = record.get("memory")
         if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
             return

@@ -10,7 +10,7 @@ from search.plan.plan import Plan
 from search.plan.search import OpenedSearch
 from search.selection import Baselines
 from search.stages import Stage
-from search.study import without_model
+from search.study import Sampler
 from search.tables import PRUNERS
 from trainables.errors import counted
 from trainables.metrics.table import is_bounded
@@ -23,11 +23,7 @@ def say(console: Console, sentences: Iterable[str]) -> None:
 
 
 def needs(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield what the searches need, and warnings about this machine.
-
-    Raises:
-        InvalidInput: a disk is too small.
-    """
+    """Yield what the searches need, and warnings about this machine; raise if a disk is too small."""
     yield from check_space(plans)
     yield from (sentence for plan in plans if (sentence := slow_precision(plan.config)))
 
@@ -69,6 +65,26 @@ def first_proposals(searches: Sequence[OpenedSearch], slots: int) -> Iterator[st
         if not search.trials(loss, Stage.SEARCH) and (sampler := search.plan.budget(loss).sampler)
     ]
     yield from filter(None, (without_model(name, sampler, slots, len(new)) for name, sampler in new))
+
+
+def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> str | None:
+    """Return a sentence on the trials that ``sampler``, called ``name``, proposes without its model; None without one.
+
+    ``studies`` share the ``slots``. A search of the default alone has nothing to propose.
+    """
+    waits = sampler.waits_for
+    if waits is None or sampler.trials == 1 or not sampler.space.searched:
+        return None
+    each = -(-slots // studies)
+    because = f"the model needs {waits} finished trials, and each loss runs {each} at once"
+    if (first := sampler.trials_before_model(each)) < sampler.trials:
+        some = f"the first {first} of {sampler.trials} trials"
+        return f"Sampling ({name}): {some} are proposed without the model: {because}."
+    fix = f"ask for more than {waits} trials"
+    if (useful := (sampler.trials - waits) * studies) > 0:
+        fix = f"set search.max_concurrent to {useful} at most, or ask for more trials"
+    all_trials = f"all {sampler.trials} trials are proposed without the model"
+    return f"Sampling ({name}): {all_trials}: {because}. To use it, {fix}."
 
 
 def early_ends(searches: Sequence[OpenedSearch]) -> Iterator[str]:

@@ -1,23 +1,24 @@
 """The pipeline that runs the stages of one or more searches side by side: search, select, test."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import cache, partial
-from typing import Any
+from threading import Thread
 
 from rich.console import Console
 
 from search.difference import Family
 from search.driver.finish import draw_search_report, write_missing, write_models, write_runs
-from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
+from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates, Phases
 from search.driver.notices import at_ceiling, early_ends, first_proposals, needs, pruning, say
 from search.driver.progress import Progress
-from search.driver.progress_view import phase
+from search.driver.progress_view import StoreProgress, phase
 from search.driver.sealed import (
-    AnyScoring,
-    SealedImagesCheck,
+    CHECK_S,
     catch_up,
+    check_sealed_images,
     note_opened_images,
     resumed_opening,
     score_test,
@@ -36,11 +37,10 @@ from search.driver.stages import (
     search_stage,
     side_by_side,
 )
-from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection
 from search.driver.untrained import validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
-from search.packages import check_extra
+from search.packages import TESTED, check_extra, untested
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
@@ -48,11 +48,13 @@ from search.report.summary import write_summary
 from search.selection import validate_untrained
 from search.stages import Stage
 from search.study import QueuedStage, TrialListener, TrialQueue
-from search.tracking import Projection, Tracker, import_mlflow
+from search.tracking import Tracker, import_mlflow
 from trainables.errors import counted
 from trainables.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
+
+STALL_S = 600.0
 
 
 def run_stages(
@@ -131,7 +133,9 @@ def _train_and_test(
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
     """Train the ``trials`` of all stages ``left``, open the test if it is one of them, and write the results."""
-    images = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
+    to_check = [search.plan for search in _undone(searches, Stage.TEST)]
+    images = Thread(target=check_sealed_images, args=(to_check,), daemon=True)
+    images.start()
     if missing := without_baselines(searches):
         with phase(console, "Scoring the untrained network …"):
             validate_baselines(missing, partial(engine.map, validate_untrained))
@@ -141,23 +145,27 @@ def _train_and_test(
     projections = {search.name: make_projection(search.plan) for search in searches}
     if engine.trains_here:
         import_mlflow()
-    with _tracked(projections, console) as tracker:
+    tracker = Tracker(projections)
+    try:
         with Progress(console, searches, left, concurrent=slots, started=started) as progress:
             own = (*map(CheckpointCleanup, searches), MlflowUpdates(tracker), GpuMemoryCheck(engine.resources))
             engine.run(TrialQueue(trials, listeners=[progress, *own, *listeners]), slots)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
-            score_all = partial(_score_on_workers, engine)
-            score_test(waiting, console, opener=opener, reason=reason, score_all=score_all)
+            from search.selection import score  # imports torch
+
+            score_test(waiting, console, opener=opener, reason=reason, score_all=partial(engine.map, score))
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:
                 write_models(outcome)
+    finally:
+        tracker.close(lambda text: say(console, [text]))
     draw_search_report(outcomes, console, opener)  # the tracker's thread, which imports MLflow, has ended
     if tracker.behind:
         say(console, [behind(search.name) for search in searches])
     else:
         write_runs(outcomes, projections, console)
-    images.wait()
+    images.join(CHECK_S)
     return outcomes
 
 
@@ -169,9 +177,75 @@ def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack
     return engine, get_ready(plans, engine, console, phases, stack)
 
 
+def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: Phases, stack: ExitStack) -> int:
+    """Decode the images of the training halves while ``engine`` starts; return the number of trials at once.
+
+    ``stack`` keeps the engine's session and the decoded images.
+
+    Raises:
+        InvalidInput: images that cannot be read, or machines that are too small.
+        NoEngine: the engine does not start.
+    """
+    for library in TESTED:
+        if sentence := untested(library):
+            logger.warning("%s", sentence)
+    images = list(dict.fromkeys(plan.images for plan in plans))
+    phases.begin(f"Decoding images and starting {engine.title} …")
+    held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
+    told = [StoreProgress(console) for _ in images]
+
+    def prepare() -> None:
+        for entry, progress in zip(images, told, strict=True):
+            held.enter_context(entry.held(progress))
+        engine.load()
+
+    preparation = _Background(prepare, told)
+    if engine.images_first:
+        preparation.wait()
+    stack.enter_context(engine.session())
+    preparation.wait()
+    concurrent = engine.slots()
+    engine.prepare(images, list(dict.fromkeys(plan.checkpoint_storage for plan in plans)))
+    phases.end(f"Images and {engine.title} are ready")
+    return concurrent
+
+
+class _Background:
+    """A call in a daemon thread, with the progress of the images that it decodes."""
+
+    def __init__(self, call: Callable[[], None], images: Sequence[StoreProgress]) -> None:
+        self._call = call
+        self._images = images
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait for the call, with a warning for every :data:`STALL_S` without progress; raise its exception."""
+        self._thread.join(STALL_S)
+        while self._thread.is_alive():
+            silent_s = time.monotonic() - max(images.heard for images in self._images)
+            if silent_s >= STALL_S:
+                logger.warning(
+                    "No image was decoded for %.0f minutes. Check that the disk or network of the images responds "
+                    "(dataset.root), and that no other process that decodes them is stuck (dataset.cache).",
+                    silent_s / 60,
+                )
+            self._thread.join(STALL_S)
+        if self._error is not None:
+            raise self._error
+
+
 def _opened(plans: Sequence[Plan], on_begin: Callable[[], None], stack: ExitStack) -> list[OpenedSearch]:
     """Lock and open the searches until ``stack`` ends."""
-    stack.enter_context(hold(plans))
+    for plan in plans:
+        stack.enter_context(plan.folder.only_driver())
     for plan in plans:
         plan.folder.remove_drafts()
         catch_up(plan.folder)
@@ -189,22 +263,6 @@ def _undone(searches: Sequence[OpenedSearch], stage: Stage) -> list[OpenedSearch
     return [search for search in searches if not search.is_done(stage)]
 
 
-@contextmanager
-def _tracked(projections: Mapping[str, Projection], console: Console) -> Iterator[Tracker]:
-    """Write trials to MLflow as they change, and the rest of them at the end."""
-    tracker = Tracker(projections)
-    try:
-        yield tracker
-    finally:
-        tracker.close(lambda text: say(console, [text]))
-
-
-def _score_on_workers(engine: Engine, tasks: Sequence[AnyScoring]) -> list[Any]:
-    from search.selection import score  # imports torch
-
-    return engine.map(score, tasks)
-
-
 def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:
     """Return the searches to test: those with a frozen choice and, unless there is a ``reason``, without scores."""
     waiting = _undone(searches, Stage.TEST) if reason is None else searches
@@ -220,11 +278,7 @@ def stage_by_stage(
     *,
     allow_failed: bool = False,
 ) -> Iterator[QueuedStage]:
-    """Yield the trials of each stage; the code after a ``yield`` runs once all trials of that stage have ended.
-
-    Raises:
-        FailedLosses: a loss failed in every trial and ``allow_failed`` is False.
-    """
+    """Yield the trials of each stage; the code after a ``yield`` runs once all of them have ended."""
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
@@ -247,11 +301,7 @@ def stage_by_stage(
 
 
 def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:
-    """Freeze the choice of every search; warn about those of a campaign that have nothing to select.
-
-    Raises:
-        NothingToSelect: no search has anything to select.
-    """
+    """Freeze the choice of every search; warn about those with nothing to select, and raise if that is all."""
     failures = []
     for search in _undone(searches, Stage.SELECT):
         try:

@@ -4,22 +4,24 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import TracebackType
 
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from search.driver.progress_view import MovingLine, SlotLine, StudyLine, in_notebook, time_left, view
+from search.driver.progress_view import Cells, MovingLine, in_notebook, time_left, view
 from search.plan.search import OpenedSearch
 from search.plan.work import Pace, Work, planned_work, seconds_left
 from search.stages import Stage, search_of
 from search.study import Budget, RunningTrial, TrialListener
+from search.text_table import NOTHING, sparkline
 from search.trials import Tally, epochs_of, value_in
 from trainables.errors import counted, printable
 from trainables.spec import EpochRecord
 
 TITLES = {Stage.SEARCH: "Searching", Stage.SELECT: "Confirming the finalists", Stage.TEST: "Training for the test"}
+CURVE = 16
+"""Number of epochs in a slot's curve."""
 VERBS = {Stage.SEARCH: "", Stage.SELECT: "confirming ", Stage.TEST: "training for the test: "}
 
 
@@ -27,12 +29,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     """Listener that shows the queue's trials: a live table on a terminal, one moving line in a notebook, elsewhere one
     line per finished trial.
 
-    Args:
-        console: where to show them.
-        searches: the searches whose trials are trained.
-        stages: their remaining stages. The time left covers all of them, except scoring the test.
-        concurrent: how many trials run at once.
-        started: when the command began, in seconds since 1970.
+    The time left covers all remaining ``stages``, except scoring the test, with ``concurrent`` trials at once; the
+    command began at ``started``, in seconds since 1970.
     """
 
     def __init__(
@@ -66,23 +64,25 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live:
             self._live.stop()
         if self._moving:
             self._moving.end()
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_start(self, running: RunningTrial) -> None:
         """Show the trial, and the title of its stage if it is the first one of it."""
         if running.stage is not self._stage:
             self._begin(running.stage)
-        work = self._works.get(running.study.name)
-        if work is None or work.tally is not running.study.tally or work.budget is not running.queued.budget:
-            self._take(running)
+        study, budget, work = running.study, running.queued.budget, self._works[running.study.name]
+        if work.tally is not study.tally or work.budget is not budget:
+            live = replace(work, budget=budget, tally=study.tally, epochs_each=running.spec.epochs)
+            self._works = {**self._works, study.name: live}
         self._classes = max(self._classes, *map(len, (running.spec.validation_classes, *running.spec.folds)))
-        self._slots = {**self._slots, _key(running): (running, tuple(map(_value_of(running), epochs_of(trial))))}
+        self._slots = {
+            **self._slots,
+            _key(running): (running, tuple(map(_value_of(running), epochs_of(running.stored)))),
+        }
 
     def _begin(self, stage: Stage) -> None:
         """Begin a stage. Every stage except the search has all of its trials enqueued now, so their number is known."""
@@ -99,30 +99,18 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
                 planned = Budget(trials=len(trials))
                 self._works = {**self._works, name: replace(work, budget=planned, tally=Tally.of(trials))}
 
-    def _take(self, running: RunningTrial) -> None:
-        """Replace the planned work of a study by its live tally and its current budget."""
-        study = running.study
-        work = Work(
-            study=study.name,
-            loss=running.loss,
-            stage=running.stage,
-            budget=running.queued.budget,
-            tally=study.tally,
-            epochs_each=running.spec.epochs,
-        )
-        self._works = {**self._works, study.name: work}
-
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
         _, values = self._slots.get(_key(running), (running, ()))  # never fail the training over its display
         self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
 
-    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_lost(self, running: RunningTrial) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_end(self, running: RunningTrial) -> None:
         """Clear the trial's slot; without a terminal, print its outcome; pruned ones are a number in the next."""
-        self.on_lost(running, trial)
+        self.on_lost(running)
+        trial = running.stored
         line = "" if self._live else printable(self._line(running, trial))
         if self._moving:
             self._moving.show(line)
@@ -174,24 +162,20 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             title,
             time.time() - self._started,
             self._left(),
-            [self._study_line(work) for work in works],
-            [_slot_line(running, values) for _, (running, values) in slots[: size.height]],
+            [self._study_cells(work) for work in works],
+            [_slot_cells(running, values) for _, (running, values) in slots[: size.height]],
             slots=len(slots),
             width=size.width,
             height=size.height,
         )
 
-    def _study_line(self, work: Work) -> StudyLine:
+    def _study_cells(self, work: Work) -> Cells:
         tally = work.tally
-        return StudyLine(
-            name=f"{search_of(work.study)}/{work.loss}" if len(self._searches) > 1 else work.loss,
-            ended=tally.ended,
-            of=work.budget.most,
-            running=tally.running,
-            pruned=tally.pruned,
-            failed=tally.failed,
-            best=tally.best if work.stage is Stage.SEARCH else None,
-        )
+        name = f"{search_of(work.study)}/{work.loss}" if len(self._searches) > 1 else work.loss
+        # Other stages have other classes, whose values cannot be compared with those of the search.
+        best = tally.best if work.stage is Stage.SEARCH else None
+        numbers = map(str, (tally.running, tally.pruned, tally.failed))
+        return name, f"{tally.ended}/{work.budget.most}", *numbers, _value(best)
 
 
 def _trained(running: RunningTrial) -> str:
@@ -211,18 +195,14 @@ def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
     return lambda record: value_in(record, objective)
 
 
-def _slot_line(running: RunningTrial, values: Sequence[float]) -> SlotLine:
+def _value(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
+
+
+def _slot_cells(running: RunningTrial, values: Sequence[float]) -> Cells:
     spec, reached = running.spec, running.study.trial(running.number).intermediate_values
     rung, bar = (running.study.next_rung(running.number) if running.queued.prune else None) or (None, None)
-    if rung is not None and rung >= spec.epochs:
-        rung, bar = None, None  # a trial is complete after its last step
-    return SlotLine(
-        name=running.loss,
-        trial=_trained(running),
-        epoch=len(values),
-        epochs=spec.epochs,
-        value=reached[max(reached)] if reached else None,
-        rung=rung,
-        bar=bar,
-        values=values,
-    )
+    passes = "" if bar is None else f"{bar:.4f} "  # None before other trials have reached the rung
+    following = NOTHING if rung is None or rung >= spec.epochs else f"{passes}at {rung}"
+    name, value = f"{running.loss} {_trained(running)}", _value(reached[max(reached)] if reached else None)
+    return name, f"{len(values)}/{spec.epochs}", value, following, sparkline(values, CURVE)

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import IO
 
 from rich.cells import cell_len
@@ -12,20 +11,20 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from search.text_table import NOTHING, sparkline
+from search.text_table import NOTHING
+
+EVERY_S = 5.0
+"""Time after which something is printed where no terminal shows that the command works."""
 
 
-def phase(console: Console, text: str, silent_s: float = 5) -> AbstractContextManager[object]:
-    """Show ``text`` with a spinner until the end of the block.
-
-    If the console is not a terminal, print it once the block has taken ``silent_s`` seconds.
-    """
-    return console.status(text) if console.is_terminal else _late(console, text, silent_s)
+def phase(console: Console, text: str) -> AbstractContextManager[object]:
+    """Show ``text`` with a spinner until the end of the block; without a terminal, print it after a while."""
+    return console.status(text) if console.is_terminal else _late(console, text)
 
 
 @contextmanager
-def _late(console: Console, text: str, silent_s: float) -> Iterator[None]:
-    timer = threading.Timer(silent_s, console.print, [text], {"style": "dim", "highlight": False})
+def _late(console: Console, text: str) -> Iterator[None]:
+    timer = threading.Timer(EVERY_S, console.print, [text], {"style": "dim", "highlight": False})
     timer.daemon = True
     timer.start()
     try:
@@ -35,23 +34,18 @@ def _late(console: Console, text: str, silent_s: float) -> Iterator[None]:
 
 
 class StoreProgress:
-    """Callback that prints the number of decoded images every ``every_s`` seconds.
+    """Callback that prints the number of decoded images now and then; ``heard`` is the time of the last call."""
 
-    ``heard`` is the time of the last call, on the monotonic clock.
-    """
-
-    def __init__(self, console: Console, every_s: float = 5) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._every_s = every_s
         self.heard = time.monotonic()
-        self._next = self.heard + every_s
+        self._next = self.heard + EVERY_S
 
     def __call__(self, done: int, total: int) -> None:
-        """Report that ``done`` of ``total`` images are decoded."""
         self.heard = time.monotonic()
         if self.heard >= self._next:
             self._console.print(f"Decoding images: {done:,} of {total:,}", style="dim", highlight=False)
-            self._next = time.monotonic() + self._every_s
+            self._next = time.monotonic() + EVERY_S
 
 
 def in_notebook(file: object) -> bool:
@@ -80,47 +74,14 @@ class MovingLine:
 
 # The live display
 
-GAP, CURVE = 2, 16
-"""Spaces between columns; number of epochs in a slot's curve."""
-BEST = "best"
-STUDIES = ("loss", "done", "running", "pruned", "failed", BEST)
+GAP = 2
+"""Spaces between columns."""
+BEST, RUNNING = "best", "running"
+STUDIES = ("loss", "done", RUNNING, "pruned", "failed", BEST)
 RUNG, CURVES = "next rung", "values by epoch"
 SLOTS = ("trial", "epoch", "value", RUNG, CURVES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyLine:
-    """A study's row: ``ended`` trials ``of`` those planned, by state.
-
-    ``best`` is the highest value of a complete trial of the search; None in later stages, whose classes are others.
-    """
-
-    name: str
-    ended: int
-    of: int
-    running: int
-    pruned: int
-    failed: int
-    best: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlotLine:
-    """The row of a running ``trial``, its number and half or fold.
-
-    It has trained ``epoch`` of ``epochs``, has the current ``value`` and had ``values`` after each epoch.
-    ``rung`` is the step of its next comparison (None if there is none), ``bar`` the lowest value that currently passes
-    it (None before other trials have reached it).
-    """
-
-    name: str
-    trial: str
-    epoch: int
-    epochs: int
-    value: float | None
-    rung: int | None
-    bar: float | None
-    values: Sequence[float]
+Cells = tuple[str, ...]
+"""A row of one of these tables."""
 
 
 def duration(seconds: float) -> str:
@@ -149,8 +110,8 @@ def view(
     title: str,
     elapsed: float,
     left: str,
-    studies: Sequence[StudyLine],
-    running: Sequence[SlotLine],
+    studies: Sequence[Cells],
+    running: Sequence[Cells],
     *,
     slots: int,
     width: int,
@@ -158,27 +119,20 @@ def view(
 ) -> RenderableType:
     """Return the display: the title, one row per study and one per slot, as many as fit; the others are counted.
 
-    Args:
-        title: the title of the stage.
-        elapsed: seconds since the command began.
-        left: the text on the time left.
-        studies: the studies of the stage.
-        running: the first slots, at least as many as may fit.
-        slots: number of all slots.
-        width: columns of the terminal.
-        height: lines of the terminal.
+    ``elapsed`` is in seconds. The cells of ``studies`` are those of :data:`STUDIES`, and of ``running``, the first of
+    the ``slots``, at least as many as may fit, those of :data:`SLOTS`.
     """
     lines: list[RenderableType] = [Text(f"{title}, {duration(elapsed)} so far", style="bold"), Text(left, style="dim")]
     room = max(2, height - len(lines) - 1)
     if studies:
         most = max(1, room // 2 - 2 if running else room - 2)
         # If not all studies fit, show those with running trials first.
-        first = studies if len(studies) <= most else sorted(studies, key=lambda study: not study.running)[:most]
-        lines += _table(STUDIES, [_study_cells(study) for study in first], width, len(studies))
+        idle = STUDIES.index(RUNNING)
+        first = studies if len(studies) <= most else sorted(studies, key=lambda cells: cells[idle] == "0")[:most]
+        lines += _table(STUDIES, first, width, len(studies))
     room = height - _height(lines) - 1
     if running and room > 2:
-        shown_slots = running[: room - 1 if slots < room else room - 2]
-        lines += _table(SLOTS, [_slot_cells(slot) for slot in shown_slots], width, slots)
+        lines += _table(SLOTS, running[: room - 1 if slots < room else room - 2], width, slots)
     return Group(*lines)
 
 
@@ -186,21 +140,7 @@ def _height(lines: Sequence[RenderableType]) -> int:
     return sum(line.row_count + 1 if isinstance(line, Table) else 1 for line in lines)
 
 
-def _study_cells(study: StudyLine) -> tuple[str, ...]:
-    numbers = (study.running, study.pruned, study.failed)
-    best = NOTHING if study.best is None else f"{study.best:.4f}"
-    return study.name, f"{study.ended}/{study.of}", *map(str, numbers), best
-
-
-def _slot_cells(slot: SlotLine) -> tuple[str, ...]:
-    value = NOTHING if slot.value is None else f"{slot.value:.4f}"
-    bar = "" if slot.bar is None else f"{slot.bar:.4f} "
-    rung = NOTHING if slot.rung is None else f"{bar}at {slot.rung}"
-    name = f"{slot.name} {slot.trial}"
-    return name, f"{slot.epoch}/{slot.epochs}", value, rung, sparkline(slot.values, CURVE)
-
-
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int, count: int) -> list[RenderableType]:
+def _table(header: Cells, rows: Sequence[Cells], width: int, count: int) -> list[RenderableType]:
     """Return the table with the leading columns that fit, so that no number is cut, and the count of hidden rows.
 
     The columns of rungs and of best values are left out if no row has one.

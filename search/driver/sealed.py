@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -135,10 +134,7 @@ def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
 def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | None) -> Opening | None:
     """Return the opening of a search that has no scores yet; None if there is none, so that a new one is needed.
 
-    Args:
-        search: the search.
-        selection: its frozen selection.
-        reason: the reason for another opening; None if the search has not asked for one.
+    ``reason`` is that for another opening; None if the user has not asked for one.
 
     Raises:
         InvalidInput: a new opening is needed without a ``reason``: the scores of an earlier one, or its final
@@ -280,11 +276,7 @@ def _score_held(
 
 
 def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
-    """Return how many images of the test set ``found`` in ``store`` are images of the training half, too.
-
-    Raises:
-        InvalidInput: they are more than the search file allows.
-    """
+    """Return how many test images of ``found`` are training images, too; raise if the search file allows fewer."""
     training = images_in(plan.images.make())
     overlap, allowed = int(found.known_images(training).sum()), plan.config.split.allow_overlap
     if overlap > allowed:
@@ -322,11 +314,7 @@ def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str
 
 
 def with_training_images(plan: Plan) -> Plan:
-    """Return ``plan`` with the digest of its decoded training images in its split.
-
-    Raises:
-        InvalidInput: the images differ from those that the search, or its predecessor, started with.
-    """
+    """Return ``plan`` with the digest of its training images; raise if the search did not begin with these."""
     digest = digest_of_images(plan.images.make())
     if plan.split.images not in (None, digest):
         name = plan.predecessor or plan.config.name
@@ -363,28 +351,17 @@ def opened_among_training(ledger: Ledger, training: ImageSet, openings: Sequence
     return opened and f"training on images of an opened test set: {opened}"
 
 
-class SealedImagesCheck:
-    """Background check that warns of damaged test images while trials train, instead of days later at the test.
+def check_sealed_images(plans: Sequence[Plan]) -> None:
+    """Warn of damaged test images, while trials train instead of days later at the test.
 
-    It runs in a thread because 60,000 files take seconds on a local disk but minutes on a slow network. Only file
-    headers and ends are read: nothing is decoded, and the test set is not opened.
+    60,000 files take seconds on a local disk but minutes on a slow network. Only file headers and ends are read:
+    nothing is decoded, and the test set is not opened.
     """
-
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self._plans = plans
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait for the background check, at most :data:`CHECK_S` seconds."""
-        self._thread.join(CHECK_S)
-
-    def _run(self) -> None:
-        first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(self._plans)}
-        for plan in reversed(first.values()):
-            try:
-                sentence = sealed(plan).damage(CHECK_S)
-            except Exception as error:  # a user-defined data set may raise anything; training does not need this
-                sentence = f"The images of the test classes cannot be checked ({type(error).__name__}: {error})."
-            if sentence:
-                logger.warning("%s: %s", plan.config.name, sentence)
+    first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(plans)}
+    for plan in reversed(first.values()):
+        try:
+            sentence = sealed(plan).damage(CHECK_S)
+        except Exception as error:  # a user-defined data set may raise anything; training does not need this
+            sentence = f"The images of the test classes cannot be checked ({type(error).__name__}: {error})."
+        if sentence:
+            logger.warning("%s: %s", plan.config.name, sentence)

@@ -146,11 +146,7 @@ class FailedLosses(Failure):
 
 
 def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
-    """Raise if every trial of a loss in ``stage`` failed: nothing of it can be confirmed, or chosen.
-
-    Raises:
-        FailedLosses: with the first error of each such loss.
-    """
+    """Raise :class:`FailedLosses` with the first error of each loss whose trials in ``stage`` all failed."""
     sentences, left = [], []
     for search in searches:
         for loss in search.config.loss_names:
@@ -169,11 +165,7 @@ def refuse_failed(searches: Sequence[OpenedSearch], stage: Stage) -> None:
 
 
 def refuse_unmet(searches: Sequence[OpenedSearch]) -> None:
-    """Raise if no confirmed configuration of a loss meets the constraints.
-
-    Raises:
-        FailedLosses: with what the closest configuration of each such loss lacks.
-    """
+    """Raise :class:`FailedLosses` with what each loss lacks of which no configuration meets the constraints."""
     if sentences := [sentence for search in searches for sentence in _unmet(search)]:
         raise _nothing_chosen(
             sentences,
@@ -198,22 +190,16 @@ def _first_failure(search: OpenedSearch, loss: str, stage: Stage, trials: Sequen
 
 
 def freeze(search: OpenedSearch, family: Family | None = None) -> Selection:
-    """Choose one configuration per loss and freeze the choice, with the rows and metrics of the test's table.
-
-    Args:
-        search: the search.
-        family: the table of its campaign; None if the search has its own.
-
-    Raises:
-        NothingToSelect: no configuration of any loss could be confirmed.
-    """
+    """Save and return :func:`selection_of` the search, the frozen choice."""
     selection = selection_of(search, family)
     selection.save(search.plan.folder.selection)
     return selection
 
 
 def selection_of(search: OpenedSearch, family: Family | None = None) -> Selection:
-    """Return the selection that follows from the search's studies, as :func:`freeze` saves it; write nothing.
+    """Return the configuration of each loss that follows from the studies, with the rows and metrics of the test.
+
+    ``family`` is the table of a campaign, None if the search has its own.
 
     Raises:
         NothingToSelect: no configuration of any loss could be confirmed.
@@ -294,11 +280,7 @@ def _own_family(
 
 
 def frozen_selection(search: OpenedSearch) -> Selection:
-    """Load the frozen selection of ``search``, and check that its studies and objective are unchanged.
-
-    Raises:
-        InvalidInput: there is no selection, or it, a study or the objective was changed after the choice.
-    """
+    """Load the frozen selection of ``search``; raise if it, a study or the objective was changed after the choice."""
     selection = Selection.load(search.plan.folder.selection)
     if search.config.objective != selection.objective:
         raise InvalidInput(

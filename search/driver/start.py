@@ -6,15 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.driver.progress_view import phase
 from search.driver.stages import Outcome
 from search.plan.make_plan import read_plan
-from search.plan.runs import refuse_member
+from search.plan.runs import campaign_of
 from search.stages import Stage
 from search.study import RunningTrial, TrialListener
+from trainables.errors import InvalidInput
 from trainables.spec import EpochRecord
 
 OnEpoch = Callable[[str, int, EpochRecord], None]
@@ -25,7 +25,7 @@ class _EpochCallback(TrialListener):
     def __init__(self, on_epoch: OnEpoch) -> None:
         self._on_epoch = on_epoch
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         self._on_epoch(running.study.name.partition("/")[2], running.number, record)
 
 
@@ -42,9 +42,6 @@ def run_search(
     """Start, resume or extend the search of the file ``content`` in the folder ``runs``.
 
     Args:
-        content: the keys and values of a search file.
-        runs: the runs folder.
-        console: where progress is shown.
         started: when the command began, in seconds since 1970.
         allow_failed: continue without the losses that failed in every trial.
         on_epoch: called after every epoch of every trial.
@@ -57,7 +54,11 @@ def run_search(
     """
     with phase(console, "Checking the search …"):
         plan = read_plan(content, runs)
-        refuse_member(runs, plan.config.name)
+        if campaign := campaign_of(runs, plan.config.name):
+            raise InvalidInput(
+                f"{plan.config.name} is a search of the campaign {campaign.name}, whose searches are chosen and tested "
+                "together; `holdout run` with its file resumes all of them."
+            )
         for notice in plan.notices:
             console.print(notice, highlight=False, markup=False, soft_wrap=True)
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first

@@ -55,11 +55,7 @@ def untrained_spec(plan: Plan) -> UntrainedSpec:
 
 
 def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec) -> list[BaselineScoring]:
-    """Return the request to score the baselines in a test on ``images``; none if the selection froze none.
-
-    Raises:
-        InvalidInput: their files are not those that were frozen with the choice.
-    """
+    """Return the request to score the frozen baselines on ``images``, if any; raise if their files have changed."""
     frozen = frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)
     if frozen is None:
         return []

@@ -106,11 +106,7 @@ class Engine(ABC):
 
     @abstractmethod
     def slots(self) -> int:
-        """Return the number of trials that can run at once, ``max_concurrent`` at most.
-
-        Raises:
-            InvalidInput: not even one trial fits.
-        """
+        """Return the number of trials at once, ``max_concurrent`` at most; raise if not even one fits."""
 
     def prepare(self, images: Sequence[StoreSpec], shared: Sequence[str]) -> None:  # noqa: B027
         """Decode ``images`` on all other machines and check that they share the folders and URLs ``shared``.
@@ -137,10 +133,6 @@ class Engine(ABC):
 
 
 def make_engine(resources: Resources, max_concurrent: int | None = None) -> Engine:
-    """Return the engine that ``resources.engine`` names.
-
-    Raises:
-        InvalidInput: its import path leads to no engine.
-    """
+    """Return the engine that ``resources.engine`` names; raise if its import path leads to none."""
     engine: Engine = ENGINES[engine_name(resources.engine, resources.gpus_per_trial)](resources, max_concurrent)
     return engine

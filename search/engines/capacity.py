@@ -35,8 +35,12 @@ def trials_on(node: Node, asked: Node) -> int:
     return min(fits)
 
 
-def capacity(resources: Resources, nodes: Iterable[Node], may_come: Iterable[Node] = ()) -> int:
-    """Return the number of trials that fit on ``nodes``, or on the nodes that ``may_come`` if that is more.
+def at_once(
+    resources: Resources, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
+) -> int:
+    """Return the number of trials at once, ``max_concurrent`` at most.
+
+    As many as fit on ``nodes``, or on the nodes that ``may_come`` if that is more.
 
     Raises:
         InvalidInput: not even one fits anywhere.
@@ -45,7 +49,7 @@ def capacity(resources: Resources, nodes: Iterable[Node], may_come: Iterable[Nod
     nodes, may_come = list(nodes), list(may_come)
     fit = max(sum(trials_on(node, asked) for node in group) for group in (nodes, may_come))
     if fit:
-        return fit
+        return min(fit, max_concurrent or fit)
     largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in asked}
     short = [
         f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "
@@ -56,18 +60,6 @@ def capacity(resources: Resources, nodes: Iterable[Node], may_come: Iterable[Nod
     raise InvalidInput(
         short or f"resources: no machine of the cluster has {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs together."
     )
-
-
-def at_once(
-    resources: Resources, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
-) -> int:
-    """Return the number of trials at once: :func:`capacity`, ``max_concurrent`` at most.
-
-    Raises:
-        InvalidInput: not even one trial fits.
-    """
-    fit = capacity(resources, nodes, may_come)
-    return min(fit, max_concurrent or fit)
 
 
 def too_tight(gpus_per_trial: float, memory: DeviceMemory) -> str | None:
@@ -124,9 +116,7 @@ DAEMON = "nvidia-cuda-mps-control"
 def mps_daemon(environment: Mapping[str, str], pipes: Path) -> tuple[str, str]:
     """Return the state of the daemon, and advice for trials that share a GPU (empty if the daemon runs).
 
-    Args:
-        environment: the environment of the process, which its trials inherit.
-        pipes: the folder of the daemon's pipes if the environment names none.
+    ``pipes`` is the folder of its pipes if the ``environment``, which trials inherit, names none.
     """
     folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY", pipes))
     limits = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith("CUDA_MPS_ACTIVE")]

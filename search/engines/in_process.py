@@ -29,11 +29,9 @@ class InProcess(Engine):
             torch.set_num_threads(threads)
 
     def slots(self) -> int:
-        """Return 1: trials run one after another."""
         return 1
 
     def run(self, queue: Queue, concurrent: int) -> None:
-        """Train the queue, one trial after another."""
         worker = self.worker(cpus=self.resources.cpus_per_trial, gpu=self.resources.gpus_per_trial > 0)
         try:
             while not queue.done:
@@ -49,5 +47,4 @@ class InProcess(Engine):
             worker.end()
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
-        """Return ``function`` of each argument, computed here one by one."""
         return [function(argument) for argument in arguments]

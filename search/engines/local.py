@@ -65,12 +65,10 @@ class Local(Engine):
             self._end(list(self._processes.values()))
 
     def slots(self) -> int:
-        """Return the number of trials that fit on this machine."""
         node: Node = {"CPU": allotted_cpus(), "GPU": len(visible_gpus()) if self.resources.gpus_per_trial else 0}
         return at_once(self.resources, self.max_concurrent, [node])
 
     def run(self, queue: Queue, concurrent: int) -> None:
-        """Train everything in ``queue``, at most ``concurrent`` trials at once."""
         silences = Silences(limits=self.limits)
         trials: dict[_Process, Running] = {}
         held: set[_Process] = set()  # workers that have still to drop a trial that ended
@@ -118,11 +116,7 @@ class Local(Engine):
             raise
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
-        """Return ``function`` of each argument in order, computed by the workers.
-
-        Raises:
-            Failure: the workers of one argument died :data:`CALLS` times, or none answers any more.
-        """
+        """Return ``function`` of each argument; raise if the workers of one die :data:`CALLS` times, or if all hang."""
         waiting = deque(range(len(arguments)))
         running: dict[_Process, int] = {}
         results: dict[int, Any] = {}

@@ -77,7 +77,6 @@ class RayEngine(Engine):
         from search.engines import ray_tune  # noqa: F401
 
     def slots(self) -> int:
-        """Return the number of trials that fit on the cluster, grown as far as it may."""
         from search.engines.ray_tune import slots
 
         return slots(self.resources, self.max_concurrent)
@@ -101,7 +100,6 @@ class RayEngine(Engine):
         run_queue(queue, self.worker, self.limits, resources=self.resources, concurrent=concurrent)
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
-        """Return ``function`` of each argument in order, computed by Ray tasks."""
         from search.engines.ray_tune import map_on_workers
 
         return map_on_workers(function, arguments, resources=self.resources)
@@ -112,11 +110,7 @@ class RayEngine(Engine):
 
 @contextmanager
 def probe_file(folder: str) -> Iterator[str]:
-    """Create a file in ``folder``, a path or a URL, and yield its address; the file is removed at the end.
-
-    Raises:
-        InvalidInput: the file cannot be written.
-    """
+    """Create a file in ``folder``, a path or a URL, yield its address and remove it; raise if that is not possible."""
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
     file = as_path(address)
     try:

@@ -29,6 +29,19 @@ EVERY_S = 3.0
 """Time between two looks at the head; two misses in a row mean that it is gone."""
 CONNECT_S = 5.0
 
+DEFAULTS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a search file are relative to the driver's folder
+    "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": "1",  # the study retries; Tune would train the same trial once more
+    "RAY_AIR_NEW_OUTPUT": "0",  # the new one ignores the verbosity
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt ends the search at once; the studies lose nothing
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000",  # the study is the state; Tune's own snapshot is never read
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+"""Ray's settings, unless the environment has others."""
+
 _IMPORT = threading.Lock()
 
 
@@ -61,25 +74,10 @@ def ensure_token() -> None:
 def import_ray() -> ModuleType:
     """Import Ray with its token set, its usage report off and its own progress output silenced."""
     with _IMPORT:
-        return _import_ray()
-
-
-def _import_ray() -> ModuleType:
-    ensure_token()
-    defaults = {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a search file are relative to the driver's folder
-        "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": "1",  # the study retries; Tune would train the same trial once more
-        "RAY_AIR_NEW_OUTPUT": "0",  # the new one ignores the verbosity
-        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt ends the search at once; the studies lose nothing
-        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-        "TUNE_GLOBAL_CHECKPOINT_S": "1000000",  # the study is the state; Tune's own snapshot is never read
-        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
-    import ray
+        ensure_token()
+        for name, value in DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        import ray
 
     return ray
 
@@ -90,11 +88,7 @@ class NoRay(NoEngine):
 
 @contextmanager
 def ray_session() -> Iterator[ModuleType]:
-    """Connect to ``RAY_ADDRESS`` if it is set, else start a cluster of this machine for this process alone.
-
-    Raises:
-        NoRay: Ray does not start, or nothing answers at ``RAY_ADDRESS``.
-    """
+    """Connect to ``RAY_ADDRESS``, else to a new cluster of this machine alone; raise :class:`NoRay` if that fails."""
     ray = import_ray()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:

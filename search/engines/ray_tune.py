@@ -3,23 +3,27 @@
 A trial of Tune is a worker with one of our trials, or without one while it waits for work. Tune's own searchers and
 schedulers are not used, since they keep a state of their own (``OptunaSearch`` records a trial as COMPLETE that a
 scheduler stopped). Here the study decides and Tune carries out.
+
+The private parts of Ray and Tune that are used here are listed in ``tests/test_private_parts.py``: Tune has no public
+way to end the worker of a trial, or to survive an actor that Ray ended for memory.
 """
 
 import logging
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
-from ray.exceptions import ActorUnavailableError, RayTaskError
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayActorError, RayTaskError
+from ray.tune.execution import tune_controller as tune_execution
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from search.engines import ray_private
 from search.engines.base import Queue, Resources, Running
 from search.engines.capacity import Node, at_once, growth
 from search.engines.ray_session import NAMESPACE
@@ -39,11 +43,7 @@ BOOTSTRAP = Path.home() / "ray_bootstrap_config.yaml"
 
 
 def slots(resources: Resources, max_concurrent: int | None) -> int:
-    """Return the number of trials that run at once on the connected cluster, grown as far as it may.
-
-    Raises:
-        InvalidInput: not even one trial fits.
-    """
+    """Return the number of trials at once on the connected cluster, grown as far as it may; raise if none fits."""
     return at_once(resources, max_concurrent, _alive_nodes(), growth(BOOTSTRAP))
 
 
@@ -51,13 +51,13 @@ def run_queue(queue: Queue, worker: type[Any], limits: Limits, *, resources: Res
     """Train everything in the queue with workers of the class ``worker``, at most ``concurrent`` trials at once."""
     assignments = _Assignments(
         queue,
-        Share(concurrent, partial(ray_private.live_jobs, NAMESPACE)),
+        Share(concurrent, _live_drivers),
         Silences(limits=limits),
         Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here, limits),
         worker,
     )
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study reports failures, with their reasons
-    ray_private.use_actor_manager()
+    tune_execution.RayActorManager = ActorManager
     trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
     with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch:
         tune.Tuner(
@@ -82,6 +82,22 @@ def run_queue(queue: Queue, worker: type[Any], limits: Limits, *, resources: Res
         ).fit()
     if assignments.error:
         raise assignments.error
+
+
+class ActorOutOfMemory(RayActorError):
+    """The end of an actor by Ray's memory monitor."""
+
+
+class ActorManager(RayActorManager):
+    """Tune's actor manager, to which an actor that was ended for memory is an actor that died.
+
+    Tune's own takes it for "an unexpected exception", which ends the whole search; there is no setting for it.
+    """
+
+    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):
+            exception = ActorOutOfMemory(error_msg=str(exception))
+        super()._actor_task_failed(tracked_actor_task, exception)
 
 
 class _Assignments:
@@ -168,13 +184,14 @@ class _StudyScheduler(FIFOScheduler):
         """End workers that were silent for too long, and report trials that wait for a machine."""
         assignments = self._assignments
         placed, waiting = {}, 0
-        for trial, actor in ray_private.tracked_actors(tune_controller):
+        live = tune_controller._actor_manager._live_actors_to_ray_actors_resources
+        for trial, tracked in tune_controller._trial_to_actor.items():
             if trial.trial_id not in assignments.trials:
                 continue
-            if actor is None:
+            if tracked not in live:  # it has no machine yet
                 waiting += 1
                 continue
-            placed[trial.trial_id] = actor
+            placed[trial.trial_id] = live[tracked][0]
             self._watch(trial.trial_id)
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
@@ -196,22 +213,20 @@ class _StudyScheduler(FIFOScheduler):
         self._watch(trial.trial_id)  # its first epoch may end before the first look
         assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
         if share.is_shared and len(assignments.trials) >= share.workers:
-            ray_private.end_cached_actors(tune_controller)
-        try:
-            goes_on = not assignments.error and self._goes_on(trial.trial_id, result["news"])
-        except Exception as error:
-            assignments.error = error
-            goes_on = False
+            # Tune keeps an actor for reuse, whose slot belongs to another search.
+            tune_controller._cleanup_cached_actors(force_all=True)
+        running, goes_on = assignments.trials[trial.trial_id], False
+        if not assignments.error:
+            try:
+                if running is None:
+                    goes_on = assignments.queue.has_to_wait and len(assignments.trials) <= share.workers
+                else:
+                    goes_on = assignments.queue.on_trial_result(running, *result["news"])
+            except Exception as error:
+                assignments.error = error
         if not goes_on:
             assignments.forget(trial.trial_id)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
-
-    def _goes_on(self, trial_id: str, news: Sequence[dict[str, Any]]) -> bool:
-        assignments = self._assignments
-        running = assignments.trials[trial_id]
-        if running is None:
-            return assignments.queue.has_to_wait and len(assignments.trials) <= assignments.share.workers
-        return assignments.queue.on_trial_result(running, *news)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Record that an actor died or could not be made; failures of trainings are results and do not arrive here."""
@@ -220,7 +235,7 @@ class _StudyScheduler(FIFOScheduler):
         silent = assignments.ended.pop(trial.trial_id, None)
         if assignments.error or running is None:
             return
-        error = ray_private.error_of(trial)
+        error = error_of(trial)
         reason = silent or (type(error).__name__ if error else "its process ended")
         try:
             own = silent is not None or _is_own(error, node)
@@ -237,10 +252,29 @@ class _Whereabouts(tune.Callback):
         self._nodes: dict[Any, str] = {}  # of an actor, which stays where it is
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        actor = ray_private.actor_of(trial)
+        actor = trial.temporary_state.ray_actor
         if actor not in self._nodes:
-            self._nodes[actor] = ray_private.node_of(actor)
+            self._nodes[actor] = ray._private.state.actors(actor._actor_id.hex())["Address"]["NodeID"]
         self._assignments.nodes[trial.trial_id] = self._nodes[actor]
+
+
+def error_of(trial: Trial) -> Exception | None:
+    """Return the exception that ended a trial; the public ``get_error`` returns a text, from a file never copied."""
+    if trial.pickled_error_file is None:
+        return None
+    error: Exception = ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())
+    return error
+
+
+def _live_drivers() -> int:
+    """Return the number of live drivers of searches on the cluster; the public table of jobs needs Ray's dashboard."""
+    from ray.core.generated.gcs_pb2 import JobTableData
+
+    table = ray._private.state.state._connect_and_get_accessor().get_job_table(
+        skip_submission_job_info_field=True, skip_is_running_tasks_field=True
+    )
+    jobs = map(JobTableData.FromString, table)
+    return sum(not job.is_dead and job.config.ray_namespace == NAMESPACE for job in jobs)
 
 
 def _is_own(error: Exception | None, node: str | None) -> bool:
@@ -255,7 +289,7 @@ def _is_own(error: Exception | None, node: str | None) -> bool:
     if isinstance(error, ActorUnavailableError):
         return False
     alive = any(entry["NodeID"] == node and entry["Alive"] for entry in ray.nodes())
-    return alive and not ray_private.is_draining(node)
+    return alive and node not in ray._private.state.state.get_draining_nodes()
 
 
 def _alive_nodes() -> list[Node]:
@@ -289,11 +323,7 @@ def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
 
 
 def _results(calls: Sequence[Any], patience: Patience) -> list[Any]:
-    """Return the results of ``calls`` in order.
-
-    Raises:
-        Failure: none of the remaining calls returns for too long, or Ray has died on this machine.
-    """
+    """Return the results of ``calls`` in order; raise if none returns for too long, or Ray has died on this machine."""
     left = list(calls)
     while left:
         done, left = ray.wait(left, timeout=POLL_S)

@@ -21,13 +21,8 @@ RAY_DIED = (
 class Placement:
     """The wait of trials for a machine of the cluster: warnings after a while, an error where none can come.
 
-    Args:
-        resources: the request of one trial.
-        nodes: returns the machines of the cluster.
-        may_come: machines that an autoscaler may add.
-        is_here: returns True while Ray runs on this machine, through which the driver starts all workers.
-        limits: how long a trial waits for a machine.
-        now: the clock, in seconds.
+    ``may_come`` are machines that an autoscaler may add; ``is_here`` returns True while Ray runs on this machine,
+    through which the driver starts all workers.
     """
 
     def __init__(
@@ -125,7 +120,6 @@ class Share:
 
     @property
     def is_shared(self) -> bool:
-        """True if another search uses the cluster."""
         return self._known > 1
 
 
@@ -238,11 +232,7 @@ class Patience:
         self._since, self._say_after = self._awake.look(), CALLS_SAY_S
 
     def poll(self, left: int) -> None:
-        """Warn if no call has returned for long; ``left`` calls are left. Called often.
-
-        Raises:
-            Failure: none has returned for ``minutes``.
-        """
+        """Warn if no call has returned for long, raise if none has for ``minutes``; ``left`` calls are left."""
         waited = self._awake.look() - self._since
         if waited >= self._say_after:
             logger.warning("%d of %d workers have not answered for %.0f minutes.", left, self._calls, waited / 60)

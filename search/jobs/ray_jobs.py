@@ -69,11 +69,7 @@ def unanswered(address: str) -> InvalidInput:
 
 
 def check_answers(address: str) -> None:
-    """Check within seconds that Ray answers at ``address``; Ray's own client would wait for minutes.
-
-    Raises:
-        InvalidInput: nothing answers there, or something else than Ray.
-    """
+    """Raise unless Ray answers at ``address`` within seconds; Ray's own client would wait for minutes."""
     try:
         is_url = urlsplit(address).scheme in ("http", "https")
     except ValueError:  # such as a bracket that is not closed
@@ -132,16 +128,11 @@ class SearchJob:
 
     @property
     def is_live(self) -> bool:
-        """True if the job runs or will run."""
         return self.state in ("pending", "running")
 
 
 def _search_job(details: Mapping[str, Any]) -> SearchJob:
-    """Return the job that Ray describes; everybody with the cluster's token may write such a description.
-
-    Raises:
-        InvalidInput: its metadata are not those of a submitted search.
-    """
+    """Return the job that Ray describes; raise if its metadata, which everybody may write, are not a search's."""
     with reading(f"The description of the job {details.get('submission_id')!r} on the cluster", "delete the job"):
         metadata, code = details["metadata"], details["driver_exit_code"]
         return SearchJob(
@@ -226,11 +217,7 @@ class Jobs:
         return [last[name] for name in sorted(last) if runs in (None, last[name].runs)]
 
     def get(self, name: str, runs: str | None = None) -> SearchJob:
-        """Return the last attempt at the search ``name``.
-
-        Raises:
-            InvalidInput: the search was never submitted here, or not with the runs folder ``runs``.
-        """
+        """Return the last attempt at the search ``name``, in ``runs`` if it is given; raise if there is none."""
         searches = self.searches(runs)
         if job := next((job for job in searches if job.name == name), None):
             return job

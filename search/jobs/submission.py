@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -142,7 +141,7 @@ LEFT_HERE = shutil.ignore_patterns("__pycache__", ".*")
 
 
 @contextmanager
-def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxyType({})) -> Iterator[Path]:
+def working_directory(text: str, shipped: Mapping[str, Path]) -> Iterator[Path]:
     """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`.
 
     Raises:

@@ -1,7 +1,7 @@
 """Growth of a stored search: more trials, further losses, wider ranges; and the successor of one that was tested."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
@@ -9,6 +9,7 @@ from search.config.search_config import SearchConfig, differences
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
 from search.plan.runs import RunFolder
+from search.plan.stored import StoredSearch
 from search.stages import Stage
 from spaces.search_space import SearchSpace
 from spaces.space import Choice
@@ -70,7 +71,8 @@ def growth(before: SearchConfig, after: SearchConfig) -> Growth:
 
 def _wider(before: SearchConfig, after: SearchConfig) -> tuple[tuple[str, ...], bool] | None:
     """Return the hyperparameters that are wider in ``after``, and whether their studies can go on."""
-    if not any(key.startswith("space") for key, _, _ in differences(_content(before), _content(after))):
+    then, now = (config.model_dump(mode="json", include={"space"}) for config in (before, after))
+    if not any(key.startswith("space") for key, _, _ in differences(then, now)):
         return None
     found = Findings()
     old, new = (check_spaces(found, config, accepted=True) for config in (before, after))
@@ -83,11 +85,6 @@ def _wider(before: SearchConfig, after: SearchConfig) -> tuple[tuple[str, ...], 
         if parameter.distribution != old[loss].parameters[name].distribution
     ]
     return tuple(dict.fromkeys(name for name, _ in changed)), not any(isinstance(entry, Choice) for _, entry in changed)
-
-
-def _content(config: SearchConfig) -> Mapping[str, object]:
-    content: Mapping[str, object] = config.model_dump(mode="json", include={"space"})
-    return content
 
 
 def _is_as_wide(old: SearchSpace, new: SearchSpace) -> bool:
@@ -117,16 +114,12 @@ def in_order(before: SearchConfig, after: SearchConfig) -> SearchConfig:
 
 def is_tested(folder: RunFolder) -> bool:
     """Return True if the trainings for the test of a stored search have begun, so that its choice is final."""
-    from search.plan.stored import StoredSearch
-
     stored = StoredSearch(folder)
     return folder.test.exists() or any(stored.tally(loss, Stage.TEST).trials for loss in stored.losses)
 
 
 def unfinished_defaults(folder: RunFolder) -> Iterator[str]:
     """Yield a sentence for each loss of a stored search whose default is unfinished: a successor begins with it."""
-    from search.plan.stored import StoredSearch
-
     stored = StoredSearch(folder)
     for loss in stored.losses:
         trials = stored.trials(loss)

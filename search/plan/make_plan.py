@@ -16,7 +16,7 @@ from search.plan.checks.data import (
     split_of,
 )
 from search.plan.checks.parts import check_compiler, check_network, check_parts, check_spaces
-from search.plan.checks.services import check_addresses, check_machine, check_runs_folder
+from search.plan.checks.services import check_addresses, check_folder, check_machine
 from search.plan.growth import Growth, growth, in_order, is_tested, successor, unfinished_defaults
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of, existing_run, stored_config, stored_split, trusted_config
@@ -89,8 +89,6 @@ def make_plan(
     """Run all checks of a search and return its plan. Nothing is written.
 
     Args:
-        config: the search file.
-        runs: the runs folder.
         resumed: skip the checks of storage and tracking server, since a search survives an outage of MLflow, and do not
             try its spaces on the losses again.
         findings: earlier mistakes, to raise with the others.
@@ -115,7 +113,7 @@ def make_plan(
     check_compiler(found, config)
     if not resumed:
         check_addresses(found, config)
-        check_runs_folder(found, runs)
+        found.check(lambda: check_folder("--runs", runs))
     if data is not None and found.sentences:  # otherwise all of them are decoded next
         check_images_readable(found, config, data)
     plan = None
@@ -223,10 +221,14 @@ def _with_stored_trials(
     asked, trials = wanted.search.trials, stored.search.trials
     if asked >= trials and not found.touched("search.trials"):
         return wanted, ()
-    kept = wanted.model_copy(update={"search": wanted.search.model_copy(update={"trials": trials})})
-    return kept, (
+    return with_trials(wanted, trials), (
         f"search.trials: the file says {asked}, but {wanted.name} was extended to {trials}; it continues to {trials}.",
     )
+
+
+def with_trials(config: SearchConfig, trials: int) -> SearchConfig:
+    """Return ``config`` with this number of trials of each loss."""
+    return config.model_copy(update={"search": config.search.model_copy(update={"trials": trials})})
 
 
 def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) -> Iterator[str]:
@@ -252,25 +254,21 @@ def _is_finished(plan: Plan) -> bool:
 
 
 def _with_split_of(folder: RunFolder, plan: Plan) -> Plan:
-    """Return ``plan`` with the split stored in ``folder``, which includes the digest of the training images."""
+    """Return ``plan`` with the split stored in ``folder``, which includes the digest of the training images.
+
+    Raises:
+        InvalidInput: the data set's classes changed; its images are compared when they are decoded.
+    """
     if not folder.split.exists():
         return plan
-    _check_same_classes(folder, plan.split)
-    return replace(plan, split=stored_split(folder))
-
-
-def _check_same_classes(folder: RunFolder, split: ClassSplit) -> None:
-    """Raise :class:`InvalidInput` if the data set's classes changed; its images are compared when they are decoded."""
     stored = stored_split(folder)
-    now = replace(split, images=stored.images)
+    now = replace(plan.split, images=stored.images)
     if stored.digest != now.digest:
+        names = dict.fromkeys(name for split in (stored, now) for name, _ in split.marks)
+        marks = f", or their {', '.join(names)}," if names else ""
         raise InvalidInput(
-            f"The classes in the data set{_marks(stored, now)} are not those that {folder.name} began with (its split "
+            f"The classes in the data set{marks} are not those that {folder.name} began with (its split "
             f"is {stored.digest[:12]}, now it would be {now.digest[:12]}); put them back, or give the search a new "
             "name."
         )
-
-
-def _marks(stored: ClassSplit, now: ClassSplit) -> str:
-    names = {name: None for split in (stored, now) for name, _ in split.marks}
-    return f", or their {', '.join(names)}," if names else ""
+    return replace(plan, split=stored)

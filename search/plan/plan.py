@@ -157,7 +157,6 @@ ORIGIN = ("source_trial", "role", "half", "fold")
 
 
 def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> TrialSpec:
-    """Return the specification of the training of ``trial``."""
     config = plan.config
     params = params_of(trial)
     settings, training = config.training_of(loss), params.training

@@ -88,7 +88,6 @@ class RunFolder:
 
     @property
     def is_campaign(self) -> bool:
-        """True if a campaign of this name exists."""
         return is_plain_name(self.name) and self.campaign.is_file()
 
     @property
@@ -111,12 +110,7 @@ class RunFolder:
             remove_dead_drafts(folder)
 
     def trained_on_opened_told(self) -> str | None:
-        """Read the warning in :attr:`trained_on_opened`; None if there were no such images.
-
-        Raises:
-            OSError: it cannot be read.
-            InvalidInput: it is damaged.
-        """
+        """Read the warning in :attr:`trained_on_opened`, None without such images; raise if it is damaged."""
         if not self.trained_on_opened.exists():
             return None
         with reading(self.trained_on_opened):
@@ -124,11 +118,7 @@ class RunFolder:
             return None if told is None else str(told)
 
     def predecessor_name(self) -> str | None:
-        """Read the name in :attr:`predecessor`; None if the search is no successor.
-
-        Raises:
-            InvalidInput: it is damaged.
-        """
+        """Read the name in :attr:`predecessor`, None if the search is no successor; raise if it is damaged."""
         if not self.predecessor.exists():
             return None
         with reading(self.predecessor):
@@ -166,15 +156,11 @@ class RunFolder:
 
     @contextmanager
     def only_driver(self) -> Iterator[None]:
-        """Hold an exclusive lock on the search. The folder is removed again if nothing is written meanwhile.
-
-        Raises:
-            InvalidInput: another process holds it.
-        """
+        """Hold an exclusive lock on the search, or raise; its folder is removed again if it stays empty meanwhile."""
         try:
             with folder_if_needed(self.path), self._lock as lock:
                 try:
-                    self._holder.write_text(f"{this_process()}\n", "utf-8")
+                    self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", "utf-8")
                     yield
                 finally:
                     self._holder.unlink(missing_ok=True)
@@ -185,11 +171,6 @@ class RunFolder:
                 f"The search {self.name} is being run by {self.driver()}; wait for it, or end it and repeat the "
                 "command."
             ) from None
-
-
-def this_process() -> str:
-    """Return a description of this process for those who wait for it."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 @contextmanager
@@ -241,11 +222,7 @@ def missing(what: str, name: str, runs: Path, there: Sequence[str], start: str =
 
 
 def existing_run(runs: Path, name: str) -> RunFolder:
-    """Return the stored search ``name``.
-
-    Raises:
-        InvalidInput: it does not exist, or has records that are no files.
-    """
+    """Return the stored search ``name``; raise if it does not exist, or has records that are no files."""
     folder = RunFolder(runs, name)
     if not is_plain_name(name) or not folder.config.is_file():
         raise missing("search", name, runs, [run.name for run in find_runs(runs)], " `holdout run` starts one.")
@@ -254,11 +231,7 @@ def existing_run(runs: Path, name: str) -> RunFolder:
 
 
 def stored_split(folder: RunFolder) -> "ClassSplit":
-    """Return the stored class split.
-
-    Raises:
-        InvalidInput: the file is missing, damaged or was edited.
-    """
+    """Return the stored class split; raise if the file is missing, damaged or was edited."""
     from trainables.data.split import ClassSplit
 
     if not folder.split.is_file():
@@ -268,11 +241,7 @@ def stored_split(folder: RunFolder) -> "ClassSplit":
 
 
 def stored_config(folder: RunFolder) -> dict[str, Any]:
-    """Return the stored search file, with all defaults.
-
-    Raises:
-        InvalidInput: it cannot be read.
-    """
+    """Return the stored search file, with all defaults; raise as :func:`read_yaml`."""
     return read_yaml(folder.config)
 
 
@@ -334,17 +303,12 @@ class CampaignFolder:
         return self.result.read_bytes() != before
 
     def content(self) -> dict[str, Any]:
-        """Return the campaign file.
-
-        Raises:
-            InvalidInput: it cannot be read.
-        """
+        """Return the campaign file; raise as :func:`read_yaml`."""
         return read_yaml(self.config)
 
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
-        begun = RunFolder(self.runs, self.name).is_campaign
-        if not begun:
+        if not RunFolder(self.runs, self.name).is_campaign:
             return []
         from search.config.campaign import read_config  # imports pydantic
 
@@ -377,12 +341,3 @@ def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
         if name.startswith(f"{campaign.name}-") and name in campaign.searches():
             return campaign
     return None
-
-
-def refuse_member(runs: Path, name: str) -> None:
-    """Raise :class:`InvalidInput` if the search ``name`` belongs to a campaign, whose searches are tested together."""
-    if campaign := campaign_of(runs, name):
-        raise InvalidInput(
-            f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
-            "`holdout run` with its file resumes all of them."
-        )

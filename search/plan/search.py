@@ -82,7 +82,6 @@ class OpenedSearch:
         return self.storage.trials_of(study_name(self.name, loss, stage))
 
     def is_done(self, stage: Stage) -> bool:
-        """Return True if ``stage`` is complete."""
         return _is_done(self.plan, stage, self.trials)
 
     def begin_session(self, started: float, slots: int) -> None:

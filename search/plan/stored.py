@@ -89,11 +89,7 @@ class StoredSearch:
         return self.counts.attributes.get(study_name(self.name, loss, stage), {})
 
     def trial_directory(self, study: str, number: int) -> str:
-        """Return the folder or URL of a trial's checkpoints and logs; ``study`` as in ``mpa`` or ``mpa@confirm``.
-
-        Raises:
-            InvalidInput: the user did not allow to contact it.
-        """
+        """Return the place of a trial's checkpoints and logs; raise if the user did not allow to contact it."""
         address = self.config["checkpoints"]["storage_path"]
         if address:
             check_address(self.folder.path, CHECKPOINTS, address)
@@ -101,11 +97,7 @@ class StoredSearch:
         return f"{trials_in(shared, self.name)}/{study}/{number:04d}"
 
     def study_of(self, study: str) -> tuple[str, Stage]:
-        """Return the loss and the stage of the study ``study``, such as ``mpa`` or ``mpa@confirm``.
-
-        Raises:
-            InvalidInput: the search has no such loss or stage.
-        """
+        """Return the loss and the stage of the study ``study``, such as ``mpa@confirm``; raise if there is none."""
         known = {short_study_name(loss, stage): (loss, stage) for loss in self.losses for stage in Stage}
         if study not in known:
             raise InvalidInput(
@@ -119,11 +111,7 @@ class StoredSearch:
         return self.trials(*self.study_of(study))
 
     def trial_of(self, study: str, number: int) -> "FrozenTrial":
-        """Return trial ``number`` of the study ``study``.
-
-        Raises:
-            InvalidInput: the search has no such loss, stage or trial.
-        """
+        """Return trial ``number`` of the study ``study``; raise if the search has no such loss, stage or trial."""
         trials = self.trials_of(study)
         if not 0 <= number < len(trials):
             numbers = f"trials 0 to {len(trials) - 1}" if trials else "no trial yet"
@@ -132,11 +120,7 @@ class StoredSearch:
 
 
 def stored_search(runs: Path, name: str) -> StoredSearch:
-    """Return the search ``name`` in the folder ``runs``.
-
-    Raises:
-        InvalidInput: it does not exist.
-    """
+    """Return the search ``name`` in the folder ``runs``; raise as :func:`existing_run`."""
     return StoredSearch(existing_run(runs, name))
 
 
@@ -162,7 +146,6 @@ class TrialRow:
 
 
 def trial_row(trial: "FrozenTrial") -> TrialRow:
-    """Return the row of ``trial``."""
     attributes = trial.user_attrs
     reported = trial.intermediate_values
     return TrialRow(

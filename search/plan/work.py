@@ -43,7 +43,7 @@ class Work:
         """Return the remaining epochs; ``seconds`` is the time of an epoch, for a budget in hours."""
         tally = self.tally
         going = max(0.0, tally.running * self.typical - tally.epochs_running)
-        to_start = self.budget.to_start(tally) * self.typical
+        to_start = max(0, self.budget.most - tally.started) * self.typical
         return min(to_start, max(0.0, self.budget.epochs_left(tally, seconds) - going)) + going
 
 
@@ -87,9 +87,6 @@ def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
 
 # The size of a model, and the trials at once.
 
-NUMBER = 4
-"""Bytes per weight."""
-
 
 def model_bytes(plan: Plan, loss: str) -> int:
     """Return the size of a model file: the network's weights and the loss's proxies.
@@ -105,7 +102,7 @@ def model_bytes(plan: Plan, loss: str) -> int:
         classes = math.ceil((len(plan.split.train) + len(plan.split.validation)) / plan.split.merge)
         assert isinstance(proxies, int)
         numbers += proxies * classes * config.model.dimensions
-    return NUMBER * numbers
+    return 4 * numbers  # float32
 
 
 def numbers_of(config: SearchConfig) -> int:

@@ -1,7 +1,6 @@
-from .budget import Budget as Budget
 from .journal import JournalReader as JournalReader, StudyCounts as StudyCounts
 from .pruners import Pruner as Pruner
-from .sampler import is_blind as is_blind, without_model as without_model
+from .sampler import Budget as Budget, Sampler as Sampler
 from .storage import (
     StudyStorage as StudyStorage,
     copy_studies as copy_studies,

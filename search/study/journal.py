@@ -43,11 +43,7 @@ class JournalReader:
         self._line = 0
 
     def read(self) -> list[Log]:
-        """Return the operations of all transactions that were completed since the last call.
-
-        Raises:
-            InvalidInput: a line was changed or removed.
-        """
+        """Return the operations completed since the last call; raise if a line was changed or removed."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.end)
@@ -120,11 +116,7 @@ class JournalWriter(JournalReader):
         return logs
 
     def append(self, logs: Sequence[Log]) -> None:
-        """Write one transaction and wait until it is on the disk.
-
-        Raises:
-            Failure: another process wrote operations with the keys of a driver.
-        """
+        """Write one transaction to the disk; raise if another process wrote operations with the keys of a driver."""
         with storage_errors(self.path):
             if self._size() > self.end and (self.read() or self._size() > self.end):
                 raise Failure(f"Another process writes {self.path}; end it, then run the same command again.")

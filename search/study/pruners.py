@@ -9,18 +9,14 @@ from binascii import crc32
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Sequence
-from random import Random
-from statistics import fmean
+from statistics import median
 from typing import ClassVar, Self
 
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState
 
 from trainables.errors import counted
 
 REDUCTION_FACTOR = 2
-
-ENOUGH_TRIALS = 200
-"""The number of simulated trials that estimates the mean steps of a trial within a few per cent."""
 
 COMPLETE_FOR_MEDIAN = 4
 """The number of complete trials that the median rule needs."""
@@ -77,25 +73,6 @@ class Pruner:
     def _plan(self) -> str:
         return "no trial is pruned"
 
-    def expected_steps(self, trials: int) -> float:
-        """Estimate the mean steps of a study's trials, if their values are random and constant over the steps.
-
-        A search whose trials improve over time trains more.
-        """
-        draw = Random(0)
-        steps: list[int] = []
-        for _ in range(max(1, ENOUGH_TRIALS // max(1, trials))):
-            comparison = self.rule("expected")
-            for number in range(trials):
-                value = draw.random()
-                compared = (step for step in range(1, self.steps) if comparison.reason(number, step, value))
-                last = next(compared, self.steps)
-                state = TrialState.PRUNED if last < self.steps else TrialState.COMPLETE
-                values = dict.fromkeys(range(1, last + 1), value)
-                comparison.end(create_trial(state=state, value=value, intermediate_values=values))
-                steps.append(last)
-        return fmean(steps) if steps else self.steps
-
     # The comparisons.
 
     def add(self, trial: FrozenTrial) -> None:
@@ -128,10 +105,8 @@ class Unpruned(Pruner):
 class SuccessiveHalving(Pruner):
     """Asynchronous successive halving (Li et al. 2020).
 
-    A trial continues if it is among the best max(⌊n / 2⌋, 1) of the n at its rung so far. Rounding up instead of down
-    would train the best of 16 trials to its end more often (.95 instead of .91 of the time, .87 instead of .77 if
-    values are noisy) and take 17 % more epochs. The chosen trial would be .01 to .06 standard deviations better; three
-    more trials, rounded down, take as many epochs and gain .07 to .09 (``python -m benchmarks statistics``).
+    A trial continues if it is among the best max(⌊n / 2⌋, 1) of the n at its rung so far. Rounding up would take 17 %
+    more epochs, with which three more trials gain more (``python -m benchmarks statistics``).
     """
 
     summary = "asynchronous successive halving: at each rung the top half of the trials so far continues"
@@ -232,18 +207,17 @@ class Median(Pruner):
         )
 
     def end(self, trial: FrozenTrial) -> None:
-        """Add the values of a complete trial."""
         if trial.state == TrialState.COMPLETE:
             self._complete += 1
             for step, value in trial.intermediate_values.items():
                 insort(self._values[0, step], value)
 
     def reason(self, number: int, step: int, value: float) -> str | None:
-        median = self._median(step)
-        if median is None or value >= median:
+        bar = self._median(step)
+        if bar is None or value >= bar:
             return None
         count = len(self._values[0, step])
-        return f"was below {median:.4f}, the median of the {count} complete trials after this epoch"
+        return f"was below {bar:.4f}, the median of the {count} complete trials after this epoch"
 
     def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
         following = max(self.first, step + 1)
@@ -254,5 +228,4 @@ class Median(Pruner):
         values = self._values.get((0, step))
         if not values or self._complete < COMPLETE_FOR_MEDIAN or step < self.first or self.first >= self.steps:
             return None
-        middle, odd = divmod(len(values), 2)
-        return values[middle] if odd else (values[middle - 1] + values[middle]) / 2
+        return median(values)

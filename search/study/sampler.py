@@ -1,5 +1,6 @@
-"""The sampler interface and the messages about proposals made without a model."""
+"""The sampler interface, and the limits on the trials and epochs that a study trains."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,9 +8,10 @@ from typing import Any, ClassVar
 
 from optuna import Study
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from search.trials import Tally
 from spaces.search_space import SearchSpace
 from spaces.space import Float, Int, Range, Value
 from trainables.spec import derived_seed
@@ -51,6 +53,9 @@ class Sampler(ABC):
     models_complete: ClassVar[bool] = False
     """True if Optuna's model ignores all but complete trials."""
 
+    needs_every_parameter: ClassVar[bool] = False
+    """True if Optuna would draw conditional parameters at random."""
+
     @abstractmethod
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return the Optuna sampler that proposes trial ``number``, given the study's ``trials``."""
@@ -66,14 +71,11 @@ class Sampler(ABC):
 
     def problems(self) -> list[str]:
         """Return a sentence for each property of the space that the sampler cannot handle."""
-        return []
-
-    def conditions(self) -> list[str]:
-        """Return a sentence for each conditional parameter, for samplers that cannot handle them."""
+        conditional = self.space.conditional if self.needs_every_parameter else ()
         return [
             f"search.sampler: its model needs every hyperparameter in every trial, and {self.config_key(name)} exists "
             f"only for some values of {', '.join(self.space.parameters[name].when)}; pin that, or use tpe."
-            for name in self.space.conditional
+            for name in conditional
         ]
 
     def seed_of(self, number: int) -> int:
@@ -111,12 +113,8 @@ class Sampler(ABC):
         if number > 1:  # fast_forward(0) is an error
             sequence.fast_forward(number - 1)
         (point,) = sequence.random(1)
-        return Fixed(
-            {
-                name: quantile(parameter, float(share))
-                for (name, parameter), share in zip(searched.items(), point, strict=True)
-            }
-        )
+        values = map(quantile, searched.values(), map(float, point))
+        return Fixed(dict(zip(searched, values, strict=True)))
 
     def config_key(self, name: str) -> str:
         """Return the key of a parameter in the search file."""
@@ -133,26 +131,16 @@ def failed_by_params(trial: FrozenTrial) -> bool:
     return trial.state == TrialState.FAIL and failure is not None and failure["cause"] in CAUSED_BY_PARAMS
 
 
-class Fixed(BaseSampler):
-    """An Optuna sampler that proposes given values."""
+class Fixed(RandomSampler):
+    """An Optuna sampler that proposes given values; as the random one, it samples no parameters jointly."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
+        super().__init__()
         self._values = values
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return an empty space: no parameters are sampled jointly."""
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Return no values: no parameters are sampled jointly."""
-        return {}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Return the given value of the parameter."""
         return self._values[param_name]
 
 
@@ -172,26 +160,82 @@ def quantile(entry: Range, share: float) -> Value:
     return entry.low + share * (entry.high - entry.low)
 
 
-def without_model(name: str, sampler: Sampler, slots: int, studies: int = 1) -> str | None:
-    """Return a sentence on the trials that ``sampler``, called ``name``, proposes without its model; None without one.
+# The limits of a study.
 
-    ``studies`` share the ``slots``. A search of the default alone has nothing to propose.
+MS = 3_600_000
+"""Milliseconds of an hour."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The limits of a loss's study: at most ``trials`` trials and, if set, ``epochs`` epochs and ``hours`` of training.
+
+    A finished trial counts with the epochs that it trained, a running one with a whole training, ``epochs_each``; if
+    it is pruned, the rest becomes available again. Thus a loss trains its budget and less than one training more, no
+    matter how many trials run at once. Hours are the sum over all recorded epochs, not the time of the clock, and the
+    rest of a running trial is predicted from their mean: so they count the same after a kill, and with any number of
+    trials at once. ``sampler`` may have nothing to propose for now, or at all.
     """
-    waits = sampler.waits_for
-    if waits is None or sampler.trials == 1 or not sampler.space.searched:
-        return None
-    each = -(-slots // studies)
-    because = f"the model needs {waits} finished trials, and each loss runs {each} at once"
-    if not is_blind(sampler, slots, studies):
-        first = f"the first {sampler.trials_before_model(each)} of {sampler.trials} trials"
-        return f"Sampling ({name}): {first} are proposed without the model: {because}."
-    fix = f"ask for more than {waits} trials"
-    if (useful := (sampler.trials - waits) * studies) > 0:
-        fix = f"set search.max_concurrent to {useful} at most, or ask for more trials"
-    all_trials = f"all {sampler.trials} trials are proposed without the model"
-    return f"Sampling ({name}): {all_trials}: {because}. To use it, {fix}."
 
+    trials: int
+    epochs: int | None = None
+    epochs_each: int = 0
+    hours: float | None = None
+    sampler: Sampler | None = None
 
-def is_blind(sampler: Sampler, slots: int, studies: int = 1) -> bool:
-    """Return True if a sampler with a model proposes all trials without it."""
-    return sampler.trials_before_model(-(-slots // studies)) >= sampler.trials
+    def availability(self, tally: Tally, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
+        """Return whether another trial of the study may start; ``trials`` lists its trials."""
+        if tally.started >= self.trials:
+            return Availability(open=False, over=f"{self.trials} trials were asked for")
+        to_train = tally.running * self.epochs_each - tally.epochs_running
+        if self.epochs is not None:
+            if tally.epochs >= self.epochs:
+                over = f"{tally.epochs} epochs are trained, and its budget is {self.epochs}"
+                return Availability(open=False, over=over)
+            if tally.epochs + to_train >= self.epochs:
+                return WAIT
+        if self.hours is not None:
+            left_ms = self.hours * MS - tally.work_ms
+            if left_ms <= 0:
+                over = f"{tally.work_ms / MS:.2f} hours are trained, and its budget is {self.hours:g}"
+                return Availability(open=False, over=over)
+            if tally.epochs and to_train * tally.work_ms / tally.epochs >= left_ms:
+                return WAIT
+        # Trial 0 is not the sampler's: it is enqueued, or about to be.
+        return READY if self.sampler is None or not tally.started else self.sampler.availability(trials)
+
+    def epochs_left(self, tally: Tally, seconds: float | None) -> float:
+        """Return the maximum number of epochs left, infinity without a limit; ``seconds`` is the time of an epoch."""
+        left: list[float] = [] if self.epochs is None else [self.epochs - tally.epochs]
+        if self.hours is not None and seconds:
+            left.append((self.hours * MS - tally.work_ms) / 1000 / seconds)
+        return max(0.0, min(left, default=math.inf))
+
+    @property
+    def most(self) -> int:
+        size = self.sampler.size if self.sampler else None
+        return self.trials if size is None else min(self.trials, size)
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each limit that cannot work."""
+        found = self.sampler.problems() if self.sampler else []
+        if self.epochs is not None and self.epochs < self.epochs_each:
+            found.append(
+                f"search.epochs gives each loss {self.epochs} and one training takes {self.epochs_each}; give each a "
+                "budget for the default at least, or leave it null."
+            )
+        return found
+
+    def done(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> bool:
+        """Return True if there is nothing left to start or to wait for; ``tally`` saves counting the ``trials``."""
+        tally = tally or Tally.of(trials)
+        return not tally.running and self.availability(tally, lambda: trials).over is not None
+
+    def early_end(self, trials: Sequence[FrozenTrial]) -> str | None:
+        """Return why a finished search has fewer than ``trials`` trials; None if it has all or is not finished."""
+        running = any(trial.state == TrialState.RUNNING for trial in trials)
+        return None if running or len(trials) >= self.trials else self.over(trials)
+
+    def over(self, trials: Sequence[FrozenTrial]) -> str | None:
+        """Return why the study with these ``trials`` starts no more; None if it will, or may when others have ended."""
+        return self.availability(Tally.of(trials), lambda: trials).over

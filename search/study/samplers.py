@@ -2,26 +2,24 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import ClassVar
 
 import optuna
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from search.study.sampler import Sampler, failed_by_params
-from spaces.space import Choice
-
-MODELLED = (TrialState.COMPLETE, TrialState.PRUNED)
-"""The states of the trials that Optuna's TPE counts before it uses its model."""
+from search.study.sampler import READY, WAIT, Availability, Fixed, Sampler, failed_by_params
+from spaces.space import Choice, Float, Value
 
 
 class Tpe(Sampler):
     """Tree-structured Parzen estimator (Bergstra et al. 2011), multivariate.
 
-    It begins with points of the Sobol sequence in place of random ones, which cover the space more evenly. Replayed
-    from tables of trainings, with pruning, searches of 8, 16 and 32 Sobol points gain 0.69, 0.82 and 0.89 points over
-    the default, random ones 0.55, 0.72 and 0.89, and this sampler 0.62, 0.74 and 0.78
-    (``python -m benchmarks choice``).
+    It begins with points of the Sobol sequence in place of random ones, which cover the space more evenly (for what
+    each gains over the default see ``docs/statistics.md``).
     """
 
     summary = "tree-structured Parzen estimator over all hyperparameters together, after points of a Sobol sequence"
@@ -29,7 +27,8 @@ class Tpe(Sampler):
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. Running trials count as bad ones, so that concurrent trials differ."""
-        ended = sum(trial.state in MODELLED or failed_by_params(trial) for trial in trials)
+        modelled = (TrialState.COMPLETE, TrialState.PRUNED)
+        ended = sum(trial.state in modelled or failed_by_params(trial) for trial in trials)
         if ended < self.startup_trials:
             return self.point_of_sobol(number)
         with warnings.catch_warnings():
@@ -64,7 +63,6 @@ class Qmc(Sampler):
     summary = "points of a scrambled Sobol sequence, more even than random ones"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """Return a sampler of the trial's point."""
         return self.point_of_sobol(number)
 
 
@@ -74,14 +72,10 @@ class GaussianProcess(Sampler):
     summary = "Gaussian process with expected improvement: for few, expensive trials"
     has_model = True
     without_pruning = "models complete trials alone, and a pruner leaves few of them"
-    models_complete = True
+    models_complete = needs_every_parameter = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return GPSampler(seed=self.seed_of(number), n_startup_trials=self.startup_trials)
-
-    def problems(self) -> list[str]:
-        """Return a sentence for each conditional parameter: Optuna would draw it at random."""
-        return self.conditions()
 
 
 class CmaEs(Sampler):
@@ -89,8 +83,7 @@ class CmaEs(Sampler):
 
     summary = "covariance matrix adaptation: for many trials of numeric hyperparameters"
     without_pruning = "learns from complete trials alone, and a pruner leaves few of them"
-    one_metric = True
-    models_complete = True
+    one_metric = models_complete = needs_every_parameter = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. It stores each generation's state in the trials."""
@@ -102,11 +95,164 @@ class CmaEs(Sampler):
         return 5 + int(3 * math.log(max(1, len(self.space.searched))))
 
     def problems(self) -> list[str]:
-        """Return a sentence for each choice or conditional parameter: Optuna would draw them at random."""
+        """Return a sentence for each choice, which Optuna would draw at random, too."""
         choices = [
             f"search.sampler: cmaes needs numbers, and {self.config_key(name)} is a choice of "
             f"{', '.join(map(str, parameter.choices))}; pin it, give it a range, or use tpe."
             for name, parameter in self.space.searched.items()
             if isinstance(parameter, Choice)
         ]
-        return choices + self.conditions()
+        return choices + super().problems()
+
+
+# Grid search and coordinate search, which try the steps and choices of a space one by one.
+
+
+class Stepwise(Sampler):
+    """A sampler with a finite number of proposals, in a fixed order."""
+
+    size_in_words: ClassVar[str]
+    """The clause about ``loss`` and ``size`` in an error message."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of trials; the maximum, if it depends on their values."""
+
+    def values(self, name: str) -> Sequence[Value]:
+        """Return the values of one parameter to try."""
+        grid = self.space.parameters[name].grid
+        assert grid is not None, "continuous ranges are refused"
+        return grid
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each range without steps, or one if there are too few trials."""
+        found = []
+        for name, parameter in self.space.searched.items():
+            if isinstance(parameter, Float) and parameter.grid is None:
+                found.append(
+                    f"search.sampler: it tries steps and choices one by one, and {self.config_key(name)} is a range "
+                    f"without steps ({parameter.low:g} to {parameter.high:g}); give it a step or a list of "
+                    "choices, or pin it."
+                )
+        if not found and self.size > self.trials:
+            size = self.size_in_words.format(loss=self.loss, size=self.size)
+            found.append(
+                f"search.trials is {self.trials} and {size}; ask for as many trials, or override space.{self.loss}."
+            )
+        return found
+
+
+class Grid(Stepwise):
+    """Grid search: every combination of the steps and choices once.
+
+    Trial ``n`` is cell ``n``: first the default, then the others with the last parameter changing fastest. Optuna's
+    ``GridSampler`` is not used: it does not support conditions, stops the study itself and draws cells at random.
+    """
+
+    summary = "every combination of steps and choices, once"
+    size_in_words = "the grid of {loss} has {size:,} cells"
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        return Fixed(self.cells[number])
+
+    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
+        if len(trials()) < self.size:
+            return READY
+        return Availability(open=False, over=f"each of the grid's {self.size} cells has had its trial")
+
+    @cached_property
+    def cells(self) -> list[Mapping[str, Value]]:
+        default = self.space.default
+        return [default, *(cell for cell in self._cells({}, list(self.space.parameters)) if cell != default)]
+
+    def _cells(self, cell: Mapping[str, Value], names: Sequence[str]) -> Iterator[Mapping[str, Value]]:
+        """Yield every completion of ``cell`` by the parameters ``names``."""
+        if not names:
+            yield cell
+        elif not self.space.parameters[names[0]].exists(cell):
+            yield from self._cells(cell, names[1:])
+        else:
+            for value in self.values(names[0]):
+                yield from self._cells({**cell, names[0]: value}, names[1:])
+
+    @property
+    def size(self) -> int:
+        """The number of cells, counted without building them: there may be billions."""
+        return self._count({}, list(self.space.parameters))
+
+    def _count(self, cell: Mapping[str, Value], names: Sequence[str]) -> int:
+        if not names:
+            return 1
+        first, rest = names[0], names[1:]
+        if not self.space.parameters[first].exists(cell):
+            return self._count(cell, rest)
+        values = self.values(first)
+        if not any(first in self.space.parameters[name].when for name in rest):
+            return len(values) * self._count(cell, rest)
+        return sum(self._count({**cell, first: value}, rest) for value in values)
+
+
+class Coordinate(Stepwise):
+    """Coordinate search, as in the thesis (section 5.2, Table 15): the grid of one hyperparameter after the other.
+
+    It tries all values of a hyperparameter while the others are held, starting from the default, keeps the best value
+    and continues with the next hyperparameter. The held values are not trained again: their trial takes part in the
+    comparison and wins ties. The values of one hyperparameter may run concurrently; the next hyperparameter waits for
+    all of them. The state follows from the stored trials, which are in the order of their proposals.
+    """
+
+    size_in_words = "trying all hyperparameters of {loss} takes up to {size:,} trials"
+    summary = "one hyperparameter after the other over its grid, the best value kept (as in Psomas, 2020)"
+    without_pruning = "compares values after all epochs, which pruned trials do not reach"
+    one_metric = True
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Return a sampler of the next value of the current hyperparameter."""
+        step = self._next(trials[:number]) if number else self.space.default
+        assert not isinstance(step, Availability)
+        return Fixed(step)
+
+    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
+        """Return WAIT between two hyperparameters; over after the last one."""
+        step = self._next(trials())
+        return step if isinstance(step, Availability) else READY
+
+    def _next(self, trials: Sequence[FrozenTrial]) -> Mapping[str, Value] | Availability:
+        held: Mapping[str, Value] = self.space.default
+        rivals, begun = list(trials[:1]), 1
+        for name in self.space.searched:
+            if begun > 1:
+                if not all(trial.state.is_finished() for trial in rivals):
+                    return WAIT
+                if complete := [trial for trial in rivals if trial.state == TrialState.COMPLETE]:
+                    best = max(complete, key=lambda trial: trial.values[0])  # the held values win ties
+                    held, rivals = best.params, [best]
+            if name not in held:
+                continue
+            others = self._others(held, name)
+            turn = trials[begun : begun + len(others)]
+            if len(turn) < len(others):
+                return self.space.complete({**held, name: others[len(turn)]})
+            rivals += turn
+            begun += len(turn)
+        return Availability(open=False, over="all values of every hyperparameter have been tried")
+
+    def _others(self, held: Mapping[str, Value], name: str) -> list[Value]:
+        return [value for value in self.values(name) if value != held[name]]
+
+    @property
+    def size(self) -> int:
+        """The default and all values except the held ones, for the choices that lead to the most."""
+        return 1 + self._longest(self.space.default, list(self.space.searched))
+
+    def _longest(self, held: Mapping[str, Value], names: Sequence[str]) -> int:
+        if not names:
+            return 0
+        name, rest = names[0], names[1:]
+        if name not in held:
+            return self._longest(held, rest)
+        others = self._others(held, name)
+        decides = any(name in self.space.parameters[later].when for later in rest)
+        ways = [held[name], *others] if decides else [held[name]]
+        return len(others) + max(self._longest(self.space.complete({**held, name: value}), rest) for value in ways)

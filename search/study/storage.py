@@ -90,7 +90,6 @@ class StudyStorage(JournalStorage):
         return self._journal.transaction()
 
     def has(self, name: str) -> bool:
-        """Return True if the study ``name`` exists."""
         return self._study_id(name) is not None
 
     def trials_of(self, name: str) -> list[FrozenTrial]:

@@ -9,8 +9,6 @@ again. Pinned parameters are parameters too, with a distribution of a single val
 
 import copy
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import optuna
@@ -28,14 +26,6 @@ from search.trials import Tally, changed, params_of, record_key, record_keys, ru
 from spaces.search_space import SearchSpace
 from spaces.space import Params, Value
 from trainables.spec import EpochRecord
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialReport:
-    """The result of storing an epoch: whether it was new, and the reason to prune the trial, if any."""
-
-    is_new: bool
-    prune: str | None = None
 
 
 def pruning_sentence(objective: str, step: int, value: float, reason: str) -> str:
@@ -67,7 +57,7 @@ class LossStudy:
         self.tally = Tally()
         self._space = space
         self._sampler = sampler
-        self._storage = storage
+        self.storage = storage
         self._goal = goal
         with storage.transaction():
             if not storage.has(name):
@@ -90,33 +80,26 @@ class LossStudy:
             if trial.state != TrialState.WAITING:  # it has no parameters yet
                 self._first_with.setdefault(params_of(trial), trial.number)
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """Store all changes made in this context when it ends; see :meth:`StudyStorage.transaction`."""
-        return self._storage.transaction()
-
     def trials(self) -> list[FrozenTrial]:
-        """Return all stored trials."""
         return self._study.get_trials(deepcopy=False)
 
     def trial(self, number: int) -> FrozenTrial:
-        """Return one stored trial."""
-        return self._storage.get_trial(self._trial_id(number))
+        return self.storage.get_trial(self._trial_id(number))
 
     def _trial_id(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+        return self.storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
     def attributes(self) -> dict[str, Any]:
         return dict(self._study.user_attrs)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Set some of the study's user attributes."""
         for key, value in attributes.items():
             self._study.set_user_attr(key, value)
 
     def enqueue(self, wanted: Iterable[tuple[Mapping[str, Value], Mapping[str, Any]]]) -> None:
         """Enqueue trials given as (parameters, user attributes), except those whose attributes a trial has already."""
         known = [trial.user_attrs for trial in self.trials()]
-        with self._storage.transaction():
+        with self.storage.transaction():
             for params, attributes in wanted:
                 if not any(attributes.items() <= entry.items() for entry in known):
                     self._study.enqueue_trial(dict(params), user_attrs=dict(attributes))
@@ -125,7 +108,7 @@ class LossStudy:
     def add(self, trials: Iterable[FrozenTrial]) -> None:
         """Add trials of another study, in one transaction."""
         before = self.tally.trials
-        with self._storage.transaction():
+        with self.storage.transaction():
             self._study.add_trials(trials)
         self._take_from(before)
 
@@ -137,7 +120,7 @@ class LossStudy:
         number = waiting.number if waiting else len(trials)
         if self._sampler:  # without one, all trials are enqueued
             self._seen.sampler = self._sampler.build(number, trials)
-        with self._storage.transaction():
+        with self.storage.transaction():
             trial = self._seen.ask()
             params = self._space.suggest(trial)
             if "seed" not in trial.user_attrs:
@@ -153,9 +136,10 @@ class LossStudy:
             self.tally.add(started)
         return started
 
-    def report(self, number: int, record: EpochRecord) -> TrialReport:
-        """Store one epoch of a trial and compare its value; a known epoch changes nothing but its checkpoint.
+    def report(self, number: int, record: EpochRecord) -> tuple[bool, str | None]:
+        """Store one epoch of a trial; return True if it is new, and the outcome if the trial is to be pruned.
 
+        A known epoch changes nothing but its checkpoint.
         An epoch is trained again if the previous attempt died before its checkpoint was written; the new attempt
         writes the model to another file.
         """
@@ -164,50 +148,40 @@ class LossStudy:
         if known := before.user_attrs.get(key):
             if known["checkpoint"] != record["checkpoint"]:
                 again = {**known, "checkpoint": record["checkpoint"]}
-                self._storage.set_trial_user_attr(trial_id, key, again)
-            return TrialReport(is_new=False)
+                self.storage.set_trial_user_attr(trial_id, key, again)
+            return False, None
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
         step, value = len(earlier) + 1, running_value([*earlier, record], self.objective)
-        with self._storage.transaction():
-            self._storage.set_trial_user_attr(trial_id, key, record)
-            self._storage.set_trial_intermediate_value(trial_id, step, value)
+        with self.storage.transaction():
+            self.storage.set_trial_user_attr(trial_id, key, record)
+            self.storage.set_trial_intermediate_value(trial_id, step, value)
         self.tally.replace(before, self.trial(number))
         # Trial 0 takes part in the comparisons, but is never pruned.
         reason = self._rule.reason(number, step, value)
-        if not (reason and number):
-            return TrialReport(is_new=True)
-        return TrialReport(is_new=True, prune=pruning_sentence(self.objective, step, value, reason))
+        return True, pruning_sentence(self.objective, step, value, reason) if reason and number else None
 
     def next_rung(self, number: int) -> tuple[int, float | None] | None:
-        """Return the step of a running trial's next comparison and the lowest value that would pass it now.
-
-        The value is None if there is nothing to compare with yet; the result is None if no comparison follows.
-        """
-        if number == 0:
+        """Return :meth:`Pruner.next_rung` of a running trial."""
+        if number == 0:  # never pruned
             return None
         return self._rule.next_rung(number, max(self.trial(number).intermediate_values, default=0))
 
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
-        """Store how and why a trial ended."""
         before, trial_id = self.trial(number), self._trial_id(number)
         steps = before.intermediate_values
-        with self._storage.transaction():
-            self._storage.set_trial_user_attr(trial_id, "outcome", outcome)
+        with self.storage.transaction():
+            self.storage.set_trial_user_attr(trial_id, "outcome", outcome)
             if failure:
-                self._storage.set_trial_user_attr(trial_id, "failure", dict(failure))
-            self._store_constraints(before)
+                self.storage.set_trial_user_attr(trial_id, "failure", dict(failure))
+            if self._goal and self._goal.constraints and (measured := self._goal.measured(before)):
+                stored = Trial(self._study, trial_id)
+                for constraint in self._goal.constraints:
+                    stored.set_constraint(constraint.text, constraint.excess(measured))
             self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
         ended = self.trial(number)
         self.tally.replace(before, ended)
         self._seen.take(ended)
         self._rule.end(ended)
-
-    def _store_constraints(self, trial: FrozenTrial) -> None:
-        measured = self._goal.measured(trial) if self._goal and self._goal.constraints else {}
-        if self._goal and measured:
-            stored = Trial(self._study, self._trial_id(trial.number))
-            for constraint in self._goal.constraints:
-                stored.set_constraint(constraint.text, constraint.excess(measured))
 
 
 class SeenStudy(Study):
@@ -221,10 +195,8 @@ class SeenStudy(Study):
     COMPLETE with the lowest value so far: the floor padding of Wakabayashi et al., Bayesian optimization with
     experimental failure, 2022. They have the highest excess of every constraint so far.
 
-    Measured in a three-dimensional space of which a third diverges, 16 sequential trials, FAIL against this class: TPE
-    loses .80 and .30 of the trials that it models, and its best value is .847 and .911; the Gaussian process .91 and
-    .20, .862 and .967 (PRUNED has no effect there); CMA-ES, which draws again, .17 and .16, .932 and .933
-    (``python -m benchmarks statistics``).
+    In a three-dimensional space of which a third diverges, TPE loses .30 instead of .80 of the trials that it models,
+    the Gaussian process .20 instead of .91 (``python -m benchmarks statistics``).
     """
 
     def __init__(self, name: str, storage: BaseStorage, *, goal: Goal | None, as_worst: bool) -> None:

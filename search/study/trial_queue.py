@@ -16,7 +16,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.stages import Stage
-from search.study.budget import Budget
+from search.study.sampler import Budget
 from search.study.study import LossStudy
 from search.trials import whole_training
 from trainables.errors import Failure
@@ -42,17 +42,11 @@ class QueuedStudy:
 
     @property
     def has_more(self) -> bool:
-        """True if a trial can start now."""
         return bool(self.lost) or self.budget.availability(self.study.tally, self.study.trials).open
 
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""
         return self.study.trial(self.lost.popleft()) if self.lost else self.study.ask(self.seed)
-
-    def end(self) -> None:
-        """Record why the study ended early, if it did."""
-        if reason := self.budget.early_end(self.study.trials()):
-            self.study.set_attributes({"ended_early": reason})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +74,6 @@ class RunningTrial:
     new_epochs: int = 0
 
     @property
-    def keeps_files(self) -> bool:
-        """True if this attempt stored a checkpoint: the first epoch's is written while the second epoch trains."""
-        return self.new_epochs > 1
-
-    @property
     def loss(self) -> str:
         return self.queued.loss
 
@@ -98,28 +87,26 @@ class RunningTrial:
 
     @property
     def stored(self) -> FrozenTrial:
-        """The trial as it is stored now."""
         return self.study.trial(self.number)
 
     @property
     def name(self) -> str:
-        """The study and the number."""
         return f"{self.study.name} trial {self.number}"
 
 
 class TrialListener:
-    """Callbacks for the events of a queue. ``trial`` is the trial as it is stored after the event."""
+    """Callbacks for the events of a queue, each called when the event is stored."""
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_start(self, running: RunningTrial) -> None:
         """Handle a trial that was given to a worker, for the first time or again."""
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         """Handle a new epoch of a trial."""
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_end(self, running: RunningTrial) -> None:
         """Handle a trial that is COMPLETE, PRUNED or FAIL."""
 
-    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_lost(self, running: RunningTrial) -> None:
         """Handle a trial that lost its worker; it will be started again."""
 
 
@@ -166,8 +153,9 @@ class TrialQueue:
                 return self._start(self._ask(studies))
             if self._running:
                 return None
-            for study in self._studies:
-                study.end()
+            for queued in self._studies:
+                if reason := queued.budget.early_end(queued.study.trials()):
+                    queued.study.set_attributes({"ended_early": reason})
             self._stage = next(self._stages, None)
             self.done = self._stage is None
         return None
@@ -196,9 +184,8 @@ class TrialQueue:
 
     def _start(self, running: RunningTrial) -> RunningTrial:
         self._running.append(running)
-        trial = running.stored
         for listener in self._listeners:
-            listener.on_start(running, trial)
+            listener.on_start(running)
         return running
 
     # What a training's results mean.
@@ -217,7 +204,7 @@ class TrialQueue:
             if failure["cause"] == LOST:
                 self._on_storage_failure(running, failure["reason"])
             else:
-                self._end(running, TrialState.FAIL, f"{failure['cause']}: {failure['reason']}", failure)
+                self._fail(running, **failure)
             return False
         for position, record in enumerate(result["records"], start=1):
             is_last = result["finished"] and position == len(result["records"])
@@ -225,7 +212,9 @@ class TrialQueue:
                 return False
         if result["finished"]:  # the study had all epochs before
             self._outage.end()
-            self._end(running, TrialState.COMPLETE, whole_training(running.stored, running.spec.epochs))
+            outcome = whole_training(running.stored, running.spec.epochs)
+            running.study.finish(running.number, TrialState.COMPLETE, outcome)
+            self._remove(running)
         return not result["finished"]
 
     def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool) -> None:
@@ -236,29 +225,28 @@ class TrialQueue:
         running.crashes += own
         if running.crashes >= MAX_CRASHES:
             times = f"{running.crashes} times without a new epoch"
-            self._fail_lost(running, f"its process died {times}; the last time: {reason}")
+            self._fail(running, LOST, f"its process died {times}; the last time: {reason}")
             return
         logger.warning("%s was lost (%s); retrying.", running.name, reason)
         self._retry(running)
 
     def _report(self, running: RunningTrial, record: EpochRecord, *, is_last: bool) -> bool:
         """Store an epoch and, if it ends the trial, how, in one transaction; return True if it does."""
-        with running.study.transaction():
-            report = running.study.report(running.number, record)
-            pruned = report.prune if running.queued.prune and not is_last else None
+        with running.study.storage.transaction():
+            is_new, pruned = running.study.report(running.number, record)
+            pruned = pruned if running.queued.prune and not is_last else None
             if ended := is_last or pruned is not None:
                 state = TrialState.PRUNED if pruned else TrialState.COMPLETE
                 outcome = pruned or whole_training(running.stored, running.spec.epochs)
                 running.study.finish(running.number, state, outcome)
-        if report.is_new:
+        if is_new:
             running.crashes = 0
             running.new_epochs += 1
-            if running.keeps_files:
+            if running.new_epochs > 1:  # the checkpoint of the first epoch is written while the second one trains
                 running.storage_failures = 0
                 self._outage.end()
-            trial = running.stored
             for listener in self._listeners:
-                listener.on_epoch(running, trial, record)
+                listener.on_epoch(running, record)
         if is_last:
             self._outage.end()
         if ended:
@@ -266,11 +254,7 @@ class TrialQueue:
         return ended
 
     def _on_storage_failure(self, running: RunningTrial, reason: str) -> None:
-        """Retry a trial whose files could not be stored or read, after a pause.
-
-        Raises:
-            Failure: no trial could store its files for so long that the search ends; continuing would lose every trial.
-        """
+        """Retry a trial after a pause; raise if no trial could store its files for so long that the search ends."""
         running.storage_failures += 1
         if not self._outage.note():
             raise Failure(
@@ -280,7 +264,7 @@ class TrialQueue:
             )
         if running.storage_failures >= MAX_STORAGE_FAILURES:
             times = f"{running.storage_failures} times, while those of other trials were"
-            self._fail_lost(running, f"its files could not be stored {times}; the last time: {reason}")
+            self._fail(running, LOST, f"its files could not be stored {times}; the last time: {reason}")
             return
         pause = self._outage.left_s
         when = f" in {pause:.0f} s; nothing else starts before" if pause else ""
@@ -291,32 +275,22 @@ class TrialQueue:
         running.new_epochs = 0
         self._running.remove(running)
         self._lost.append(running)
-        trial = running.stored
         for listener in self._listeners:
-            listener.on_lost(running, trial)
+            listener.on_lost(running)
 
-    def _fail_lost(self, running: RunningTrial, reason: str) -> None:
-        self._end(running, TrialState.FAIL, f"{LOST}: {reason}", {"cause": LOST, "reason": reason})
-
-    def _end(
-        self, running: RunningTrial, state: TrialState, outcome: str, failure: dict[str, str] | None = None
-    ) -> None:
-        running.study.finish(running.number, state, outcome, failure)
+    def _fail(self, running: RunningTrial, cause: str, reason: str) -> None:
+        failure = {"cause": cause, "reason": reason}
+        running.study.finish(running.number, TrialState.FAIL, f"{cause}: {reason}", failure)
         self._remove(running)
 
     def _remove(self, running: RunningTrial) -> None:
         self._running.remove(running)
-        trial = running.stored
         for listener in self._listeners:
-            listener.on_end(running, trial)
+            listener.on_end(running)
 
 
 class _Outage:
-    """Back-off while checkpoint storage is unreachable; no trial starts meanwhile.
-
-    Attributes:
-        minutes: the time from the first failure to the last one.
-    """
+    """Back-off while checkpoint storage is unreachable, ``minutes`` from the first failure to the last one so far."""
 
     def __init__(self) -> None:
         self.minutes = 0.0

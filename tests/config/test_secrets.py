@@ -24,7 +24,7 @@ from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
 from search.plan.runs import RunFolder
 from search.report.live import live_app
-from search.secrets import expand, health_page, holds_password, sqlite_address, sqlite_file
+from search.secrets import expand, health_page, sqlite_address, sqlite_file, without_a_password
 from search.tracking.client import open_client
 from search.trust import addresses_in, own_code, place_of, remember
 from trainables.errors import Failure, InvalidInput
@@ -50,7 +50,8 @@ from trainables.training.train import failure_of
 )
 def test_a_password_is_seen_and_not_shown(address: str, shown: str) -> None:
     assert without_password(address) == shown
-    assert holds_password(address)
+    with pytest.raises(InvalidInput, match="it holds a password"):
+        without_a_password(address)
 
 
 def test_an_address_without_a_password_is_shown_as_it_is() -> None:
@@ -58,7 +59,7 @@ def test_an_address_without_a_password_is_shown_as_it_is() -> None:
         "postgresql://u@h:5432/x", "http://h:5000", "postgresql://u:${PASSWORD}@h/x", "sqlite:////home/u/x.db",
         "sqlite:////u:x@y/x.db", "no address", "http://h/design=5",
     ):  # fmt: skip
-        assert not holds_password(address), address
+        assert without_a_password(address) == address
 
 
 class _Guarded(BaseHTTPRequestHandler):

@@ -66,8 +66,8 @@ def end(cleanup: CheckpointCleanup, search: OpenedSearch, number: int, stage: St
     trial = search.study(LOSS, stage).trial(number) if stage is Stage.SEARCH else create_trial(value=0.5)
     study, spec = SimpleNamespace(name=f"{search.name}/{LOSS}"), SimpleNamespace()
     spec.directory = directory(search, number, stage)
-    running: Any = SimpleNamespace(stage=stage, study=study, spec=spec)
-    cleanup.on_end(cast(RunningTrial, running), trial)
+    running: Any = SimpleNamespace(stage=stage, study=study, spec=spec, stored=trial)
+    cleanup.on_end(cast(RunningTrial, running))
 
 
 def train(cleanup: CheckpointCleanup, search: OpenedSearch, value: float) -> int:

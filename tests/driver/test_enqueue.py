@@ -11,7 +11,6 @@ from optuna.trial import TrialState
 from support.commands import holdout_here, plain
 from support.driving import drive
 
-from search.driver.start_up import hold
 from search.plan.make_plan import reopened
 from search.plan.search import OpenedSearch, open_search
 from search.stages import Stage
@@ -101,7 +100,7 @@ def test_params_that_are_no_values_are_refused(text: str, runs: Path) -> None:
 def test_refused_while_a_driver_runs_after_the_choice_and_for_a_fixed_list(
     runs: Path, opened: Callable[..., OpenedSearch], tmp_path: Path
 ) -> None:
-    with hold([reopened(runs, "small")]):
+    with reopened(runs, "small").folder.only_driver():
         assert "is being run by process" in enqueue(runs, {"scale": 16}, code=2)
     with closing(opened(name="spent", search={"trials": 9, "epochs": 3}, losses=["pnp"])) as search:
         drive(search)

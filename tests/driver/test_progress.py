@@ -13,7 +13,7 @@ from rich.console import Console
 from support.driving import begun, record, train
 
 from search.driver.progress import Progress
-from search.driver.progress_view import SlotLine, StudyLine, time_left, view
+from search.driver.progress_view import time_left, view
 from search.driver.stages import confirm_stage, final_stage, freeze, frozen_selection, search_stage
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
@@ -185,11 +185,8 @@ def test_while_the_test_is_to_come_something_is_left() -> None:
 
 
 def made(studies: int, slots: int, width: int, height: int) -> list[str]:
-    values = [0.1, 0.2, 0.15]
-    rows = [StudyLine(name=f"mylab.losses:Loss{n}", ended=3, of=1000, running=9, pruned=1, failed=0, best=0.1234)
-            for n in range(studies)]  # fmt: skip
-    lines = [SlotLine(name=f"mylab.losses:Loss{n % 9}", trial=str(n), epoch=3, epochs=80, value=0.2345, rung=4,
-                      bar=0.3456, values=values) for n in range(slots)]  # fmt: skip
+    rows = [(f"mylab.losses:Loss{n}", "3/1000", "9", "1", "0", "0.1234") for n in range(studies)]
+    lines = [(f"mylab.losses:Loss{n % 9} {n}", "3/80", "0.2345", "0.3456 at 4", "▁█▄") for n in range(slots)]
     rendered = view("Searching", 59, time_left(93784), rows, lines[:height], slots=slots, width=width, height=height)
     return lines_of(rendered, width, height)
 

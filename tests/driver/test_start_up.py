@@ -13,7 +13,8 @@ from support.small_search import draw_folder, small_search
 
 from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection
-from search.driver.start_up import Phases, get_ready
+from search.driver.listeners import Phases
+from search.driver.pipeline import get_ready
 from search.engines.base import Engine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan

@@ -8,7 +8,7 @@ import yaml
 from support.services import ROOT
 
 from search.config.sections import ResourcesSection
-from search.engines.capacity import CONTEXT_BYTES, capacity, growth, roomier, too_tight, trials_on
+from search.engines.capacity import CONTEXT_BYTES, at_once, growth, roomier, too_tight, trials_on
 from search.engines.waiting import Share
 from trainables.errors import InvalidInput
 from trainables.spec import DeviceMemory
@@ -26,15 +26,15 @@ from trainables.spec import DeviceMemory
     ],
 )
 def test_trials_are_counted_node_by_node(cpus: float, gpus: float, nodes: list[dict[str, float]], fit: int) -> None:
-    assert capacity(ResourcesSection(cpus_per_trial=cpus, gpus_per_trial=gpus), nodes) == fit
+    assert at_once(ResourcesSection(cpus_per_trial=cpus, gpus_per_trial=gpus), None, nodes) == fit
 
 
 def test_a_trial_that_fits_nowhere_is_refused() -> None:
     wanted = ResourcesSection(cpus_per_trial=2, gpus_per_trial=1)
     with pytest.raises(InvalidInput, match="asks for 1 GPUs and no machine of the cluster has more than 0"):
-        capacity(wanted, [{"CPU": 8}])
+        at_once(wanted, None, [{"CPU": 8}])
     with pytest.raises(InvalidInput, match="has 2 CPUs and 1 GPUs together"):
-        capacity(wanted, [{"CPU": 8}, {"CPU": 1, "GPU": 1}])
+        at_once(wanted, None, [{"CPU": 8}, {"CPU": 1, "GPU": 1}])
 
 
 def test_a_cluster_counts_with_its_maximum_size(tmp_path: Path) -> None:
@@ -42,10 +42,10 @@ def test_a_cluster_counts_with_its_maximum_size(tmp_path: Path) -> None:
     assert growth(bootstrap) == []
     bootstrap.write_text((ROOT / "ray_cluster.yaml").read_text())
     wanted = ResourcesSection(cpus_per_trial=1, gpus_per_trial=0.5)
-    assert capacity(wanted, [{"CPU": 0}], growth(bootstrap)) == 8 * 2
+    assert at_once(wanted, None, [{"CPU": 0}], growth(bootstrap)) == 8 * 2
     smaller = {**yaml.safe_load(bootstrap.read_text()), "max_workers": 3}
     bootstrap.write_text(yaml.safe_dump(smaller))
-    assert capacity(wanted, [{"CPU": 0}], growth(bootstrap)) == 3 * 2
+    assert at_once(wanted, None, [{"CPU": 0}], growth(bootstrap)) == 3 * 2
 
 
 @pytest.mark.parametrize(("peak", "fraction"), [(7.4e9, "0.333"), (11.4e9, "0.5"), (3.4e9, "0.166"), (30e9, "1")])

@@ -117,7 +117,7 @@ class Killer(TrialListener):
 
     killed = ""
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
         if record["epoch"] == 2 and not self.killed:
             self.killed = running.spec.directory
             (log,) = (Path(running.spec.directory) / "logs").iterdir()
@@ -147,7 +147,7 @@ class Spoiler(TrialListener):
 
     spec: Any = None
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_start(self, running: RunningTrial) -> None:
         if running.number == 0:
             self.spec, running.spec = running.spec, self.spec or Unreadable()
 

@@ -7,10 +7,8 @@ import pytest
 import ray
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayActorError
-from ray.tune.execution import tune_controller
 
-from search.engines import ray_tune as tuner
-from search.engines.ray_private import ActorManager, ActorOutOfMemory, error_of, use_actor_manager
+from search.engines.ray_tune import ActorManager, ActorOutOfMemory, _is_own, error_of
 
 DIED = ActorDiedError()
 UNAVAILABLE = ActorUnavailableError("Socket closed", None)
@@ -37,8 +35,8 @@ def test_a_death_counts_on_a_living_machine_only(
 ) -> None:
     nodes = [{"NodeID": name, "Alive": name != "gone"} for name in ("lives", "gone", "draining")]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    monkeypatch.setattr(tuner.ray_private, "is_draining", lambda node: node == "draining")
-    assert tuner._is_own(error, node) is own
+    monkeypatch.setattr(ray._private.state.state, "get_draining_nodes", lambda: ["draining"])
+    assert _is_own(error, node) is own
 
 
 def test_the_error_is_the_one_that_tune_met(tmp_path: Path) -> None:
@@ -58,6 +56,3 @@ def test_an_actor_killed_for_its_memory_has_died(monkeypatch: pytest.MonkeyPatch
     assert isinstance(met[0], ActorOutOfMemory)
     assert str(met[0]) == "low on memory"
     assert met[1] is DIED
-    monkeypatch.setattr(tune_controller, "RayActorManager", RayActorManager)
-    use_actor_manager()
-    assert tune_controller.RayActorManager is ActorManager

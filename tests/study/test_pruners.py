@@ -10,6 +10,7 @@ from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
+from search.driver.doctor import expected_steps
 from search.study.pruners import Hyperband, Pruner, SuccessiveHalving
 from search.tables import PRUNERS
 from trainables.spec import derived_seed
@@ -100,8 +101,8 @@ def test_short_trainings_are_not_pruned(name: str) -> None:
         assert "no trial is pruned" in pruner.plan
         comparison = pruner.rule("short")
         assert all(comparison.reason(number, 1, -number) is None for number in range(10))
-    assert PRUNERS[name](steps=2).expected_steps(30) == 2
-    assert PRUNERS[name](steps=EPOCHS).expected_steps(0) == EPOCHS
+    assert expected_steps(PRUNERS[name](steps=2), 30) == 2
+    assert expected_steps(PRUNERS[name](steps=EPOCHS), 0) == EPOCHS
 
 
 def test_rungs_double_from_an_eighth_of_the_epochs() -> None:
@@ -127,4 +128,4 @@ def test_how_many_epochs_a_trial_trains_is_foreseen(name: str) -> None:
     """The curves cross, and the order of the trials is independent of their values."""
     ended = simulate(name)
     mean = statistics.fmean(ended[number][0] if number in ended else EPOCHS for number in range(60))
-    assert PRUNERS[name](steps=EPOCHS).expected_steps(60) == pytest.approx(mean, rel=0.25)
+    assert expected_steps(PRUNERS[name](steps=EPOCHS), 60) == pytest.approx(mean, rel=0.25)

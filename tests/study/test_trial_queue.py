@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from support.driving import begun, drive, only, record, train
 
 from search.driver.stages import NothingToSelect, confirm_stage, final_stage, freeze, search_stage
@@ -233,17 +233,17 @@ class Follower(TrialListener):
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        self.events.append(("start", running.number, trial.state.name))
+    def on_start(self, running: RunningTrial) -> None:
+        self.events.append(("start", running.number, running.stored.state.name))
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        assert epochs_of(trial)[-1] == record, "the study holds the epoch before anybody hears of it"
+    def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
+        assert epochs_of(running.stored)[-1] == record, "the study holds the epoch before anybody hears of it"
         self.events.append(("epoch", running.number, record["epoch"]))
 
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        self.events.append(("end", running.number, trial.state.name))
+    def on_end(self, running: RunningTrial) -> None:
+        self.events.append(("end", running.number, running.stored.state.name))
 
-    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+    def on_lost(self, running: RunningTrial) -> None:
         self.events.append(("lost", running.number, running.crashes))
 
 
@@ -267,7 +267,7 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
 
 def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened) -> None:
     class Interrupts(TrialListener):
-        def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        def on_epoch(self, running: RunningTrial, record: EpochRecord) -> None:
             raise RuntimeError("enough")
 
     search = opened(search={"trials": 1}, losses=["mpa"])

@@ -5,11 +5,10 @@ from collections.abc import Callable
 import pytest
 from support.driving import drive, only, train_side_by_side
 
-from search.driver.notices import first_proposals
+from search.driver.notices import first_proposals, without_model
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.sampler import is_blind, without_model
 from search.study.trial_queue import TrialQueue
 
 
@@ -68,7 +67,6 @@ def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., Op
     sampler = opened(search={"trials": 4, "sampler": name}).plan.budget("pnp").sampler
     assert sampler is not None
     assert without_model(name, sampler, 64) is None
-    assert not is_blind(sampler, 64)
 
 
 def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., OpenedSearch]) -> None:

@@ -12,8 +12,7 @@ from optuna.trial import FrozenTrial
 from search.driver.sealed import digest_of_images, opened_among_training
 from search.driver.stages import confirm_stage, final_stage, selection_of
 from search.driver.verify.comparison import Check, check, differing, file_problems
-from search.driver.verify.scores import check_scores, decoded_anew
-from search.driver.verify.studies import check_enqueued, check_studies, studies_in
+from search.driver.verify.recomputed import check_enqueued, check_scores, check_studies, decoded_anew, studies_in
 from search.plan.make_plan import plan_from_rules
 from search.plan.plan import Plan, training_of
 from search.plan.runs import RunFolder, campaign_of, stored_config, stored_split
@@ -58,11 +57,7 @@ def verify(folder: RunFolder) -> Iterator[Check]:
 
 
 def code_named(folder: RunFolder) -> set[str]:
-    """Return the code that a stored search names, and check that its records may be contacted.
-
-    Raises:
-        InvalidInput: they may not.
-    """
+    """Return the code that a stored search names; raise if its records may not be contacted."""
     try:
         content = stored_config(folder)
     except InvalidInput:  # the checks report it

@@ -21,11 +21,7 @@ COMPARED = ("loss", "reported", "metrics", "batches", "used", "distinct_proxies"
 
 
 def trial_to_retrain(search: StoredSearch, text: str) -> tuple[str, FrozenTrial]:
-    """Return the study and the trial that ``text`` names, such as ``mpa:3`` or ``mpa@final:0``.
-
-    Raises:
-        InvalidInput: there is no such trial, or its training cannot be reproduced bit for bit.
-    """
+    """Return the study and the trial that ``text`` names, such as ``mpa:3``; raise if it cannot be trained again."""
     study, _, number = text.rpartition(":")
     if not (study and number.isdecimal()):
         raise InvalidInput(f"--retrain is {text!r}; give a loss and a trial's number, as in {search.losses[0]}:0.")

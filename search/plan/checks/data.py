@@ -44,13 +44,9 @@ class SplitClasses:
 
 def split_of(found: Findings, config: SearchConfig) -> SplitClasses | None:
     """Return the search's split; None if it cannot be made, or depends on an entry that was left out."""
-    return found.check(lambda: _split(config), *_data_keys(config))
-
-
-def _data_keys(config: SearchConfig) -> tuple[str, ...]:
-    """Return the keys of the search file that determine the classes and their split."""
     options = signature(type(config.dataset.source)).parameters
-    return ("dataset.name", *(f"dataset.{option}" for option in options), "split")
+    keys = ("dataset.name", *(f"dataset.{option}" for option in options), "split")
+    return found.check(lambda: _split(config), *keys)
 
 
 def _split(config: SearchConfig) -> SplitClasses:

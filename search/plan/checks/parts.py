@@ -64,18 +64,14 @@ def _tried_metric(path: str) -> None:
 
 def check_compiler(found: Findings, config: SearchConfig) -> None:
     """Check that training steps can be compiled, if the file asks for it."""
-    found.add(_compiler_mistakes(config), "training.compile", "training_by_loss")
-
-
-def _compiler_mistakes(config: SearchConfig) -> Iterator[str]:
     modes = [mode for loss in config.loss_names if (mode := config.training_of(loss).compile) not in (None, "auto")]
-    if config.trainable is not None or not modes:
-        return
-    if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
-        yield (
+    there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
+    if modes and not there and config.trainable is None:
+        sentence = (
             f"training.compile is {modes[0]}, which needs a C++ compiler, and this machine has neither g++ nor "
             "clang++; install one, or set training.compile: null."
         )
+        found.add([sentence], "training.compile", "training_by_loss")
 
 
 # The losses' search spaces.

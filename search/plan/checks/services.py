@@ -34,15 +34,10 @@ def check_addresses(found: Findings, config: SearchConfig) -> None:
     if path := config.checkpoints.storage_path:
         found.check(lambda: _check_store(path))
     if cache := config.dataset.cache:
-        found.check(lambda: _check_folder("dataset.cache", Path(cache)))
+        found.check(lambda: check_folder("dataset.cache", Path(cache)))
 
 
-def check_runs_folder(found: Findings, runs: Path) -> None:
-    """Check that the runs folder, or the folder in which it will be created, is writable."""
-    found.check(lambda: _check_folder("--runs", runs))
-
-
-def _check_folder(key: str, folder: Path) -> None:
+def check_folder(key: str, folder: Path) -> None:
     """Raise :class:`InvalidInput` if ``folder``, or the folder in which it will be created, is not writable."""
     if "\0" in str(folder):
         raise InvalidInput(f"{key}: {str(folder)!r} holds a zero byte, which no path may; name a folder of your own.")
@@ -56,7 +51,7 @@ def _check_store(address: str) -> None:
         path = as_path(address)
         in_time(path.exists)
         if isinstance(path, Path):
-            _check_folder("checkpoints.storage_path", path)
+            check_folder("checkpoints.storage_path", path)
     except InvalidInput:
         raise
     except Exception as error:  # each storage library has its own error types
@@ -88,12 +83,7 @@ def _refuse_foreign(file: Path, shown: Path) -> None:
         )
 
 
-def _check_database(address: str) -> None:
-    url = expand(address)
-    try:
-        scheme = urlsplit(url).scheme.partition("+")[0]
-    except ValueError as error:
-        raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {address!r}.") from error
+def _check_database(address: str, url: str, scheme: str) -> None:
     if scheme not in TRACKING_SCHEMES:
         schemes = ", ".join(f"{name}:" for name in TRACKING_SCHEMES)
         raise InvalidInput(f"tracking.uri must begin with one of {schemes}; it is {address!r}.")
@@ -122,16 +112,14 @@ def _check_database(address: str) -> None:
 
 def check_tracking(address: str) -> None:
     """Raise :class:`InvalidInput` if no MLflow server or database answers at ``address``, or it denies access."""
+    uri = expand(address)
     try:
-        uri = expand(address)
         parts = urlsplit(uri)
         _ = parts.port
-    except InvalidInput:
-        raise
     except ValueError as error:
         raise InvalidInput(f"tracking.uri is not a valid address ({error}); it is {address!r}.") from error
     if parts.scheme not in ("http", "https"):
-        _check_database(address)
+        _check_database(address, uri, parts.scheme.partition("+")[0])
         return
     try:
         with urlopen(health_page(uri), timeout=PATIENCE_S):

@@ -1,27 +1,39 @@
-"""Studies recomputed: what follows from the plan and the epochs of each trial, and the trials that a stage enqueues."""
+"""Studies, the trials that a stage enqueues, and the scores of an opening: recomputed from what they follow from."""
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.driver.sealed import scored_as, sealed
 from search.driver.verify.comparison import Check, check, differing
-from search.plan.plan import training_of
+from search.plan.plan import Plan, training_of
 from search.plan.search import COPIED_FROM, OpenedSearch
 from search.plan.stored import StoredSearch
-from search.stages import Stage, study_name
+from search.selection import Baselines, ImageSet, Ledger, ScoredOpening, Selection, baseline_entry, images_in
+from search.stages import BASELINES, Stage, study_name
 from search.study import QueuedStage, StudyStorage, copy_studies, pruning_sentence
 from search.tables import PRUNERS
 from search.trials import epochs_of, params_of, record_key, record_keys, running_value, value_in, whole_training
 from spaces.space import Params
+from trainables.arrays import read_arrays
 from trainables.data.marks import GALLERY
+from trainables.data.store.spec import StoreSpec
 from trainables.errors import counted
 from trainables.metrics import metric_name
-from trainables.metrics.table import is_retrieval
+from trainables.metrics.table import is_retrieval, split_subset
 from trainables.ranges import range_of
-from trainables.spec import TrialSpec, derived_seed
+from trainables.spec import TrialSpec, defined, derived_seed
+
+if TYPE_CHECKING:
+    from trainables.data.store.view import StoreView
 
 Pair = tuple[str, Any, Any]
 """The name of a part of a trial, with its stored and its recomputed value."""
@@ -34,11 +46,6 @@ Prunings = Mapping[tuple[int, int], str]
 def studies_in(search: OpenedSearch) -> list[tuple[Stage, str]]:
     """Return the stages and losses of all studies that the search may have."""
     return [(stage, loss) for stage in Stage for loss in search.config.loss_names]
-
-
-def without(search: OpenedSearch, names: Collection[str]) -> OpenedSearch:
-    """Return a copy of the search as it was before the studies ``names`` were created."""
-    return OpenedSearch(plan=search.plan, storage=copy_studies(search.plan.folder.journal, without=names))
 
 
 def check_studies(search: OpenedSearch) -> Iterator[Check]:
@@ -180,9 +187,11 @@ def _due_prunings(search: OpenedSearch, loss: str, trials: Sequence[FrozenTrial]
 
 def check_enqueued(search: OpenedSearch, stage: Stage, queue: Callable[[OpenedSearch], QueuedStage]) -> Iterator[Check]:
     """Check that the studies of ``stage`` have the trials that ``queue`` enqueues, if the stage has begun."""
-    losses = [loss for of_stage, loss in studies_in(search) if of_stage is stage]
-    stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in losses}
-    for queued in queue(without(search, stored)).studies if any(stored.values()) else ():
+    stored = {study_name(search.name, loss, stage): search.trials(loss, stage) for loss in search.config.loss_names}
+    if not any(stored.values()):
+        return
+    before = OpenedSearch(plan=search.plan, storage=copy_studies(search.plan.folder.journal, without=stored))
+    for queued in queue(before).studies:
         name, wanted = queued.study.name, queued.study.trials()
         what = f"{name}: {counted(len(wanted), 'trial')}, as they follow from the stage before"
         yield check(what, _enqueued_problems(name, stored[name], wanted))
@@ -206,3 +215,107 @@ def _enqueued_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequenc
     for entry in stored:
         if (seed := entry.user_attrs["seed"]) not in seeds:
             yield from differing(f"{name} trial {entry.number}: seed", seed, f"one of {seeds}")
+
+
+# The scores of an opening.
+
+CLOSE, RECOMPUTED = (partial(math.isclose, rel_tol=tolerance) for tolerance in (1e-9, 1e-6))
+"""Comparisons of means recomputed in another order, and of metrics of embeddings, perhaps on another machine."""
+
+
+@contextmanager
+def decoded_anew(images: StoreSpec) -> Iterator[Path]:
+    """Decode ``images`` into a temporary store: the cached one may be of an earlier state of the files."""
+    with tempfile.TemporaryDirectory(prefix="holdout-verify-") as folder:
+        yield replace(images, cache=folder).make()
+
+
+def check_scores(
+    search: OpenedSearch, selection: Selection, record: ScoredOpening, training: ImageSet
+) -> Iterator[Check]:
+    """Check the ``record`` of an opening in ``test.json``; ``training`` are the images of the training half."""
+    from trainables.data.store.view import Store
+
+    plan, what = search.plan, f"test.json opening {record.id[:12]}"
+    ledger = Ledger(plan.folder.openings)
+    (opening,) = (entry for entry in ledger.of_selection(selection.digest) if entry.id == record.id)
+    with decoded_anew(sealed(plan).images(selection, opening)) as store:
+        found, opened = images_in(store), opening.images
+        stored = {
+            "images": opened and opened.digest,
+            "file of images": opened and ledger.image_set(opened).digest,
+            "overlap with the training images": record.overlap,
+            "copies within the test set": record.copies,
+        }
+        overlap = int(found.known_images(training).sum())
+        anew = dict(zip(stored, (found.digest, found.digest, overlap, found.copies), strict=True))
+        yield check(f"{what}: its images, and how many of them trained", differing(f"{what} ", stored, anew))
+        yield check(
+            f"{what}: the trainings and the networks without training that were scored",
+            _scored_problems(what, search, selection, record),
+        )
+        problems = _metric_problems(what, plan, selection, record, Store(store).subset(plan.split.test))
+        yield check(f"{what}: its metrics, from the results of each image", problems)
+
+
+def _scored_problems(what: str, search: OpenedSearch, selection: Selection, record: ScoredOpening) -> Iterator[str]:
+    """Check that exactly the complete final trainings, of which none is left, and the frozen baselines were scored.
+
+    Those whose scoring failed are recorded as such.
+    """
+    frozen = Baselines.load(search.plan.folder.baselines) if selection.baselines else None
+    trials = [(loss, trial) for loss in selection.chosen for trial in search.trials(loss, Stage.TEST)]
+    ended = (TrialState.PRUNED, TrialState.FAIL)
+    due = {
+        "scores": [scored_as(loss, trial) for loss, trial in trials if trial.state not in ended],
+        "baselines": [baseline_entry(name, frozen.network, frozen.whitening_sha256) for name in BASELINES if frozen],
+    }
+    failed = {entry.per_image for entry in record.failed}
+    wanted = {part: [entry for entry in entries if entry["per_image"] not in failed] for part, entries in due.items()}
+    content = record.content()
+    stored = {
+        part: [{key: entry.get(key) for key in next(iter(entries), entry)} for entry in content.get(part, ())]
+        for part, entries in wanted.items()
+    }
+    yield from differing(f"{what} ", stored, wanted)
+
+
+def _metric_problems(
+    what: str, plan: Plan, selection: Selection, record: ScoredOpening, view: "StoreView"
+) -> Iterator[str]:
+    """Check the images, queries and superclasses of the stored results, and recompute every metric from them.
+
+    Those of a user-defined training are also recomputed from the embeddings that were kept.
+    """
+    import torch
+
+    from search.selection import EMBEDDINGS, images_of, kept_metrics, test_metrics
+    from trainables.data.store.view import protocol_for, superclasses_for
+    from trainables.metrics.evaluation import SUPERCLASS
+
+    dataset, names, folder = (plan.config.dataset.source, selection.test_metrics, plan.folder.path / "test" / record.id)
+    protocol, superclasses_N = protocol_for(dataset, view.image_keys), superclasses_for(names, dataset, view)
+    queries_N = torch.ones(len(view), dtype=torch.bool) if protocol is None else protocol.queries_N
+    for model in (*record.scores, *record.baselines):
+        name, metrics = model.per_image, model.metrics
+        arrays = read_arrays(folder / name)
+        stored = {"keys": arrays.pop("keys").tolist(), "metrics": [*metrics], "labels": arrays["labels"].tolist()}
+        anew = {"keys": view.image_keys, "metrics": [*map(metric_name, names)], "labels": view.labels_N.tolist()}
+        kept = {part: torch.from_numpy(array) for part, array in arrays.items()}
+        for part, values in kept.items():
+            kind, subset = split_subset(part)
+            if is_retrieval(part):
+                stored[f"{part} queries"], anew[f"{part} queries"] = (~values.isnan()).tolist(), queries_N.tolist()
+            if kind == SUPERCLASS and superclasses_N is not None:
+                of_N = images_of(subset, view.labels_N, view.class_names, dataset.test_subsets())
+                stored[part], anew[part] = values.tolist(), superclasses_N[of_N].tolist()
+        yield from differing(f"{what} {name} ", stored, anew)
+        found = kept_metrics(kept, view.class_names, dataset, names)
+        yield from differing(f"{what} {name} ", {key: metrics[key] for key in found}, defined(found), CLOSE)
+        if f"{EMBEDDINGS}/{name}" in record.files:
+            embeddings_ND = torch.from_numpy(read_arrays(folder / EMBEDDINGS / name, "embeddings")["embeddings"])
+            given = view.labels_N, view.class_names, dataset, names, superclasses_N, protocol
+            _, found, _ = test_metrics(embeddings_ND, *given)
+            yield from differing(
+                f"{what} {EMBEDDINGS}/{name} ", {key: metrics[key] for key in found}, defined(found), RECOMPUTED
+            )
