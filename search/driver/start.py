@@ -11,10 +11,9 @@ from rich.console import Console
 from search.driver.progress_view import phase
 from search.driver.stages import Outcome
 from search.plan.make_plan import read_plan
-from search.plan.runs import campaign_of
+from search.plan.runs import refuse_member
 from search.stages import Stage
 from search.study import RunningTrial, TrialListener
-from trainables.errors import InvalidInput
 from trainables.spec import EpochRecord
 
 OnEpoch = Callable[[str, int, EpochRecord], None]
@@ -54,11 +53,7 @@ def run_search(
     """
     with phase(console, "Checking the search …"):
         plan = read_plan(content, runs)
-        if campaign := campaign_of(runs, plan.config.name):
-            raise InvalidInput(
-                f"{plan.config.name} is a search of the campaign {campaign.name}, whose searches are chosen and tested "
-                "together; `holdout run` with its file resumes all of them."
-            )
+        refuse_member(runs, plan.config.name)
         for notice in plan.notices:
             console.print(notice, highlight=False, markup=False, soft_wrap=True)
         from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first

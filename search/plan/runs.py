@@ -341,3 +341,12 @@ def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
         if name.startswith(f"{campaign.name}-") and name in campaign.searches():
             return campaign
     return None
+
+
+def refuse_member(runs: Path, name: str) -> None:
+    """Raise :class:`InvalidInput` if the search ``name`` belongs to a campaign, whose searches are tested together."""
+    if campaign := campaign_of(runs, name):
+        raise InvalidInput(
+            f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
+            "`holdout run` with its file resumes all of them."
+        )
