@@ -118,17 +118,24 @@ def rules_of(annotation: Any) -> tuple[Rule, ...]:
 
 def rule_mistakes(settings: Any, above: str = "") -> list[str]:
     """Return a sentence for each rule that a field of the dataclass ``settings`` breaks; ``above`` precedes its key."""
+    values = ((name, getattr(settings, name), rules) for name, rules in _rules_by_field(settings.__class__))
+    return [
+        sentence
+        for name, value, rules in values
+        if value is not None
+        for rule in rules
+        for sentence in rule.mistakes(f"{above}{name}", value)
+    ]
+
+
+@cache  # every trial makes such dataclasses
+def _rules_by_field(target: Any) -> list[tuple[str, list[Rule]]]:
     found = []
-    for name, annotation in _annotations(settings.__class__).items():
-        value = getattr(settings, name)
-        for rule in rules_of(annotation) if value is not None else ():
+    for name, annotation in get_type_hints(target, include_extras=True).items():
+        rules: list[Rule] = []
+        for rule in rules_of(annotation):
             of_type = get_args(annotation)[0]
-            if isinstance(rule, Bounds) and float not in (of_type, *get_args(of_type)):
-                rule = replace(rule, whole=True)
-            found += rule.mistakes(f"{above}{name}", value)
+            whole = isinstance(rule, Bounds) and float not in (of_type, *get_args(of_type))
+            rules.append(replace(rule, whole=True) if whole else rule)
+        found.append((name, rules))
     return found
-
-
-@cache
-def _annotations(target: Any) -> dict[str, Any]:
-    return get_type_hints(target, include_extras=True)

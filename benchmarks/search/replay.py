@@ -127,7 +127,7 @@ class OnRows(Sampler):
 
     summary = "a sampler on the rows of a table"
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
         return _Nearest(self.table, self.of.build(number, trials))
 
     def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:

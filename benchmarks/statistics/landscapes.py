@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import optuna
@@ -87,7 +88,7 @@ def climb(
             lost = landscape.is_lost(trial.params)
             tell(study, trial, None if lost else landscape.height(trial.params) + noise[trial.number])
         if number < sampler.trials:
-            study.sampler = sampler.build(number, study.get_trials(deepcopy=False))
+            study.sampler = sampler.build(number, partial(study.get_trials, deepcopy=False))
             sampler.space.suggest(study.ask())
             running.append(number)
     return study.get_trials(deepcopy=False)

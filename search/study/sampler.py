@@ -57,8 +57,8 @@ class Sampler(ABC):
     """True if Optuna would draw conditional parameters at random."""
 
     @abstractmethod
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """Return the Optuna sampler that proposes trial ``number``, given the study's ``trials``."""
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+        """Return the Optuna sampler that proposes trial ``number``, given a list of the study's ``trials``, made on demand."""
 
     def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
         """Return whether there is something to propose; ``trials`` lists those of the study, which takes long."""

@@ -25,10 +25,10 @@ class Tpe(Sampler):
     summary = "tree-structured Parzen estimator over all hyperparameters together, after points of a Sobol sequence"
     has_model = True
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
         """Return Optuna's sampler. Running trials count as bad ones, so that concurrent trials differ."""
         modelled = (TrialState.COMPLETE, TrialState.PRUNED)
-        ended = sum(trial.state in modelled or failed_by_params(trial) for trial in trials)
+        ended = sum(trial.state in modelled or failed_by_params(trial) for trial in trials())
         if ended < self.startup_trials:
             return self.point_of_sobol(number)
         with warnings.catch_warnings():
@@ -48,7 +48,7 @@ class Random(Sampler):
 
     summary = "independent draws from every range"
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
         return RandomSampler(seed=self.seed_of(number))
 
 
@@ -62,7 +62,7 @@ class Qmc(Sampler):
 
     summary = "points of a scrambled Sobol sequence, more even than random ones"
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
         return self.point_of_sobol(number)
 
 
@@ -74,7 +74,7 @@ class GaussianProcess(Sampler):
     without_pruning = "models complete trials alone, and a pruner leaves few of them"
     models_complete = needs_every_parameter = True
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
         return GPSampler(seed=self.seed_of(number), n_startup_trials=self.startup_trials)
 
 
@@ -85,7 +85,7 @@ class CmaEs(Sampler):
     without_pruning = "learns from complete trials alone, and a pruner leaves few of them"
     one_metric = models_complete = needs_every_parameter = True
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
         """Return Optuna's sampler. It stores each generation's state in the trials."""
         return CmaEsSampler(seed=self.seed_of(number))
 
@@ -153,7 +153,7 @@ class Grid(Stepwise):
     summary = "every combination of steps and choices, once"
     size_in_words = "the grid of {loss} has {size:,} cells"
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
         return Fixed(self.cells[number])
 
     def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
@@ -207,9 +207,9 @@ class Coordinate(Stepwise):
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
     one_metric = True
 
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
         """Return a sampler of the next value of the current hyperparameter."""
-        step = self._next(trials[:number]) if number else self.space.default
+        step = self._next(trials()[:number]) if number else self.space.default
         assert not isinstance(step, Availability)
         return Fixed(step)
 

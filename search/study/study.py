@@ -114,12 +114,11 @@ class LossStudy:
 
     def ask(self, seed: Callable[[int], int]) -> FrozenTrial:
         """Start the next trial: the first enqueued one, otherwise the sampler's proposal."""
-        trials = self.trials()
-        enqueued = trials if self.tally.waiting else []
+        enqueued = self.trials() if self.tally.waiting else []  # listing them takes long
         waiting = next((trial for trial in enqueued if trial.state == TrialState.WAITING), None)
-        number = waiting.number if waiting else len(trials)
+        number = waiting.number if waiting else self.tally.trials
         if self._sampler:  # without one, all trials are enqueued
-            self._seen.sampler = self._sampler.build(number, trials)
+            self._seen.sampler = self._sampler.build(number, self.trials)
         with self.storage.transaction():
             trial = self._seen.ask()
             params = self._space.suggest(trial)
