@@ -58,7 +58,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
-        """Return the Optuna sampler that proposes trial ``number``, given a list of the study's ``trials``, made on demand."""
+        """Return the Optuna sampler that proposes trial ``number``; ``trials`` lists the study's, which takes long."""
 
     def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
         """Return whether there is something to propose; ``trials`` lists those of the study, which takes long."""
