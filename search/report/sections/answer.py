@@ -198,8 +198,8 @@ def _finding(comparison: Comparison, tested: Sequence[tuple[Row, SeedStatistics]
     best, entry = max(tested, key=lambda found: found[1].mean)
     worst, least = min(tested, key=lambda found: found[1].mean)
     return (
-        f"The mean {metric} is highest for {row_label(comparison, best)} ({entry.mean:.4f}) and lowest for "
-        f"{row_label(comparison, worst)} ({least.mean:.4f}). Ticks are seeds, intervals those of the means."
+        f"Mean {metric} is highest for {row_label(comparison, best)} ({entry.mean:.4f}) and lowest for "
+        f"{row_label(comparison, worst)} ({least.mean:.4f}). Ticks are seeds, intervals of means."
     )
 
 
