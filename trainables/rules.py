@@ -132,10 +132,11 @@ def rule_mistakes(settings: Any, above: str = "") -> list[str]:
 def _rules_by_field(target: Any) -> list[tuple[str, list[Rule]]]:
     found = []
     for name, annotation in get_type_hints(target, include_extras=True).items():
-        rules: list[Rule] = []
+        rules = []
         for rule in rules_of(annotation):
             of_type = get_args(annotation)[0]
-            whole = isinstance(rule, Bounds) and float not in (of_type, *get_args(of_type))
-            rules.append(replace(rule, whole=True) if whole else rule)
+            if isinstance(rule, Bounds) and float not in (of_type, *get_args(of_type)):
+                rule = replace(rule, whole=True)
+            rules.append(rule)
         found.append((name, rules))
     return found

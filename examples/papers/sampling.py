@@ -5,6 +5,7 @@ Shapes: 1 query, N candidates; 2 is (x, y) of the picture, 3 a point of the sphe
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -77,13 +78,17 @@ def worked(ranking: WorkedRanking) -> Mapping[str, Worked]:
     found = {f"top-{ranking.k} precision": _worked(ranking, topk.terms)}
     for mining, called in {"hard": "hard triplet", "semi_hard": "semi-hard triplets", "all": "all triplets"}.items():
         mined = Triplet(num_classes=1, embedding_dim=1, margin=MARGIN, mining=mining)
-        found[called] = _worked(ranking, mined.terms)
+        found[called] = _worked(ranking, partial(_of_triplets, mined))
     return found
 
 
-def _worked(
-    ranking: WorkedRanking, terms: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-) -> Worked:
+def _of_triplets(
+    loss: Triplet, similarities_1N: torch.Tensor, same_1N: torch.Tensor, different_1N: torch.Tensor
+) -> torch.Tensor:
+    return loss.terms(Pairs(similarities_BB=similarities_1N, same_BB=same_1N, different_BB=different_1N))
+
+
+def _worked(ranking: WorkedRanking, terms: Callable[..., torch.Tensor]) -> Worked:
     same_1N = torch.tensor([ranking.relevant], dtype=torch.bool)
     similarities_1N = torch.tensor([ranking.scores], dtype=torch.float64) - MARGIN * (~same_1N).double()
     similarities_1N.requires_grad_()
@@ -236,7 +241,7 @@ def triplet_terms(similarities_1N: torch.Tensor) -> torch.Tensor:
     """Return the loss of the triplet {query, E, F}."""
     same_1N, different_1N = (torch.tensor([[name == letter for name in NAMES]]) for letter in "EF")
     loss = Triplet(num_classes=1, embedding_dim=3, margin=MARGIN, mining="all")
-    return loss.terms(Pairs(similarities_BB=similarities_1N, same_BB=same_1N, different_BB=different_1N))
+    return _of_triplets(loss, similarities_1N, same_1N, different_1N)
 
 
 def stepped(points_N3: torch.Tensor, terms: Terms) -> torch.Tensor:

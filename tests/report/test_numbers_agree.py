@@ -42,7 +42,7 @@ def train_at_random(queue: TrialQueue, generator: random.Random) -> None:
         job = generator.choice(live)
         epoch = job.spec.epochs - left(job)
         if job.stage is Stage.SEARCH and job.number and generator.random() < 0.1:
-            failed = {"cause": "DIVERGED", "reason": "the loss is nan", "traceback": ""}
+            failed = {"cause": "DIVERGED", "reason": "the loss is nan"}
             goes_on = queue.on_trial_result(job, {"records": [], "finished": False, "failure": failed})
         else:
             news = {"records": [record(epoch + 1, round(generator.random(), 3))], "finished": left(job) == 1}
