@@ -180,6 +180,8 @@ class ModelConfig:
 
     def changed(self, values: Mapping[str, Any]) -> "ModelConfig":
         """Return a copy with other ``values`` by name, those of LoRA as ``lora.rank`` and ``lora.alpha``."""
+        if not values:  # in most searches, and a copy is checked again
+            return self
         of_lora = {name.removeprefix("lora."): value for name, value in values.items() if name.startswith("lora.")}
         others = {name: value for name, value in values.items() if not name.startswith("lora.")}
         return replace(self, lora=replace(self.lora, **of_lora), **others)
