@@ -118,14 +118,12 @@ def rules_of(annotation: Any) -> tuple[Rule, ...]:
 
 def rule_mistakes(settings: Any, above: str = "") -> list[str]:
     """Return a sentence for each rule that a field of the dataclass ``settings`` breaks; ``above`` precedes its key."""
-    values = ((name, getattr(settings, name), rules) for name, rules in _rules_by_field(settings.__class__))
-    return [
-        sentence
-        for name, value, rules in values
-        if value is not None
-        for rule in rules
-        for sentence in rule.mistakes(f"{above}{name}", value)
-    ]
+    found = []
+    for name, rules in _rules_by_field(settings.__class__):
+        value = getattr(settings, name)
+        for rule in rules if value is not None else ():
+            found += rule.mistakes(f"{above}{name}", value)
+    return found
 
 
 @cache  # every trial makes such dataclasses
