@@ -4,6 +4,7 @@ A column is one entry of :data:`COLUMNS`. The terminal tables, CSV, Markdown, La
 """
 
 import statistics
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,15 +29,15 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Shown:
+class Shown(ABC):
     """A result that is shown as a table at Python's prompt and in notebooks."""
 
     MOST_LINES = 15
     """Rows at the prompt; beyond it the middle is left out."""
 
+    @abstractmethod
     def to_frame(self) -> "pandas.DataFrame":
         """Return the numbers as a table of pandas."""
-        raise NotImplementedError
 
     @property
     def _title(self) -> str:

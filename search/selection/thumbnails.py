@@ -81,7 +81,7 @@ def gallery_queries(
             order = [row for row in order if change_N[row] > 0]
         taken = {query.row for query in chosen}
         order = [row for row in order if row not in taken]
-        firsts = {int(labels_N[row]): row for row in reversed(order)}.values()  # of each class
+        firsts = {*{int(labels_N[row]): row for row in reversed(order)}.values()}  # of each class
         order.sort(key=lambda row: row not in firsts)
         chosen += [GalleryQuery(kind, row) for row in order[:EACH]]
     return sorted(chosen, key=lambda query: list(ExampleKind).index(query.kind))

@@ -56,7 +56,7 @@ def test_each_data_set_has_a_table_and_is_a_setting_of_the_tournament(
         assert [float(row[1].split()[0]) for row in table.rows] == pytest.approx(
             [100 * mean for mean in means], abs=0.01
         )
-    assert [len(table.notes) > 1 for table in tables] == [False, True], "what holds for all is said once"
+    assert [len(table.notes) > 1 for table in tables] == [False, True], "notes on all data sets are printed once"
     section = study(campaign.config, result)
     assert [len(table.rows) for table in section.results] == [len(LOSSES)] * len(DATA), "in the report too"
     assert result.data_axes == ("data",)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trainables.data.augment import Frame
 from trainables.data.dataset import Dataset
+from trainables.data.header import inspect
 from trainables.data.images import fitted
 from trainables.data.loading import ImagesInMemory
 from trainables.data.store.build import read_item
@@ -99,6 +100,7 @@ def _means(by_fold: Sequence[dict[str, float]]) -> dict[str, float | None]:
 # Variants.
 
 SAMPLED, PER_CLASS = 200, 8
+READ_S = 30.0  # after which no further image is read, such as from a slow network
 
 
 @cache  # the searches of a campaign share their networks
@@ -108,18 +110,25 @@ def scores_of_variants(
     """Return MAP@R of the features of ``model`` and of each variant that its weights fit, by backbone.
 
     Scored are at most :data:`SAMPLED` images, the first :data:`PER_CLASS` of each of the ``classes`` of image keys.
+    Those that cannot be read are left out, since the search refuses them when it decodes all.
     """
-    images: list[np.ndarray] = []
-    labels: list[int] = []
-    for label, keys in enumerate(classes[: SAMPLED // PER_CLASS]):
-        images += [fitted(read_item(dataset, key), short_side) for key in keys[:PER_CLASS]]
-        labels += [label] * (len(images) - len(labels))
+    labels = {key: label for label, keys in enumerate(classes[: SAMPLED // PER_CLASS]) for key in keys[:PER_CLASS]}
+    read: dict[str, np.ndarray] = {}
+
+    def read_one(key: str) -> None:
+        read[key] = fitted(read_item(dataset, key), short_side)
+
+    inspect(read_one, [*labels], seconds=READ_S)
+    keys = [key for key in labels if key in read]
+    if not keys:
+        return {}
+    images, labels_N = ImagesInMemory([read[key] for key in keys]), torch.tensor([labels[key] for key in keys])
     found = {}
     for name in (model.backbone, *backbone(model.backbone).variants):
         network = of_backbone(replace(model, backbone=name))
-        with suppress(InvalidInput):  # the weights do not fit this variant
-            features_NF = features_of(ImagesInMemory(images), network, frame, torch.device("cpu"))
-            found[name] = evaluate(features_NF, torch.tensor(labels), ["map_at_r"])["map_at_r"]
+        with suppress(InvalidInput):  # the weights do not fit this variant, or the images have no pairs
+            features_NF = features_of(images, network, frame, torch.device("cpu"))
+            found[name] = evaluate(features_NF, labels_N, ["map_at_r"])["map_at_r"]
     return found
 
 

@@ -173,8 +173,8 @@ def check_network(
         found.check(partial(_fits, model, pooling), "model.backbone", "space")
     if loaded is None:
         return (*_of_timm(config),)
-    compared = _compared(plan) if plan is not None and loaded.by_order else ""
-    return (*_of_timm(config), f"model.weights: {loaded}{compared}.")
+    compared = found.check(lambda: _compared(plan)) if plan is not None and loaded.by_order else None
+    return (*_of_timm(config), f"model.weights: {loaded}{compared or ''}.")
 
 
 def _compared(plan: Plan) -> str:
@@ -187,7 +187,7 @@ def _compared(plan: Plan) -> str:
         plan.config.model, plan.config.training.frame, dataset, plan.short_side,
         tuple(of_class[each] for each in plan.split.train),
     )  # fmt: skip
-    if len(scores) == 1:
+    if len(scores) < 2:
         return ": a warning, because a variant with the same shapes but other paddings or epsilons would fit too"
     best = max(scores, key=scores.__getitem__)
     shown = " and ".join(f"{100 * value:.1f} in {each}" for each, value in scores.items())

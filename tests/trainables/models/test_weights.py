@@ -6,6 +6,7 @@ import random
 import statistics
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import sentences_of
+from support.small_search import draw_folder
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from torchvision.transforms import v2
@@ -20,10 +22,13 @@ from torchvision.transforms import v2
 from search.config.initial_file import Pretrained
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
+from trainables.data.augment import Frame
+from trainables.data.sets.folders import Folder
 from trainables.errors import InvalidInput
 from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone, backbone_problems
 from trainables.models.weights import load_weights
+from trainables.training.untrained import scores_of_variants
 
 needs_timm = pytest.mark.skipif(not importlib.util.find_spec("timm"), reason="timm is absent")
 
@@ -52,7 +57,7 @@ def other(state: Tensors) -> Tensors:
 
 
 HEAD = "left out fc.weight, fc.bias"
-# The content of a file with the weights of a network, and what is said after "loaded 20 of … tensors of FILE".
+# The content of a file with the weights of a network, and the sentence after "loaded 20 of … tensors of FILE".
 LAYOUTS: dict[str, tuple[Callable[[Tensors], Any], str]] = {
     "as torchvision and timm save it": (lambda state: state, f"22 tensors of weights.pth; {HEAD}"),
     "DataParallel": (
@@ -354,6 +359,20 @@ def test_weights_matched_by_order_are_scored_in_the_variants_too(tmp_path: Path,
     assert notice.endswith("classes." if better == names[0] else f"classes: a warning; set model.backbone to {better}.")
     found = Pretrained(backbone=names[0], weights=str(tmp_path / "w.pth"))
     assert "`holdout run` compare its variants" in found.check(32)
+
+
+def test_an_image_that_cannot_be_read_is_left_out_of_that(tmp_path: Path) -> None:
+    dataset = Folder(root=draw_folder(tmp_path / "images", classes=3, images=4))
+    classes = tuple(dataset.classes().values())
+    readable = (classes[0][1:], *classes[1:])
+    scored = partial(scores_of_variants, ModelConfig(), Frame(side=20, short_side=20, square=False), dataset, 20)
+    expected = scored(readable)
+    (tmp_path / "images" / classes[0][0]).write_bytes(b"damaged")
+    assert scored(classes) == expected
+    for key in (key for keys in classes for key in keys):
+        (tmp_path / "images" / key).write_bytes(b"damaged")
+    scores_of_variants.cache_clear()
+    assert scored(classes) == {}
 
 
 @needs_timm
