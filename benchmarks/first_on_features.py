@@ -96,7 +96,7 @@ def configurations(loss: str, points: int) -> list[Mapping[str, Any]]:
     """Return the hyperparameters of the default and of the points, as ``search.sampler: qmc`` proposes them."""
     space = search_space(loss, FINE_TUNING, {})
     sampler = SAMPLERS["qmc"](loss=loss, space=space, seed=0, trials=points + 1)
-    return [_proposed(space, sampler.build(number, list)) for number in range(points + 1)]
+    return [_proposed(space, sampler.build(number, [])) for number in range(points + 1)]
 
 
 def _proposed(space: SearchSpace, sampler: optuna.samplers.BaseSampler) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ confirmation measures is in the table.
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
@@ -127,10 +127,10 @@ class OnRows(Sampler):
 
     summary = "a sampler on the rows of a table"
 
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return _Nearest(self.table, self.of.build(number, trials))
 
-    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
+    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
         return self.of.availability(trials)
 
 

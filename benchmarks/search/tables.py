@@ -232,7 +232,7 @@ class Maker:
         """Trial 0, and the points of the product's Sobol sequence after it."""
         sampler = Qmc(loss=self.loss, space=self.space, seed=0, trials=self.count)
         return [
-            self.space.complete(sampler.build(number, list)._values)  # type: ignore[attr-defined]
+            self.space.complete(sampler.build(number, [])._values)  # type: ignore[attr-defined]
             for number in range(self.count)
         ]
 

@@ -88,7 +88,7 @@ def climb(
             lost = landscape.is_lost(trial.params)
             tell(study, trial, None if lost else landscape.height(trial.params) + noise[trial.number])
         if number < sampler.trials:
-            study.sampler = sampler.build(number, partial(study.get_trials, deepcopy=False))
+            study.sampler = sampler.build(number, study.get_trials(deepcopy=False))
             sampler.space.suggest(study.ask())
             running.append(number)
     return study.get_trials(deepcopy=False)
@@ -102,7 +102,8 @@ def plain_study(sampler: Sampler) -> optuna.Study:
 def seen_study(sampler: Sampler) -> optuna.Study:
     """Create a study as the samplers of searches see it."""
     study = plain_study(sampler)
-    return SeenStudy(study.study_name, study._storage, as_worst=sampler.models_complete)
+    trials = partial(study.get_trials, deepcopy=False)
+    return SeenStudy(study.study_name, study._storage, trials, goal=None, as_worst=sampler.models_complete)
 
 
 WAYS: dict[str, tuple[Callable[[Sampler], optuna.Study], Tell]] = {

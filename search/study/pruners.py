@@ -9,6 +9,7 @@ from binascii import crc32
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import count, takewhile
 from statistics import median
 from typing import ClassVar, Self
 
@@ -51,12 +52,8 @@ class Pruner:
     @property
     def milestones(self) -> tuple[int, ...]:
         """The step of the first comparison and its doubles."""
-        plan = []
-        rung = self.first
-        while rung < self.steps:
-            plan.append(rung)
-            rung *= REDUCTION_FACTOR
-        return tuple(plan)
+        doubles = (self.first * REDUCTION_FACTOR**n for n in count())
+        return tuple(takewhile(lambda step: step < self.steps, doubles))
 
     @property
     def rungs(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,12 +21,12 @@ from trainables.spec import derived_seed
 class Availability:
     """The answer to "may another trial start now?"; ``over`` is the reason if no trial will ever start again."""
 
-    open: bool
+    open: bool = False
     over: str | None = None
 
 
 READY = Availability(open=True)
-WAIT = Availability(open=False)
+WAIT = Availability()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +52,15 @@ class Sampler(ABC):
     """True if it uses a model after some startup trials."""
     models_complete: ClassVar[bool] = False
     """True if Optuna's model ignores all but complete trials."""
-
     needs_every_parameter: ClassVar[bool] = False
     """True if Optuna would draw conditional parameters at random."""
 
     @abstractmethod
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
-        """Return the Optuna sampler that proposes trial ``number``; ``trials`` lists the study's, which takes long."""
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Return the Optuna sampler that proposes trial ``number``, given all trials of the study so far."""
 
-    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
-        """Return whether there is something to propose; ``trials`` lists those of the study, which takes long."""
+    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
+        """Return whether there is something to propose, given all trials of the study so far."""
         return READY
 
     @property
@@ -183,22 +182,21 @@ class Budget:
     hours: float | None = None
     sampler: Sampler | None = None
 
-    def availability(self, tally: Tally, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
-        """Return whether another trial of the study may start; ``trials`` lists its trials."""
+    def availability(self, tally: Tally, trials: Sequence[FrozenTrial]) -> Availability:
+        """Return whether another trial of the study may start, given its ``trials`` and their ``tally``."""
         if tally.started >= self.trials:
-            return Availability(open=False, over=f"{self.trials} trials were asked for")
+            return Availability(over=f"{self.trials} trials were asked for")
         to_train = tally.running * self.epochs_each - tally.epochs_running
         if self.epochs is not None:
             if tally.epochs >= self.epochs:
-                over = f"{tally.epochs} epochs are trained, and its budget is {self.epochs}"
-                return Availability(open=False, over=over)
+                return Availability(over=f"{tally.epochs} epochs are trained, and its budget is {self.epochs}")
             if tally.epochs + to_train >= self.epochs:
                 return WAIT
         if self.hours is not None:
             left_ms = self.hours * MS - tally.work_ms
             if left_ms <= 0:
-                over = f"{tally.work_ms / MS:.2f} hours are trained, and its budget is {self.hours:g}"
-                return Availability(open=False, over=over)
+                done = f"{tally.work_ms / MS:.2f} hours are trained"
+                return Availability(over=f"{done}, and its budget is {self.hours:g}")
             if tally.epochs and to_train * tally.work_ms / tally.epochs >= left_ms:
                 return WAIT
         # Trial 0 is not the sampler's: it is enqueued, or about to be.
@@ -229,13 +227,12 @@ class Budget:
     def done(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> bool:
         """Return True if there is nothing left to start or to wait for; ``tally`` saves counting the ``trials``."""
         tally = tally or Tally.of(trials)
-        return not tally.running and self.availability(tally, lambda: trials).over is not None
+        return not tally.running and self.over(trials, tally) is not None
 
     def early_end(self, trials: Sequence[FrozenTrial]) -> str | None:
         """Return why a finished search has fewer than ``trials`` trials; None if it has all or is not finished."""
-        running = any(trial.state == TrialState.RUNNING for trial in trials)
-        return None if running or len(trials) >= self.trials else self.over(trials)
+        return self.over(trials) if len(trials) < self.trials and self.done(trials) else None
 
-    def over(self, trials: Sequence[FrozenTrial]) -> str | None:
+    def over(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> str | None:
         """Return why the study with these ``trials`` starts no more; None if it will, or may when others have ended."""
-        return self.availability(Tally.of(trials), lambda: trials).over
+        return self.availability(tally or Tally.of(trials), trials).over

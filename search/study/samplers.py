@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -25,10 +25,10 @@ class Tpe(Sampler):
     summary = "tree-structured Parzen estimator over all hyperparameters together, after points of a Sobol sequence"
     has_model = True
 
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. Running trials count as bad ones, so that concurrent trials differ."""
         modelled = (TrialState.COMPLETE, TrialState.PRUNED)
-        ended = sum(trial.state in modelled or failed_by_params(trial) for trial in trials())
+        ended = sum(trial.state in modelled or failed_by_params(trial) for trial in trials)
         if ended < self.startup_trials:
             return self.point_of_sobol(number)
         with warnings.catch_warnings():
@@ -48,7 +48,7 @@ class Random(Sampler):
 
     summary = "independent draws from every range"
 
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return RandomSampler(seed=self.seed_of(number))
 
 
@@ -62,7 +62,7 @@ class Qmc(Sampler):
 
     summary = "points of a scrambled Sobol sequence, more even than random ones"
 
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return self.point_of_sobol(number)
 
 
@@ -74,7 +74,7 @@ class GaussianProcess(Sampler):
     without_pruning = "models complete trials alone, and a pruner leaves few of them"
     models_complete = needs_every_parameter = True
 
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return GPSampler(seed=self.seed_of(number), n_startup_trials=self.startup_trials)
 
 
@@ -85,7 +85,7 @@ class CmaEs(Sampler):
     without_pruning = "learns from complete trials alone, and a pruner leaves few of them"
     one_metric = models_complete = needs_every_parameter = True
 
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return Optuna's sampler. It stores each generation's state in the trials."""
         return CmaEsSampler(seed=self.seed_of(number))
 
@@ -153,13 +153,13 @@ class Grid(Stepwise):
     summary = "every combination of steps and choices, once"
     size_in_words = "the grid of {loss} has {size:,} cells"
 
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         return Fixed(self.cells[number])
 
-    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
-        if len(trials()) < self.size:
+    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
+        if len(trials) < self.size:
             return READY
-        return Availability(open=False, over=f"each of the grid's {self.size} cells has had its trial")
+        return Availability(over=f"each of the grid's {self.size} cells has had its trial")
 
     @cached_property
     def cells(self) -> list[Mapping[str, Value]]:
@@ -207,15 +207,15 @@ class Coordinate(Stepwise):
     without_pruning = "compares values after all epochs, which pruned trials do not reach"
     one_metric = True
 
-    def build(self, number: int, trials: Callable[[], Sequence[FrozenTrial]]) -> BaseSampler:
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Return a sampler of the next value of the current hyperparameter."""
-        step = self._next(trials()[:number]) if number else self.space.default
+        step = self._next(trials[:number]) if number else self.space.default
         assert not isinstance(step, Availability)
         return Fixed(step)
 
-    def availability(self, trials: Callable[[], Sequence[FrozenTrial]]) -> Availability:
+    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
         """Return WAIT between two hyperparameters; over after the last one."""
-        step = self._next(trials())
+        step = self._next(trials)
         return step if isinstance(step, Availability) else READY
 
     def _next(self, trials: Sequence[FrozenTrial]) -> Mapping[str, Value] | Availability:
@@ -236,7 +236,7 @@ class Coordinate(Stepwise):
                 return self.space.complete({**held, name: others[len(turn)]})
             rivals += turn
             begun += len(turn)
-        return Availability(open=False, over="all values of every hyperparameter have been tried")
+        return Availability(over="all values of every hyperparameter have been tried")
 
     def _others(self, held: Mapping[str, Value], name: str) -> list[Value]:
         return [value for value in self.values(name) if value != held[name]]

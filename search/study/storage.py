@@ -1,5 +1,6 @@
 """Optuna's storage on the journal of a search: written by its driver, read by any process, or copied into memory."""
 
+import gc
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -89,9 +90,6 @@ class StudyStorage(JournalStorage):
         """
         return self._journal.transaction()
 
-    def has(self, name: str) -> bool:
-        return self._study_id(name) is not None
-
     def trials_of(self, name: str) -> list[FrozenTrial]:
         """Return the trials of the study ``name``; empty if it does not exist."""
         study = self._study_id(name)
@@ -109,16 +107,29 @@ class StudyStorage(JournalStorage):
             return None
 
 
+@contextmanager
+def _replaying(path: Path) -> Iterator[None]:
+    """Name ``path`` in errors, and pause the garbage collector: it takes a quarter of the time of a long journal."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with reading(path):
+            yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def open_studies(path: Path) -> StudyStorage:
     """Open the journal at ``path`` for its driver, creating it if needed; raise as :meth:`JournalWriter.begin`."""
     writer = JournalWriter(path)
-    with reading(path):
+    with _replaying(path):
         return StudyStorage(Journal(writer.begin(), append=writer.append), writer.close)
 
 
 def read_studies(path: Path) -> StudyStorage:
     """Return the studies in the journal at ``path``, which another process may be writing."""
-    with reading(path):
+    with _replaying(path):
         return StudyStorage(Journal(read=JournalReader(path).read))
 
 
@@ -129,5 +140,5 @@ def copy_studies(path: Path, without: Collection[str] = ()) -> StudyStorage:
         name = log.get("study_name")
         return {**log, "study_name": f"hidden/{name}"} if name in without else log
 
-    with reading(path):
+    with _replaying(path):
         return StudyStorage(Journal([hidden(log) for log in JournalReader(path).read()]))

@@ -52,39 +52,46 @@ class LossStudy:
         attributes: Mapping[str, Any],
         goal: Goal | None = None,
     ) -> None:
-        self.name = name
-        self.objective = objective
+        self.storage, self.name, self.objective = storage, name, objective
+        self._space, self._sampler, self._goal = space, sampler, goal
         self.tally = Tally()
-        self._space = space
-        self._sampler = sampler
-        self.storage = storage
-        self._goal = goal
         with storage.transaction():
-            if not storage.has(name):
+            if name not in optuna.get_all_study_names(storage):
                 optuna.create_study(study_name=name, storage=storage, direction="maximize")
             self._study = optuna.load_study(study_name=name, storage=storage, pruner=NopPruner())
             self._id = storage.get_study_id_from_name(name)
             known = self.attributes()
             self.set_attributes({key: value for key, value in attributes.items() if known.get(key) != value})
-        self._seen = SeenStudy(name, storage, goal=goal, as_worst=sampler is not None and sampler.models_complete)
+        self._trials: list[FrozenTrial] = []  # kept here because Optuna's storage takes long to list them
+        self._seen = SeenStudy(name, storage, self.trials, goal, as_worst=bool(sampler and sampler.models_complete))
         self._rule = pruner.rule(name)
         self._first_with: dict[Params, int] = {}
-        self._take_from(0)
+        self._take_new()
 
-    def _take_from(self, number: int) -> None:
-        """Count the stored trials from ``number`` on."""
-        for trial in self.trials()[number:]:
-            self.tally.add(trial)
+    def _take_new(self) -> None:
+        """Take note of the trials that were added to the storage."""
+        for trial in self._study.get_trials(deepcopy=False)[len(self._trials) :]:
+            self._take(trial.number)
             self._seen.take(trial)
             self._rule.add(trial)
             if trial.state != TrialState.WAITING:  # it has no parameters yet
                 self._first_with.setdefault(params_of(trial), trial.number)
 
+    def _take(self, number: int) -> FrozenTrial:
+        """Take note of a trial that was changed in the storage or added to it, and return it."""
+        trial = self.storage.get_trial(self._trial_id(number))
+        if number < len(self._trials):
+            self.tally.replace(self._trials[number], trial)
+        else:
+            self.tally.add(trial)
+        self._trials[number : number + 1] = [trial]
+        return trial
+
     def trials(self) -> list[FrozenTrial]:
-        return self._study.get_trials(deepcopy=False)
+        return list(self._trials)
 
     def trial(self, number: int) -> FrozenTrial:
-        return self.storage.get_trial(self._trial_id(number))
+        return self._trials[number]
 
     def _trial_id(self, number: int) -> int:
         return self.storage.get_trial_id_from_study_id_trial_number(self._id, number)
@@ -103,37 +110,35 @@ class LossStudy:
             for params, attributes in wanted:
                 if not any(attributes.items() <= entry.items() for entry in known):
                     self._study.enqueue_trial(dict(params), user_attrs=dict(attributes))
-        self._take_from(len(known))
+        self._take_new()
 
     def add(self, trials: Iterable[FrozenTrial]) -> None:
         """Add trials of another study, in one transaction."""
-        before = self.tally.trials
         with self.storage.transaction():
             self._study.add_trials(trials)
-        self._take_from(before)
+        self._take_new()
 
     def ask(self, seed: Callable[[int], int]) -> FrozenTrial:
         """Start the next trial: the first enqueued one, otherwise the sampler's proposal."""
-        enqueued = self.trials() if self.tally.waiting else []  # listing them takes long
-        waiting = next((trial for trial in enqueued if trial.state == TrialState.WAITING), None)
-        number = waiting.number if waiting else self.tally.trials
+        enqueued = self._trials if self.tally.waiting else []
+        number = next((t.number for t in enqueued if t.state == TrialState.WAITING), len(self._trials))
         if self._sampler:  # without one, all trials are enqueued
-            self._seen.sampler = self._sampler.build(number, self.trials)
+            self._seen.sampler = self._sampler.build(number, self._trials)
         with self.storage.transaction():
-            trial = self._seen.ask()
+            # Not by ``Study.ask``, which lists all trials in order to find the enqueued ones.
+            if number < len(self._trials):
+                self.storage.set_trial_state_values(self._trial_id(number), TrialState.RUNNING)
+            else:
+                self.storage.create_new_trial(self._id)
+            started = self._take(number)
+            trial = Trial(self._seen, self._trial_id(number))
             params = self._space.suggest(trial)
-            if "seed" not in trial.user_attrs:
+            if "seed" not in started.user_attrs:
                 trial.set_user_attr("seed", seed(number))
-            first = self._first_with.get(params, number)
+            first = self._first_with.setdefault(params, number)
             if first < number:
                 trial.set_user_attr("replicate_of", first)
-        self._first_with[params] = min(first, number)
-        started = self.trial(number)
-        if waiting:
-            self.tally.replace(waiting, started)
-        else:
-            self.tally.add(started)
-        return started
+        return self._take(number)
 
     def report(self, number: int, record: EpochRecord) -> tuple[bool, str | None]:
         """Store one epoch of a trial; return True if it is new, and the outcome if the trial is to be pruned.
@@ -148,13 +153,14 @@ class LossStudy:
             if known["checkpoint"] != record["checkpoint"]:
                 again = {**known, "checkpoint": record["checkpoint"]}
                 self.storage.set_trial_user_attr(trial_id, key, again)
+                self._take(number)
             return False, None
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
         step, value = len(earlier) + 1, running_value([*earlier, record], self.objective)
         with self.storage.transaction():
             self.storage.set_trial_user_attr(trial_id, key, record)
             self.storage.set_trial_intermediate_value(trial_id, step, value)
-        self.tally.replace(before, self.trial(number))
+        self._take(number)
         # Trial 0 takes part in the comparisons, but is never pruned.
         reason = self._rule.reason(number, step, value)
         return True, pruning_sentence(self.objective, step, value, reason) if reason and number else None
@@ -177,8 +183,7 @@ class LossStudy:
                 for constraint in self._goal.constraints:
                     stored.set_constraint(constraint.text, constraint.excess(measured))
             self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
-        ended = self.trial(number)
-        self.tally.replace(before, ended)
+        ended = self._take(number)
         self._seen.take(ended)
         self._rule.end(ended)
 
@@ -186,9 +191,9 @@ class LossStudy:
 class SeenStudy(Study):
     """The study ``name`` as its sampler sees it: with all objectives, and failures due to the parameters as bad trials.
 
-    In the storage these trials are FAIL, and all of Optuna's samplers ignore FAIL: a model that knows nothing about
-    the region beyond a cliff keeps proposing it. Here they are PRUNED without an intermediate value. TPE ranks PRUNED
-    trials below complete ones, those that ended earlier lower, and those without a value last.
+    Among ``trials``, the stored ones, these are FAIL, and all of Optuna's samplers ignore FAIL: a model that knows
+    nothing about the region beyond a cliff keeps proposing it. Here they are PRUNED without an intermediate value. TPE
+    ranks PRUNED trials below complete ones, those that ended earlier lower, and those without a value last.
 
     Models of complete trials only (the Gaussian process, CMA-ES) ignore PRUNED too. With ``as_worst`` the trials are
     COMPLETE with the lowest value so far: the floor padding of Wakabayashi et al., Bayesian optimization with
@@ -198,9 +203,16 @@ class SeenStudy(Study):
     the Gaussian process .20 instead of .91 (``python -m benchmarks statistics``).
     """
 
-    def __init__(self, name: str, storage: BaseStorage, *, goal: Goal | None, as_worst: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        storage: BaseStorage,
+        trials: Callable[[], list[FrozenTrial]],
+        goal: Goal | None,
+        as_worst: bool,
+    ) -> None:
         super().__init__(name, storage, pruner=NopPruner())
-        self._as_worst = as_worst
+        self._stored, self._as_worst = trials, as_worst
         self._bad: dict[int, FrozenTrial] = {}
         self._goal = goal if goal and len(goal.objectives) > 1 else None
         self._with_all: dict[int, FrozenTrial] = {}
@@ -219,13 +231,12 @@ class SeenStudy(Study):
         self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
     ) -> list[FrozenTrial]:
         """Return the trials in the order of their numbers; all of Optuna's samplers call this method."""
-        trials = list(super()._get_trials(deepcopy=False, use_cache=use_cache))
+        trials = self._stored()
         for number, trial in self._with_all.items():
             trials[number] = trial
         for number, trial in self._as_bad(trials).items():
             trials[number] = trial
-        if states is not None:
-            trials = [trial for trial in trials if trial.state in states]
+        trials = [trial for trial in trials if states is None or trial.state in states]
         return copy.deepcopy(trials) if deepcopy else trials
 
     def _as_bad(self, trials: Sequence[FrozenTrial]) -> Mapping[int, FrozenTrial]:

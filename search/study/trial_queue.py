@@ -42,7 +42,7 @@ class QueuedStudy:
 
     @property
     def has_more(self) -> bool:
-        return bool(self.lost) or self.budget.availability(self.study.tally, self.study.trials).open
+        return bool(self.lost) or self.budget.availability(self.study.tally, self.study.trials()).open
 
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""
@@ -163,9 +163,7 @@ class TrialQueue:
     @property
     def has_to_wait(self) -> bool:
         """True if nothing can start before a running trial or a pause ends."""
-        if self._outage.left_s:
-            return True
-        return bool(self._running) and not self._lost and not self._open_studies
+        return bool(self._outage.left_s or (self._running and not self._lost and not self._open_studies))
 
     @property
     def _studies(self) -> Sequence[QueuedStudy]:

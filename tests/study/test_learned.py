@@ -1,7 +1,6 @@
 """What a sampler learns from: several objectives, constraints and failures, as in a study of Optuna's told the same."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import optuna
@@ -56,7 +55,7 @@ def proposed(
     for count in range(1, len(trials)):
         study = optuna.create_study(directions=list(directions))
         study.add_trials(told(trial, trials[:count]) for trial in trials[:count])
-        study.sampler = sampler.build(count, partial(list, trials[:count]))
+        study.sampler = sampler.build(count, trials[:count])
         found.append(dict(sampler.space.suggest(study.ask())))
     return found
 

@@ -153,7 +153,7 @@ def test_tpe_keeps_away_from_what_is_being_tried(make: Make) -> None:
         study.add_trials(
             [create_trial(params=best, distributions=distributions, state=TrialState.RUNNING) for _ in range(running)]
         )
-        study.sampler = tpe.build(number, study.get_trials)
+        study.sampler = tpe.build(number, study.get_trials())
         proposed = study.ask(distributions).params
         return abs(proposed["margin"] - best["margin"]) + abs(proposed["scale"] - best["scale"]) / 100
 
