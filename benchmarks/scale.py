@@ -19,7 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from search.plan.search import OpenedSearch
 
 EPOCHS = 8
 SLOTS = (1, 16, 64, 256)
@@ -132,7 +135,7 @@ def ours(runs: Path, slots: int, trials: int) -> dict[str, Any]:
     return result
 
 
-def mlflow(search: Any) -> dict[str, float]:
+def mlflow(search: "OpenedSearch") -> dict[str, float]:
     """Return the seconds to write all trials to an empty MLflow, to repeat that, and to read one page of runs."""
     from search.driver.synchronise import make_projection
     from search.stages import Stage
@@ -144,7 +147,7 @@ def mlflow(search: Any) -> dict[str, float]:
         projection = make_projection(search.plan)
         start = time.perf_counter()
         for trial in study.trials():
-            projection.project(study, trial)
+            projection.project(study.name, trial)
         seconds[name] = time.perf_counter() - start
     client = open_client(search.plan.folder.tracking)
     (experiment,) = client.search_experiments(filter_string=f"name = '{search.name}'")

@@ -115,8 +115,8 @@ class JournalWriter(JournalReader):
                 os.truncate(self._file, self.end)
         return logs
 
-    def append(self, logs: Sequence[Log]) -> None:
-        """Write one transaction to the disk; raise if another process wrote operations with the keys of a driver."""
+    def append(self, logs: Sequence[str]) -> None:
+        """Write one transaction, given as JSON; raise if another process wrote operations with a driver's keys."""
         with storage_errors(self.path):
             if self._size() > self.end and (self.read() or self._size() > self.end):
                 raise Failure(f"Another process writes {self.path}; end it, then run the same command again.")
@@ -125,10 +125,10 @@ class JournalWriter(JournalReader):
                 left = left[os.write(self._file, left) :]
             os.fsync(self._file)
 
-    def _encoded(self, logs: Sequence[Log]) -> bytes:
+    def _encoded(self, logs: Sequence[str]) -> bytes:
         lines = b""
         for left, log in zip(reversed(range(len(logs))), logs, strict=True):
-            line = f'{json.dumps(log, separators=(",", ":"))[:-1]},"left":{left}'.encode()
+            line = f'{log[:-1]},"left":{left}'.encode()
             self.crc = zlib.crc32(line, self.crc)
             lines += b'%s,"crc":%d}\n' % (line, self.crc)
         self.end += len(lines)

@@ -20,17 +20,17 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 class Journal(BaseJournalBackend):
-    """Operations in memory: first ``logs``, then those that ``read`` returns; new ones are passed to ``append``."""
+    """Operations in memory: first ``logs``, then those that ``read`` returns; ``append`` gets new ones as JSON."""
 
     def __init__(
         self,
         logs: Sequence[Log] = (),
         read: Callable[[], list[Log]] = list,
-        append: Callable[[Sequence[Log]], None] = lambda logs: None,
+        append: Callable[[Sequence[str]], None] = lambda lines: None,
     ) -> None:
         self._logs, self._read, self._append = list(logs), read, append
         self._first = 0
-        self._waiting: list[Log] | None = None
+        self._waiting: list[str] | None = None
         self._failed = False
 
     def read_logs(self, log_number_from: int) -> list[Log]:
@@ -42,12 +42,12 @@ class Journal(BaseJournalBackend):
 
     def append_logs(self, logs: list[Log]) -> None:
         """Add operations, with their values as they would be read from a file."""
-        logs = json.loads(json.dumps(logs))
-        self._logs += logs
+        lines = [json.dumps(log, separators=(",", ":")) for log in logs]
+        self._logs += map(json.loads, lines)
         if self._waiting is None:
-            self._pass_on(logs)
+            self._pass_on(lines)
         else:
-            self._waiting += logs
+            self._waiting += lines
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -55,7 +55,7 @@ class Journal(BaseJournalBackend):
         if self._waiting is not None:
             yield
             return
-        self._waiting = logs = list[Log]()
+        self._waiting = lines = list[str]()
         try:
             yield
         except BaseException:
@@ -63,14 +63,14 @@ class Journal(BaseJournalBackend):
             raise
         finally:
             self._waiting = None
-        if logs:
-            self._pass_on(logs)
+        if lines:
+            self._pass_on(lines)
 
-    def _pass_on(self, logs: list[Log]) -> None:
+    def _pass_on(self, lines: list[str]) -> None:
         if self._failed:
             raise Failure("An earlier change of the studies failed; run the same command again to resume the search.")
         self._failed = True
-        self._append(logs)
+        self._append(lines)
         self._failed = False
 
 

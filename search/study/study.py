@@ -129,12 +129,12 @@ class LossStudy:
             if number < len(self._trials):
                 self.storage.set_trial_state_values(self._trial_id(number), TrialState.RUNNING)
             else:
-                self.storage.create_new_trial(self._id)
-            started = self._take(number)
+                new = create_trial(state=TrialState.RUNNING, user_attrs={"seed": seed(number)})
+                self.storage.create_new_trial(self._id, new)
             trial = Trial(self._seen, self._trial_id(number))
-            params = self._space.suggest(trial)
-            if "seed" not in started.user_attrs:
+            if "seed" not in self._take(number).user_attrs:  # it was enqueued
                 trial.set_user_attr("seed", seed(number))
+            params = self._space.suggest(trial)
             first = self._first_with.setdefault(params, number)
             if first < number:
                 trial.set_user_attr("replicate_of", first)
