@@ -204,8 +204,8 @@ def _finalist(copied: Copied) -> int:
 
 
 def _a_replicate(found: list[Operation]) -> None:
-    seed = next(line for line in of_trial(found, "small/pnp", 1) if "seed" in line.get("user_attr", {}))
-    found.insert(found.index(seed), {**seed, "user_attr": {"replicate_of": 0}})
+    outcome = next(line for line in of_trial(found, "small/pnp", 1) if "outcome" in line.get("user_attr", {}))
+    found.insert(found.index(outcome), {**outcome, "user_attr": {"replicate_of": 0}})
 
 
 def _of_trial_1(copied: Copied) -> None:

@@ -116,9 +116,7 @@ DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
         "and after its last step",
     ),
     "a seed is another": (
-        lambda left: left.in_trial(
-            lambda entry: entry.get("user_attr", {}).get("seed") and entry.update(user_attr={"seed": 5})
-        ),
+        lambda left: left.in_trial(lambda entry: "user_attrs" in entry and entry.update(user_attrs={"seed": 5})),
         "small/proxy_anchor trial 1: seed is 5",
     ),
     "a run is gone": (
