@@ -1,4 +1,4 @@
-"""A search that is run to its end through planned faults."""
+"""A search that is run to its end through planned faults, and what the oracle finds of it then."""
 
 import dataclasses
 import json
@@ -6,12 +6,15 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.commands import command, without_ended_workers
+
 from soak.faults import FAULTS, START_S, NothingToHitError, Planned
+from soak.oracle import record_differences
 from soak.tools.processes import DRIVER, Process, marked, now_s
 from soak.world import World
 
@@ -81,6 +84,20 @@ class Search:
         except SearchHangsError:
             self.trouble.append(f"{self._world.name} hangs; it was ended. {self._last_words()}")
         return done
+
+    def differences(self, undisturbed: World | None) -> list[str]:
+        """Return the trouble, and every difference between the records of the ended search and the expected ones."""
+        world = self._world
+        if (code := self._driver.poll()) != 0:
+            return [*self.trouble, f"{world.name}: its last driver ended with {code}."]
+        said = [*self.trouble]
+        said += [f"{process.title[:80]} outlives its driver by {GRACE_S} s." for process in outlived(world)]
+        if "is behind" in world.said() or "behind the studies" in world.said():
+            said += _synchronised(world)
+        said += record_differences(world.left, undisturbed and undisturbed.left)
+        if "Traceback" in (words := without_ended_workers(world.said())):
+            said.append(f"A traceback was shown: …{words[words.index('Traceback') :][:3000]}")
+        return said
 
     def _waited(self, fault: Planned) -> bool:
         """Wait for the fault's moment; return True if the search still runs then."""
@@ -201,3 +218,12 @@ def _tells(world: World, agent: Process) -> bool:
     started = agent.started_s
     ended = next((end for end in world.ends_s if end > started), None)
     return ended is not None and now_s() - ended < AGENTS_S
+
+
+def _synchronised(world: World) -> Iterator[str]:
+    """Run the command that the search recommends if MLflow was unreachable at its end; yield what it refuses."""
+    for name in world.left.searches:
+        words = command("sync", name, "--runs", world.left.runs)
+        done = subprocess.run(words, capture_output=True, env=world.environment, text=True, check=False)
+        if done.returncode:
+            yield f"`holdout sync {name}` ended with {done.returncode}: {done.stderr.strip()}"

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from subprocess import CalledProcessError
@@ -21,79 +20,59 @@ class NothingToHitError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault(ABC):
-    """A fault that lasts between the two ``lasts_s`` seconds.
+class Fault:
+    """A fault that lasts between the two ``lasts_s`` seconds, with its repair.
 
+    ``inject`` returns its target, one of those possible by a choice in [0, 1), or raises :class:`NothingToHitError`.
     After one that ``ends_driver`` the command has to be given again, though what trains may go on for a while.
     """
 
+    inject: Callable[[World, float], str]
+    undo: Callable[[World], object]
     lasts_s: tuple[float, float] = (0.0, 0.0)
     ends_driver: bool = False
 
-    @abstractmethod
-    def inject(self, world: World, choice: float) -> str:
-        """Inject the fault into one of its possible targets, by ``choice`` in [0, 1); return the target.
 
-        Raises:
-            NothingToHitError: there is nobody.
-        """
-
-    @abstractmethod
-    def undo(self, world: World) -> None:
-        """End the fault."""
+Processes = Callable[[World], list[Process]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Signalled(Fault):
-    """A signal to a process; a stopped process is continued afterwards."""
+def _signalled(
+    of: Processes, number: int, lasts_s: tuple[float, float] = (0, 0), *, ends_driver: bool = False
+) -> Fault:
+    """Return a signal to one process; a stopped process is continued afterwards."""
 
-    of: Callable[[World], list[Process]]
-    number: int
-
-    def inject(self, world: World, choice: float) -> str:
-        """Send the signal to one of the processes."""
-        found = self.of(world)
+    def inject(world: World, choice: float) -> str:
+        found = of(world)
         if not found:
             raise NothingToHitError
         victim = found[int(choice * len(found))]
-        victim.send(self.number)
+        victim.send(number)
         return f"{victim.pid} {victim.title[:60]}"
 
-    def undo(self, world: World) -> None:
-        """Continue stopped processes."""
-        if self.number == signal.SIGSTOP:
-            for process in self.of(world):
-                process.send(signal.SIGCONT)
+    def undo(world: World) -> None:
+        if number == signal.SIGSTOP:
+            _send(of, signal.SIGCONT)(world)
+
+    return Fault(inject=inject, undo=undo, lasts_s=lasts_s, ends_driver=ends_driver)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Done(Fault):
-    """A fault of a service, with its repair."""
+def _of_service(
+    do: Callable[[World], object],
+    undo: Callable[[World], object],
+    lasts_s: tuple[float, float],
+    *,
+    ends_driver: bool = False,
+) -> Fault:
+    """Return a fault of a service."""
 
-    do: Callable[[World], Any]
-    undone: Callable[[World], Any]
-
-    def inject(self, world: World, choice: float) -> str:
-        """Inject the fault."""
-        self.do(world)
+    def inject(world: World, _: float) -> str:
+        do(world)
         return ""
 
-    def undo(self, world: World) -> None:
-        """Repair the service."""
-        self.undone(world)
+    return Fault(inject=inject, undo=undo, lasts_s=lasts_s, ends_driver=ends_driver)
 
 
-def _driver(world: World) -> list[Process]:
-    return [Process(world.driver.pid, "driver")] if world.driver and world.driver.poll() is None else []
-
-
-def _node_processes(node: Any) -> list[Process]:
-    """Return all processes of a node, including its trainers."""
-    own = [info.process.pid for infos in node.all_processes.values() for info in infos]
-    return [found for pid in own for found in (Process(pid, "ray"), *descendants(pid))]
-
-
-def _send(processes: Callable[[World], list[Process]], number: int) -> Callable[[World], None]:
+def _send(processes: Processes, number: int) -> Callable[[World], None]:
     def send(world: World) -> None:
         for process in processes(world):
             process.send(number)
@@ -101,91 +80,13 @@ def _send(processes: Callable[[World], list[Process]], number: int) -> Callable[
     return send
 
 
-def _second(world: World) -> list[Process]:
-    return _node_processes(world.services.second)
+def _stopped(processes: Processes) -> Fault:
+    """Return a fault in which all ``processes`` stop for a while."""
+    return _of_service(_send(processes, signal.SIGSTOP), _send(processes, signal.SIGCONT), (1, 6))
 
 
-def _kill_second(world: World) -> None:
-    assert world.services.nodes is not None
-    world.services.nodes.kill(world.services.second)
-
-
-def _add_second(world: World) -> None:
-    world.services.add_second()
-
-
-def _kill_head(world: World) -> None:
-    """Kill the node with the GCS; the user starts another cluster."""
-    assert world.services.nodes is not None
-    for process in _node_processes(world.services.nodes.head):
-        process.send(signal.SIGKILL)
-
-
-def _new_cluster(world: World) -> None:
-    world.services.end_nodes()
-    world.services.start_nodes(world.scenario)
-
-
-def _pull(world: World) -> None:
-    assert world.services.island is not None
-    world.services.island.cut()
-
-
-def _plug(world: World) -> None:
-    """Let the node join again if the cluster declared it dead."""
-    assert world.services.island is not None
-    assert world.services.nodes is not None
-    world.services.island.fix()
-    world.services.island.join(world.services.nodes.gcs_address)
-
-
-def _tracking(number: int) -> Callable[[World], None]:
-    def send(world: World) -> None:
-        assert world.services.tracking is not None
-        world.services.tracking.send(number)
-
-    return send
-
-
-def _kill_tracking(world: World) -> None:
-    assert world.services.tracking is not None
-    world.services.tracking.stop()
-
-
-def _start_tracking(world: World) -> None:
-    assert world.services.tracking is not None
-    world.services.tracking.start()
-
-
-def _stop_database(world: World) -> None:
-    assert world.services.database is not None
-    world.services.database.stop()
-
-
-def _kill_database(world: World) -> None:
-    """Kill the server as a power cut would: committed rows are recovered at the next start."""
-    assert world.services.database is not None
-    os.kill(world.services.database.pid, signal.SIGKILL)
-
-
-def _start_database(world: World) -> None:
-    """Start the server, with retries while remains of the last process block it."""
-    assert world.services.database is not None
-    for left in reversed(range(STARTS)):
-        try:
-            world.services.database.start()
-            return
-        except CalledProcessError:
-            if not left:
-                raise
-            time.sleep(1)
-
-
-def _store(fault: str | None) -> Callable[[World], None]:
-    def set_fault(_: World) -> None:
-        FaultyHandler.fault = fault
-
-    return set_fault
+def _driver(world: World) -> list[Process]:
+    return [Process(world.driver.pid, "driver")] if world.driver and world.driver.poll() is None else []
 
 
 def _raylet(world: World) -> list[Process]:
@@ -196,46 +97,96 @@ def _gcs(world: World) -> list[Process]:
     return world.named("gcs_server")
 
 
+def _of_node(node: Any) -> list[Process]:
+    """Return all processes of a node, including its trainers."""
+    own = [info.process.pid for infos in node.all_processes.values() for info in infos]
+    return [found for pid in own for found in (Process(pid, "ray"), *descendants(pid))]
+
+
+def _new_cluster(world: World) -> None:
+    world.services.end_nodes()
+    world.services.start_nodes()
+
+
+def _cable(lasts_s: tuple[float, float]) -> Fault:
+    """Return a pulled cable; the node joins again if the cluster declared it dead."""
+
+    def plug(world: World) -> None:
+        world.services.island.fix()
+        world.services.island.join(world.services.nodes.gcs_address)
+
+    return _of_service(lambda world: world.services.island.cut(), plug, lasts_s)
+
+
+def _start_database(world: World) -> None:
+    """Start the server, with retries while remains of the last process block it."""
+    for left in reversed(range(STARTS)):
+        try:
+            world.services.database.start()
+            return
+        except CalledProcessError:
+            if not left:
+                raise
+            time.sleep(1)
+
+
+def _store(fault: str, lasts_s: tuple[float, float] = (1, 6)) -> Fault:
+    def set_to(value: str | None) -> Callable[[World], None]:
+        return lambda _: setattr(FaultyHandler, "fault", value)
+
+    return _of_service(set_to(fault), set_to(None), lasts_s)
+
+
+def _full(disk: str) -> Fault:
+    return _of_service(lambda world: world.disks[disk].fill(), lambda world: world.disks[disk].clear(), (1, 6))
+
+
+def _jump(seconds: int) -> Fault:
+    return _of_service(lambda world: world.clock.jump(seconds), lambda world: world.clock.right(), (2, 6))
+
+
 FAULTS: Mapping[str, Fault] = {
-    "driver killed": Signalled(of=_driver, number=signal.SIGKILL),
-    "driver ended": Signalled(of=_driver, number=signal.SIGTERM),
-    "driver stopped": Signalled(of=_driver, number=signal.SIGSTOP, lasts_s=(1, 6)),
-    "trainer killed": Signalled(of=World.trainers, number=signal.SIGKILL),
-    "trainer ended": Signalled(of=World.trainers, number=signal.SIGTERM),
-    "trainer stopped": Signalled(of=World.trainers, number=signal.SIGSTOP, lasts_s=(1, 6)),
-    "raylet killed": Signalled(of=_raylet, number=signal.SIGKILL, ends_driver=True),
-    "raylet stopped": Signalled(of=_raylet, number=signal.SIGSTOP, lasts_s=(1, 6)),
-    "GCS killed": Signalled(of=_gcs, number=signal.SIGKILL, ends_driver=True),
-    "GCS stopped": Signalled(of=_gcs, number=signal.SIGSTOP, lasts_s=(1, 6)),
-    "node killed": Done(do=_kill_second, undone=_add_second, lasts_s=(0, 3)),
-    "node stopped": Done(do=_send(_second, signal.SIGSTOP), undone=_send(_second, signal.SIGCONT), lasts_s=(1, 6)),
-    "head killed": Done(do=_kill_head, undone=_new_cluster, lasts_s=(1, 3), ends_driver=True),
-    "cable pulled": Done(do=_pull, undone=_plug, lasts_s=(1, 4)),
-    "cable long pulled": Done(do=_pull, undone=_plug, lasts_s=(13, 15)),  # the node is dead to the cluster
-    "MLflow killed": Done(do=_kill_tracking, undone=_start_tracking, lasts_s=(1, 8)),
-    "MLflow stopped": Done(do=_tracking(signal.SIGSTOP), undone=_tracking(signal.SIGCONT), lasts_s=(1, 8)),
-    "PostgreSQL restarted": Done(do=_stop_database, undone=_start_database, lasts_s=(0, 6)),
-    "PostgreSQL killed": Done(do=_kill_database, undone=_start_database, lasts_s=(0.5, 6)),
-    "PostgreSQL stopped": Done(
-        do=_send(World.postgres_processes, signal.SIGSTOP),
-        undone=_send(World.postgres_processes, signal.SIGCONT),
-        lasts_s=(1, 6),
+    "driver killed": _signalled(_driver, signal.SIGKILL),
+    "driver ended": _signalled(_driver, signal.SIGTERM),
+    "driver stopped": _signalled(_driver, signal.SIGSTOP, (1, 6)),
+    "trainer killed": _signalled(World.trainers, signal.SIGKILL),
+    "trainer ended": _signalled(World.trainers, signal.SIGTERM),
+    "trainer stopped": _signalled(World.trainers, signal.SIGSTOP, (1, 6)),
+    "raylet killed": _signalled(_raylet, signal.SIGKILL, ends_driver=True),
+    "raylet stopped": _signalled(_raylet, signal.SIGSTOP, (1, 6)),
+    "GCS killed": _signalled(_gcs, signal.SIGKILL, ends_driver=True),
+    "GCS stopped": _signalled(_gcs, signal.SIGSTOP, (1, 6)),
+    "node killed": _of_service(
+        lambda world: world.services.nodes.kill(world.services.second),
+        lambda world: world.services.add_second(),
+        (0, 3),
     ),
-    "runs full": Done(
-        do=lambda world: world.disks["runs"].fill(), undone=lambda world: world.disks["runs"].clear(), lasts_s=(1, 6)
+    "node stopped": _stopped(lambda world: _of_node(world.services.second)),
+    "head killed": _of_service(  # with the GCS; the user starts another cluster
+        _send(lambda world: _of_node(world.services.nodes.head), signal.SIGKILL), _new_cluster, (1, 3), ends_driver=True
     ),
-    "cache full": Done(
-        do=lambda world: world.disks["cache"].fill(), undone=lambda world: world.disks["cache"].clear(), lasts_s=(1, 6)
+    "cable pulled": _cable((1, 4)),
+    "cable long pulled": _cable((13, 15)),  # the node is dead to the cluster
+    "MLflow killed": _of_service(
+        lambda world: world.services.tracking.stop(), lambda world: world.services.tracking.start(), (1, 8)
     ),
-    "store refuses": Done(do=_store(REFUSES), undone=_store(None), lasts_s=(1, 6)),
-    "store lags": Done(do=_store(LAGS), undone=_store(None), lasts_s=(2, 8)),
-    "store gives half": Done(do=_store(HALF), undone=_store(None), lasts_s=(1, 6)),
-    "clock ahead": Done(
-        do=lambda world: world.clock.jump(86_400), undone=lambda world: world.clock.right(), lasts_s=(2, 6)
+    "MLflow stopped": _of_service(
+        lambda world: world.services.tracking.send(signal.SIGSTOP),
+        lambda world: world.services.tracking.send(signal.SIGCONT),
+        (1, 8),
     ),
-    "clock back": Done(
-        do=lambda world: world.clock.jump(-7200), undone=lambda world: world.clock.right(), lasts_s=(2, 6)
+    "PostgreSQL restarted": _of_service(lambda world: world.services.database.stop(), _start_database, (0, 6)),
+    "PostgreSQL killed": _of_service(  # as by a power cut: committed rows are recovered at the next start
+        lambda world: os.kill(world.services.database.pid, signal.SIGKILL), _start_database, (0.5, 6)
     ),
+    "PostgreSQL stopped": _stopped(World.postgres_processes),
+    "runs full": _full("runs"),
+    "cache full": _full("cache"),
+    "store refuses": _store(REFUSES),
+    "store lags": _store(LAGS, (2, 8)),
+    "store gives half": _store(HALF),
+    "clock ahead": _jump(86_400),
+    "clock back": _jump(-7200),
 }
 
 # Their schedule.

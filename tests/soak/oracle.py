@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,50 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 Trials = dict[tuple[str, str, int], FrozenTrial]
 """Trials by their search, their study's name below the search's, and their number."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What was asked of searches, and where they left their records.
+
+    ``trials`` and ``epochs`` are those of each loss in each search, in so many ``folds``, 0 without any. The files of
+    ``runs`` and ``others`` are checked, and the locks below ``folder``.
+    """
+
+    folder: Path
+    runs: Path
+    state: Path
+    tracking: str
+    experiment: str
+    searches: tuple[str, ...]
+    losses: tuple[str, ...]
+    trials: int
+    epochs: int
+    folds: int = 0
+    openings: int = 1
+    others: tuple[Path, ...] = ()
+
+    @property
+    def journals(self) -> tuple[Path, ...]:
+        """The journals of the searches' studies."""
+        return tuple(self.runs / name / "study.journal" for name in self.searches)
+
+
+def record_differences(left: Left, undisturbed: Left | None) -> list[str]:
+    """Return every difference between what is left and what is expected, also from an ``undisturbed`` twin."""
+    trials = read_trials(*left.journals)
+    said = [*trial_differences(trials, left), *(each for journal in left.journals for each in doubled_steps(journal))]
+    if undisturbed is not None:
+        called = dict(zip(left.searches, undisturbed.searches, strict=True))
+        said += undisturbed_differences(trials, read_trials(*undisturbed.journals), called)
+        for here, there in called.items():
+            if scores(left.runs, here) != scores(undisturbed.runs, there):
+                said.append(f"{here} has other scores of its test than undisturbed.")
+    said += [*tracking_differences(left), *ledger_differences(left)]
+    for folder in (left.runs, *left.others):
+        said += file_differences(folder) if folder.exists() else []
+    return said + lock_differences(left.folder)
+
+
 # The studies: exactly the trials asked for, each epoch once, and what an undisturbed search came to.
 
 NOT_COMPARED = ("outcome",)
@@ -33,10 +78,10 @@ TIMES = ("start", "end", "checkpoint")
 """Of an epoch: when it was trained, and by which attempt."""
 
 
-def read_trials(journal: Path) -> Trials:
-    """Return the trials of all studies in a journal; none before there is one."""
+def read_trials(*journals: Path) -> Trials:
+    """Return the trials of all studies in journals; none before there is one."""
     found: Trials = {}
-    if journal.exists():
+    for journal in filter(Path.exists, journals):
         storage = JournalStorage(JournalFileBackend(str(journal)))
         for study in storage.get_all_studies():
             search, _, name = study.study_name.partition("/")
@@ -45,14 +90,14 @@ def read_trials(journal: Path) -> Trials:
     return found
 
 
-def count_epochs(journal: Path) -> int:
+def count_epochs(*journals: Path) -> int:
     """Return the number of stored epochs."""
-    return sum(len(epochs_in(trial)) for trial in read_trials(journal).values())
+    return sum(len(epochs_in(trial)) for trial in read_trials(*journals).values())
 
 
-def epochs_of_running(journal: Path) -> dict[str, int]:
+def epochs_of_running(*journals: Path) -> dict[str, int]:
     """Return the number of epochs that each running trial has stored, by its name."""
-    running = {key: trial for key, trial in read_trials(journal).items() if trial.state.name == "RUNNING"}
+    running = {key: trial for key, trial in read_trials(*journals).items() if trial.state.name == "RUNNING"}
     return {_named(key): len(epochs_in(trial)) for key, trial in running.items()}
 
 
@@ -61,37 +106,25 @@ def _named(key: tuple[str, str, int]) -> str:
     return f"{search}/{study} trial {number}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The trials of each loss in each search, the epochs of each, and in how many folds, 0 without any."""
-
-    searches: tuple[str, ...]
-    losses: tuple[str, ...]
-    trials: int
-    epochs: int
-    folds: int = 0
-
-
-def trial_differences(trials: Trials, asked: Asked) -> list[str]:
+def trial_differences(trials: Trials, left: Left) -> list[str]:
     """Return what is missing or unfinished."""
     said = []
-    for search in asked.searches:
-        for loss in asked.losses:
-            numbers = sorted(number for name, study, number in trials if (name, study) == (search, loss))
-            if numbers != list(range(asked.trials)):
-                said.append(f"{search}/{loss} has the trials {numbers} and was asked for {asked.trials}.")
+    for search, loss in product(left.searches, left.losses):
+        numbers = sorted(number for name, study, number in trials if (name, study) == (search, loss))
+        if numbers != list(range(left.trials)):
+            said.append(f"{search}/{loss} has the trials {numbers} and was asked for {left.trials}.")
     for key, trial in trials.items():
-        said += [f"{_named(key)} {sentence}" for sentence in _of_one(trial, asked)]
+        said += [f"{_named(key)} {sentence}" for sentence in _of_one(trial, left)]
     return said
 
 
-def _of_one(trial: FrozenTrial, asked: Asked) -> list[str]:
+def _of_one(trial: FrozenTrial, left: Left) -> list[str]:
     if trial.state.name != "COMPLETE":
         return [f"is {trial.state.name}: {trial.user_attrs.get('outcome', 'no outcome')}."]
     said = []
     alone = trial.user_attrs.keys() & {"fold", "half"}  # for the test, or to confirm
-    folds = range(1, asked.folds + 1) if asked.folds and not alone else [None]
-    wanted = [(fold, epoch) for fold in folds for epoch in range(1, trial.user_attrs.get("epochs", asked.epochs) + 1)]
+    folds = range(1, left.folds + 1) if left.folds and not alone else [None]
+    wanted = [(fold, epoch) for fold in folds for epoch in range(1, trial.user_attrs.get("epochs", left.epochs) + 1)]
     records, steps = epochs_in(trial), dict(sorted(trial.intermediate_values.items()))
     if (found := [(record.get("fold"), record["epoch"]) for record in records]) != wanted:
         said.append(f"has the epochs {found}, not {wanted}.")
@@ -142,14 +175,12 @@ def _comparable(trial: FrozenTrial) -> dict[str, Any]:
 # MLflow.
 
 
-def tracking_differences(
-    runs: Path, searches: tuple[str, ...], losses: tuple[str, ...], experiment: str, tracking: str
-) -> list[str]:
-    """Return where the runs in MLflow at the address ``tracking`` are not the studies of the searches."""
+def tracking_differences(left: Left) -> list[str]:
+    """Return where the runs in MLflow are not the studies of the searches."""
     said = []
-    for search in searches:
+    for search in left.searches:
         try:
-            assert_mlflow_equals_the_studies(runs, search, losses, experiment, tracking=tracking)
+            assert_mlflow_equals_the_studies(left.runs, search, left.losses, left.experiment, tracking=left.tracking)
         except Exception:  # a missing tag or metric is another error than a wrong one
             said.append(f"MLflow differs from the studies of {search}: {traceback.format_exc(limit=-1)}")
     return said
@@ -160,20 +191,20 @@ def tracking_differences(
 LEDGER = "test_openings.jsonl"
 
 
-def ledger_differences(runs: Path, state: Path, searches: tuple[str, ...], openings: int) -> list[str]:
-    """Return where the ledgers in the runs folder and the user's state folder lack ``openings``, each read once."""
+def ledger_differences(left: Left) -> list[str]:
+    """Return where the ledgers in the runs folder and the user's state folder lack openings, each read once."""
     said = []
-    for file in (runs / LEDGER, state / "holdout" / LEDGER):
+    for file in (left.runs / LEDGER, left.state / "holdout" / LEDGER):
         lines = _lines(file)
         opened = [line["id"] for line in lines if "id" in line]
         read = [line["read"] for line in lines if "read" in line]
-        if len(opened) != openings:
-            said.append(f"{file} has {len(opened)} openings, not {openings}.")
+        if len(opened) != left.openings:
+            said.append(f"{file} has {len(opened)} openings, not {left.openings}.")
         if sorted(set(read)) != sorted(set(opened)) or len(read) != len(set(read)):
             said.append(f"{file} has the images of {read}, and the openings {opened}.")
-    known = {line["id"] for line in _lines(runs / LEDGER) if "id" in line}
-    for search in searches if openings else ():
-        scored = [entry["id"] for entry in json.loads((runs / search / "test.json").read_text())["openings"]]
+    known = {line["id"] for line in _lines(left.runs / LEDGER) if "id" in line}
+    for search in left.searches if left.openings else ():
+        scored = [entry["id"] for entry in json.loads((left.runs / search / "test.json").read_text())["openings"]]
         if len(scored) != 1 or not set(scored) <= known:
             said.append(f"{search}/test.json has scores of {scored}, the ledger of {sorted(known)}.")
     return said

@@ -1,7 +1,10 @@
-"""A scenario: an undisturbed search, then searches with faults until their number is reached; and the summary."""
+"""The scenarios: an undisturbed search each, then searches with faults until their number is reached; the summary."""
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -9,9 +12,36 @@ from rich.table import Table
 
 from soak.driving import Injected, Log, Search
 from soak.faults import schedule
-from soak.scenarios import Scenario
-from soak.verdict import differences
-from soak.world import services, world
+from soak.scenarios import SCENARIOS, Scenario
+from soak.world import services, why_not, world
+
+
+def soak(
+    seed: int, faults: int, names: Sequence[str] | None, kinds: Sequence[str] | None, folder: Path, console: Console
+) -> int:
+    """Run in ``folder``, all scenarios and kinds of faults unless some are named; return the exit code."""
+    scenarios = [SCENARIOS[name] for name in names or SCENARIOS]
+    if kinds:
+        possible = [replace(each, faults=tuple(kind for kind in each.faults if kind in kinds)) for each in scenarios]
+        scenarios = [each for each in possible if each.faults]
+    for scenario in list(scenarios):
+        if reason := why_not(scenario):
+            console.print(f"{scenario.name} is skipped: it {reason}.")
+            scenarios.remove(scenario)
+    log = Log(folder / "log.jsonl")
+    log.write(seed=seed, faults=faults, scenarios=[scenario.name for scenario in scenarios])
+    console.print(f"Seed {seed}, {faults} faults; {folder}", highlight=False, soft_wrap=True)
+    injected: list[Injected] = []
+    found: dict[str, Sequence[str]] = {}
+    began = time.monotonic()
+    for number, scenario in enumerate(scenarios):
+        share = math.ceil((faults - len(injected)) / (len(scenarios) - number))
+        of_scenario, differences = rounds(scenario, seed, share, folder / scenario.name, log, console)
+        injected += of_scenario
+        found |= differences
+    show(injected, found, console)
+    console.print(f"{time.monotonic() - began:.0f} s.")
+    return int(any(found.values()))
 
 
 def rounds(
@@ -26,14 +56,14 @@ def rounds(
         undisturbed = stack.enter_context(world(scenario, here, folder / "0", "soak-0"))
         calm = Search(undisturbed, log)
         calm.run([])
-        found[undisturbed.mark] = [*calm.trouble, *differences(undisturbed, None)]
+        found[undisturbed.mark] = calm.differences(None)
         number = 0
         while planned:
             number += 1
             with world(scenario, here, folder / str(number), f"soak-{number}") as made:
                 search = Search(made, log)
                 done = search.run(planned)
-                found[made.mark] = [*search.trouble, *differences(made, undisturbed)]
+                found[made.mark] = search.differences(undisturbed)
                 planned = planned[max(1, done) :]
             injected += search.injected
             log.write(search=made.mark, differences=found[made.mark])

@@ -10,9 +10,9 @@ from support.services import needs_ray
 
 from soak.driving import Log, Search
 from soak.faults import FAULTS, Planned
-from soak.scenarios import SCENARIOS, sleeping
+from soak.oracle import read_trials
+from soak.scenarios import SCENARIOS
 from soak.tools.processes import RUN
-from soak.verdict import differences, trials_of
 from soak.world import services, world
 
 EPOCHS = 8
@@ -52,19 +52,18 @@ def test_a_search_that_is_broken_again_and_again_is_whole(
     monkeypatch.setenv(RUN, uuid.uuid4().hex)
     scenario = SCENARIOS[name]
     if name != "campaign":
-        scenario = replace(scenario, content=sleeping(TRIALS, EPOCHS), trials=TRIALS, epochs=EPOCHS)
+        scenario = replace(scenario, trials=TRIALS, epochs=EPOCHS)
     with (
         services(scenario, tmp_path / "services") as here,
         world(scenario, here, tmp_path / "broken", "broken") as broken,
     ):
         search = Search(broken, Log(tmp_path / "log.jsonl"))
         assert search.run(PLANNED[name]) == len(PLANNED[name]), broken.said()
-        assert search.trouble == []
         codes = [(fault.fault, (-9,) if fault.fault == "driver killed" else ()) for fault in PLANNED[name]]
         assert [(entry.fault, entry.codes) for entry in search.injected] == codes
-        assert differences(broken, None) == []
+        assert search.differences(None) == []
         assert name == "services" or "was lost (ActorDiedError); retrying" in " ".join(broken.said().split())
-        for trial in trials_of(broken).values() if name != "campaign" else ():
+        for trial in read_trials(*broken.left.journals).values() if name != "campaign" else ():
             told = [record["metrics"]["map_at_r"] for record in epochs_in(trial)]
             assert told == [
                 trial.user_attrs["seed"] % 1000 / 1000 * (1 - 2.0**-epoch) for epoch in range(1, EPOCHS + 1)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,9 +18,9 @@ from support.small_disk import SmallDisk, small_disk
 from support.stores import ftp_store
 
 from benchmarks.slots import SECONDS
-from soak.oracle import count_epochs, epochs_of_running
+from soak.oracle import Left, count_epochs, epochs_of_running
 from soak.scenarios import Scenario
-from soak.tools import clock, network
+from soak.tools import clock
 from soak.tools.network import Island, island
 from soak.tools.processes import DRIVER, RUN, Process, descendants, end, marked
 from soak.tools.store import FaultyHandler
@@ -39,37 +40,45 @@ OF_RAY = re.compile(r"raylet|gcs_server|ray/_private|ray/dashboard|ray::")
 
 def why_not(scenario: Scenario) -> str | None:
     """Return the missing requirement, as a clause after "it"; None if the scenario can run."""
-    if scenario.postgres and (Postgres.binaries() is None or os.getuid() != 0):
+    root = os.getuid() == 0
+    if scenario.postgres and (Postgres.binaries() is None or not root):
         return "needs Debian's package postgresql, and root to start it as its own user"
-    if scenario.disks and os.getuid() != 0:
+    if scenario.disks and not root:
         return "mounts file systems, which only root may"
-    if scenario.clock and (reason := clock.why_not()):
-        return reason
-    if scenario.island and (reason := network.why_not()):
-        return reason
+    if scenario.clock and not shutil.which("cc"):
+        return "needs a C compiler (Debian's package gcc)"
+    if scenario.island and not (root and shutil.which("ip")):
+        return "needs network namespaces: root, and Debian's package iproute2"
     return None
 
 
-@dataclass
 class Services:
-    """Services that the searches of a scenario share; None for those that it does not need."""
+    """Services that the searches of a scenario share, those that it needs."""
 
-    folder: Path
-    nodes: Nodes | None = None
-    second: Any = None
-    database: Postgres | None = None
-    tracking: MlflowServer | None = None
-    store: str | None = None
-    island: Island | None = None
+    second: Any
+    database: Postgres
+    tracking: MlflowServer
+    store: str
+    island: Island
 
-    def start_nodes(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario, self.folder = scenario, folder
+        self._nodes: Nodes | None = None
+
+    @property
+    def nodes(self) -> Nodes:
+        """The Ray cluster."""
+        assert self._nodes is not None
+        return self._nodes
+
+    def start_nodes(self) -> None:
         """Start a Ray cluster with the scenario's number of nodes."""
 
         def start() -> None:
-            self.nodes = Nodes(cpus=1, bare=True, address=self.island.here if self.island else None)
-            if self.island is not None:
+            self._nodes = Nodes(cpus=1, bare=True, address=self.island.here if self.scenario.island else None)
+            if self.scenario.island:
                 self.island.join(self.nodes.gcs_address)
-            if scenario.nodes > 1:
+            if self.scenario.nodes > 1:
                 self.second = self.nodes.add(cpus=1)
 
         _again_if_late(start)
@@ -78,17 +87,16 @@ class Services:
         """Add a second node, after the first second one died."""
 
         def add() -> None:
-            assert self.nodes is not None
             self.second = self.nodes.add(cpus=1)
 
         _again_if_late(add)
 
     def end_nodes(self) -> None:
         """End the cluster, which may be dead already."""
-        if self.nodes is not None:
+        if self._nodes is not None:
             with suppress(AssertionError):  # Ray's, that a process which died is still in its parent's list
-                self.nodes.shutdown()
-            self.nodes = self.second = None
+                self._nodes.shutdown()
+            self._nodes = None
         end([process for process in marked(RUN, os.environ[RUN]) if OF_RAY.search(process.title)])
 
 
@@ -110,7 +118,7 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
     """Yield the services of a scenario, in ``folder``; skip if this machine lacks them."""
     folder.mkdir(parents=True)
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        here = Services(folder)
+        here = Services(scenario, folder)
         token = folder / "token"
         token.write_text(TOKEN)
         token.chmod(0o600)
@@ -135,7 +143,7 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
 
             import_ray()
             stack.callback(here.end_nodes)
-            here.start_nodes(scenario)
+            here.start_nodes()
         yield here
 
 
@@ -153,20 +161,32 @@ class World:
     ends_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.runs, self.cache, self.state = (self.folder / name for name in ("runs", "cache", "state"))
-        self.searches = self.scenario.searches(self.name)
-        self.journals = tuple(self.runs / name / "study.journal" for name in self.searches)
-        server = self.services.tracking
-        self.tracking = server.url if server else f"sqlite:///{self.runs}/mlflow.db"
+        scenario, services = self.scenario, self.services
+        self.cache = self.folder / "cache"
+        runs, store = self.folder / "runs", services.folder / "store" / self.name
+        self.left = Left(
+            folder=self.folder,
+            runs=runs,
+            state=self.folder / "state",
+            tracking=services.tracking.url if scenario.postgres else f"sqlite:///{runs}/mlflow.db",
+            experiment=self.name,
+            searches=scenario.searches(self.name),
+            losses=scenario.losses,
+            trials=scenario.trials,
+            epochs=scenario.epochs,
+            folds=scenario.folds,
+            openings=scenario.openings,
+            others=(self.cache, *([store] if scenario.store else [])),
+        )
         self._said = self.folder / "said.txt"
         self.epochs_at_start = 0
         self.clock = clock.Clock(self.folder / "clock")
-        content = self.scenario.content(self.name, self.services.folder.parent / "images")
+        content = scenario.content(scenario, self.name, services.folder.parent / "images")
         base = content.get("base", content)
-        if server is not None:
-            base["tracking"] = {"uri": server.url}
-        if self.services.store is not None:
-            base["checkpoints"] = {"storage_path": f"{self.services.store}/{self.name}"}
+        if scenario.postgres:
+            base["tracking"] = {"uri": services.tracking.url}
+        if scenario.store:
+            base["checkpoints"] = {"storage_path": f"{services.store}/{self.name}"}
         self.file = write_search(self.folder / f"{self.name}.yaml", content)
 
     def start(self) -> None:
@@ -175,7 +195,7 @@ class World:
         if self.scenario.clock:
             program = [str(CLOCKED)]
         self.epochs_at_start = self.epochs()
-        command = [sys.executable, *program, "run", str(self.file), "--runs", str(self.runs)]
+        command = [sys.executable, *program, "run", str(self.file), "--runs", str(self.left.runs)]
         with self._said.open("ab") as said:
             self.driver = subprocess.Popen(
                 command, stdout=said, stderr=said, env=self.environment, start_new_session=True
@@ -188,19 +208,14 @@ class World:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
             "XDG_CACHE_HOME": str(self.cache),
-            "XDG_STATE_HOME": str(self.state),
+            "XDG_STATE_HOME": str(self.left.state),
             DRIVER: self.mark,
             **(self.clock.environment if self.scenario.clock else {}),
         }
         environment.pop("RAY_ADDRESS", None)  # of whoever runs this
-        if self.services.nodes is not None:
+        if self.scenario.nodes:
             environment["RAY_ADDRESS"] = self.services.nodes.gcs_address
         return environment
-
-    @property
-    def stores(self) -> tuple[Path, ...]:
-        """The folders of the checkpoints outside the runs folder."""
-        return (self.services.folder / "store" / self.name,) if self.services.store else ()
 
     @property
     def mark(self) -> str:
@@ -213,11 +228,11 @@ class World:
 
     def epochs(self) -> int:
         """Return the number of stored epochs."""
-        return sum(map(count_epochs, self.journals))
+        return count_epochs(*self.left.journals)
 
     def running(self) -> dict[str, int]:
         """Return the epochs of each running trial, by its name."""
-        return {name: epochs for journal in self.journals for name, epochs in epochs_of_running(journal).items()}
+        return epochs_of_running(*self.left.journals)
 
     def trainers(self) -> list[Process]:
         """Return the processes that train."""
@@ -229,11 +244,10 @@ class World:
 
     def processes(self) -> list[Process]:
         """Return the processes of the drivers, or of the nodes that they train on."""
-        return marked(RUN, os.environ[RUN]) if self.services.nodes else marked(DRIVER, self.mark)
+        return marked(RUN, os.environ[RUN]) if self.scenario.nodes else marked(DRIVER, self.mark)
 
     def postgres_processes(self) -> list[Process]:
         """Return the processes of the database server."""
-        assert self.services.database is not None
         first = self.services.database.pid
         return [Process(first, "postgres"), *descendants(first)]
 

@@ -1,8 +1,6 @@
 """A Ray node in a separate network, whose cable can be pulled."""
 
-import os
 import secrets
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -14,13 +12,6 @@ from support.services import run
 from soak.tools.processes import Process, end
 
 JOIN_S = 120.0
-
-
-def why_not() -> str | None:
-    """Return the reason why no network can be created here, None if it can."""
-    if shutil.which("ip") is None or os.getuid() != 0:
-        return "needs network namespaces: root, and Debian's package iproute2"
-    return None
 
 
 def _free_network() -> str:
