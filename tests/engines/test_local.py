@@ -36,7 +36,7 @@ Run = Callable[..., list[FrozenTrial]]
 
 @pytest.fixture
 def search(opened: Callable[..., OpenedSearch]) -> OpenedSearch:
-    search = opened(losses=[LOSS], search={"trials": 4, "pruner": "none"})
+    search = opened(losses=[LOSS], search={"trials": 3, "pruner": "none"})
     search.plan.images.make()
     return search
 
@@ -83,8 +83,8 @@ def epochs(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def assert_complete(trials: list[FrozenTrial]) -> None:
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
-    assert [sorted(trial.intermediate_values) for trial in trials] == [[1, 2, 3]] * 4
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
+    assert [sorted(trial.intermediate_values) for trial in trials] == [[1, 2, 3]] * 3
 
 
 def test_two_slots_train_two_trials_at_once_and_are_reused(run: Run, made_up: Local, folder: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_trial_whose_worker_ends_is_retried(
     (folder / fault).touch()
     assert_complete(run())
     assert not (folder / fault).exists()
-    assert [epoch for _, _, epoch in epochs(folder)].count(1) == 5, "one of four trials is trained again"
+    assert [epoch for _, _, epoch in epochs(folder)].count(1) == 4, "one of three trials is trained again"
     (message,) = [message for message in caplog.messages if "was lost" in message]
     assert said in message
     assert message.endswith("retrying.")
@@ -189,40 +189,36 @@ def test_a_worker_that_cannot_start_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 DRIVER = """
-import signal, time
+import signal, sys
+from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
 from search.config.sections import ResourcesSection
 from search.engines.local import Local
 
-engine = Local(ResourcesSection(cpus_per_trial=0.5), 2)
+engine = Local(ResourcesSection(), 1)
 with engine.session():
-    print(*(process._process.pid for process in engine._processes.values()), flush=True)
-    engine.map(time.sleep, [600, 600])
+    print(engine._processes[0]._process.pid, flush=True)
+    engine.map(Path.read_text, [Path(sys.argv[1])])
 """
 
 
-@pytest.fixture
-def driver() -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A driver with two busy workers, and their process ids."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, text=True, env=environment) as driver:
-        assert driver.stdout is not None
-        workers = [int(pid) for pid in driver.stdout.readline().split()]
-        assert all(map(alive, workers))
-        time.sleep(1)
-        yield driver, workers
-        driver.kill()
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_no_worker_outlives_its_driver(driver: tuple[subprocess.Popen[str], list[int]], number: int) -> None:
-    process, workers = driver
-    process.send_signal(number)
-    process.wait(60)
-    deadline = time.monotonic() + 60
-    while any(map(alive, workers)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def test_no_worker_outlives_its_driver(number: int, tmp_path: Path) -> None:
+    """A worker that is in the middle of a call."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    command = [sys.executable, "-c", DRIVER, str(pipe)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as driver:
+        assert driver.stdout is not None
+        worker = int(driver.stdout.readline())
+        with pipe.open("w"):  # once the worker reads
+            assert alive(worker)
+            driver.send_signal(number)
+            driver.wait(60)
+            deadline = time.monotonic() + 60
+            while alive(worker):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
 
 
 def alive(process: int) -> bool:

@@ -49,33 +49,31 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     return start
 
 
-FAILS_ONCE = """
-import os
-import subprocess
-from search.engines.ray_session import import_ray, ray_session
-from ray._private import services
+def test_a_start_that_failed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray asks for its node at the end of a start, when all of its processes run."""
+    session.import_ray()
+    from ray._private import services
 
-get_node = services.get_node
+    running: list[str] = []
 
-def late(*args):
-    services.get_node = get_node
-    raise TimeoutError("The node did not answer.")
+    def late(*_: Any) -> None:
+        running.extend(children())
+        raise TimeoutError("The node did not answer.")
 
-services.get_node = late  # Ray asks it at the end of a start, when all its processes run
-with ray_session() as ray:
+    monkeypatch.setattr(services, "get_node", late)
+    monkeypatch.setattr(session, "ATTEMPTS", 1)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(NoRay, match=r"The node did not answer\."), ray_session():
+        pass
+    assert {"gcs_server", "raylet"} <= {*running}
+    assert not {"gcs_server", "raylet"} & {*children()}
+
+
+def children() -> list[str]:
+    """The programs of this process's children."""
     listed = subprocess.run(["ps", "-A", "-o", "ppid=,stat=,comm="], capture_output=True, text=True, check=True).stdout
-    own = [line.split() for line in listed.splitlines()]
-    print(sorted(name for parent, state, name in own if parent == str(os.getpid()) and not state.startswith("Z")))
-"""
-
-
-def test_a_start_that_failed_leaves_no_process() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    done = subprocess.run(
-        [sys.executable, "-c", FAILS_ONCE], env=environment, capture_output=True, text=True, check=True, timeout=300
-    )
-    assert "Ray did not start (The node did not answer.); starting it again." in done.stderr
-    assert done.stdout.count("gcs_server") == done.stdout.count("raylet") == 1
+    found = [line.split(maxsplit=2) for line in listed.splitlines()]
+    return [name for parent, state, name in found if parent == str(os.getpid()) and not state.startswith("Z")]
 
 
 def test_retries_of_the_start_are_bounded(started: Any) -> None:
@@ -85,8 +83,7 @@ def test_retries_of_the_start_are_bounded(started: Any) -> None:
         ray_session(),
     ):
         pass
-    assert ray.calls.count("init local") == ATTEMPTS
-    assert ray.calls[-1] == "shutdown"
+    assert ray.calls == [*["init local", "shutdown"] * ATTEMPTS, "shutdown"]
 
 
 def test_a_given_cluster_is_tried_once(started: Any) -> None:

@@ -101,9 +101,7 @@ DAMAGED: dict[str, list[Damage]] = {
             "and after its last step",
         ),
         (
-            lambda left: _in_trial(
-                left, lambda entry: entry.get("user_attr", {}).get("seed") and entry.update(user_attr={"seed": 5})
-            ),
+            lambda left: _in_trial(left, lambda entry: "user_attrs" in entry and entry["user_attrs"].update(seed=5)),
             "small/proxy_anchor trial 1: seed is 5",
         ),
         (lambda left: _again(left.runs / LEDGER), "has 2 openings, not 1"),
