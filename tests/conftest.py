@@ -37,6 +37,7 @@ LONGEST = ("driver", "engines", "tracking", "wheel")
 SHARED = {
     "cluster": ("nodes: Nodes", "on_nodes"),
     "searches": ("kinds: Callable", "lot: FinishedCampaign"),
+    "reports": ("tested: Path",),
     "libraries": ("lightning_module", "lightning.pytorch"),
 }
 """What takes long and is made or imported once in a process -> words in the modules that use it."""

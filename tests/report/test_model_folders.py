@@ -16,9 +16,7 @@ from onnxruntime import InferenceSession
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from PIL import Image
 from support.commands import holdout_here, plain
-from support.finished_search import finish
 from support.services import ROOT
-from support.small_search import draw_folder, small_search
 
 import holdout
 from holdout import InvalidInput
@@ -35,20 +33,6 @@ LONG = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 127 + "x"
 TRAINING = {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16}
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search that is done, of two losses and with two folds; not to be changed."""
-    path = tmp_path_factory.mktemp("models")
-    content = small_search(
-        draw_folder(path / "images", images=6),
-        training=TRAINING,
-        search={"trials": 2},
-        selection={"finalists": 1, "seeds": 1},
-        split={"folds": 2},
-    )
-    return finish(path / "runs", content)
-
-
 def opening(runs: Path) -> tuple[dict[str, Any], Path]:
     (record,) = json.loads((runs / "small/test.json").read_text())["openings"]
     return record, runs / "small/test" / record["id"]
@@ -62,10 +46,10 @@ def kept_of(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Pa
 
 
 @pytest.mark.parametrize("loss", ["proxy_anchor", "pnp"])
-def test_the_chosen_model_embeds_bit_for_bit_as_the_test_did(runs: Path, loss: str) -> None:
+def test_the_chosen_model_embeds_bit_for_bit_as_the_test_did(tested: Path, loss: str) -> None:
     torch.set_num_threads(1)
-    model = holdout.open("small", runs=runs).best_model(loss, device="cpu")
-    kept, images = kept_of(runs, model)
+    model = holdout.open("small", runs=tested).best_model(loss, device="cpu")
+    kept, images = kept_of(tested, model)
     embeddings_ND = model.embed(images)
     assert np.array_equal(embeddings_ND[kept.sample_S].astype(np.float16), kept.embeddings_SD)
     similar_QN = embeddings_ND[kept.queries_Q].astype(np.float64) @ embeddings_ND.T.astype(np.float64)
@@ -73,8 +57,8 @@ def test_the_chosen_model_embeds_bit_for_bit_as_the_test_did(runs: Path, loss: s
     assert np.array_equal(similar_QN.argmax(axis=1), kept.neighbours_QK[:, 0])
 
 
-def test_it_is_the_first_seed_s_of_the_first_fold_whatever_it_scored(runs: Path) -> None:
-    search = stored_search(runs, "small")
+def test_it_is_the_first_seed_s_of_the_first_fold_whatever_it_scored(tested: Path) -> None:
+    search = stored_search(tested, "small")
     selection = Selection.load(search.folder.selection)
     for loss, chosen in selection.chosen.items():
         origin = json.loads((search.folder.model(loss) / "model.json").read_text())["origin"]
@@ -105,8 +89,8 @@ def test_where_the_first_training_failed_it_is_the_next_one_s() -> None:
     assert exported_trial(trials[:2], chosen) is None
 
 
-def test_its_card_says_what_the_records_say(runs: Path) -> None:
-    summary, model = holdout.open("small", runs=runs).summary, holdout.open("small", runs=runs).best_model("pnp")
+def test_its_card_says_what_the_records_say(tested: Path) -> None:
+    summary, model = holdout.open("small", runs=tested).summary, holdout.open("small", runs=tested).best_model("pnp")
     _, head, text = model.card.split("---\n", 2)
     assert yaml.safe_load(head)["tags"] == ["metric-learning", "image-retrieval", "pnp"]
     for entry in summary.losses.values():
@@ -128,11 +112,11 @@ numpy.save(sys.argv[2], model.embed(sys.argv[3:]))
 """
 
 
-def test_a_copy_of_the_folder_is_enough_in_a_fresh_process_without_the_services(runs: Path, tmp_path: Path) -> None:
+def test_a_copy_of_the_folder_is_enough_in_a_fresh_process_without_the_services(tested: Path, tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    model = holdout.open("small", runs=runs).best_model("pnp", device="cpu")
-    kept, images = kept_of(runs, model)
-    shutil.copytree(runs / "small/models/pnp", tmp_path / "model")
+    model = holdout.open("small", runs=tested).best_model("pnp", device="cpu")
+    kept, images = kept_of(tested, model)
+    shutil.copytree(tested / "small/models/pnp", tmp_path / "model")
     command = [sys.executable, "-c", PROGRAM, tmp_path / "model", tmp_path / "found.npy", *images]
     subprocess.run([*map(str, command)], cwd=ROOT, check=True)
     found = np.load(tmp_path / "found.npy")
@@ -140,9 +124,9 @@ def test_a_copy_of_the_folder_is_enough_in_a_fresh_process_without_the_services(
     assert np.array_equal(found[kept.sample_S].astype(np.float16), kept.embeddings_SD)
 
 
-def test_any_checkpoint_says_what_it_is_and_embeds(runs: Path) -> None:
+def test_any_checkpoint_says_what_it_is_and_embeds(tested: Path) -> None:
     """Also of a search that never came to its end."""
-    search = stored_search(runs, "small")
+    search = stored_search(tested, "small")
     for study, number in (("pnp", 0), ("proxy_anchor@confirm", 1)):
         folder = Path(search.trial_directory(study, number))
         (checkpoint, *_) = sorted(folder.rglob("best.safetensors"))
@@ -155,8 +139,8 @@ def test_any_checkpoint_says_what_it_is_and_embeds(runs: Path) -> None:
         assert model.embed(np.zeros((20, 30, 3), np.uint8)).shape == (1, 8)
 
 
-def test_the_folder_is_made_again_where_it_is_gone(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs, tmp_path / "runs")
+def test_the_folder_is_made_again_where_it_is_gone(tested: Path, tmp_path: Path) -> None:
+    shutil.copytree(tested, tmp_path / "runs")
     folder = tmp_path / "runs/small/models"
     before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
     assert len(before) == 6
@@ -166,16 +150,16 @@ def test_the_folder_is_made_again_where_it_is_gone(runs: Path, tmp_path: Path) -
     assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
-def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_path: Path) -> None:
+def test_there_is_none_before_the_choice_and_of_no_other_loss(tested: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no loss 'mpq'"):
-        holdout.open("small", runs=runs).best_model("mpq")
-    shutil.copytree(runs, tmp_path / "runs")
+        holdout.open("small", runs=tested).best_model("mpq")
+    shutil.copytree(tested, tmp_path / "runs")
     (tmp_path / "runs/small/selection.json").unlink()
     shutil.rmtree(tmp_path / "runs/small/models")
     with pytest.raises(InvalidInput, match="Nothing is selected yet"):
         holdout.open("small", runs=tmp_path / "runs").best_model("pnp")
     with pytest.raises(InvalidInput, match="is the folder of a search, not a model"):
-        holdout.load(str(runs / "small"))
+        holdout.load(str(tested / "small"))
 
 
 @pytest.mark.parametrize(
@@ -186,11 +170,11 @@ def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_pa
     ],
 )
 def test_a_wrong_export_writes_nothing(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], says: str
+    tested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
-    assert says in plain(holdout_here("export", "small", *more, "--runs", runs, code=2).stderr)
+    assert says in plain(holdout_here("export", "small", *more, "--runs", tested, code=2).stderr)
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
@@ -199,7 +183,7 @@ def test_a_wrong_export_writes_nothing(
     ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
 )
 def test_a_killed_export_is_repeated_and_embeds_as_the_chosen_model_in_every_form(
-    file: str, runs: Path, tmp_path: Path
+    file: str, tested: Path, tmp_path: Path
 ) -> None:
     torch.set_num_threads(1)
     program = f"""
@@ -212,7 +196,7 @@ def killing(path, target):
         os.kill(os.getpid(), signal.SIGKILL)
     return replace(path, target)
 Path.replace = killing
-program()(["export", "small", "--to", {LONG!r}, "--runs", {str(runs)!r}], standalone_mode=False)
+program()(["export", "small", "--to", {LONG!r}, "--runs", {str(tested)!r}], standalone_mode=False)
 """
     (other := tmp_path / ".other.1-0.draft").mkdir()
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False, capture_output=True, text=True)
@@ -220,14 +204,14 @@ program()(["export", "small", "--to", {LONG!r}, "--runs", {str(runs)!r}], standa
     assert not (tmp_path / LONG).exists()
     assert len(list(tmp_path.iterdir())) == 2, "its draft, which no command takes for a model"
     exported = tmp_path / LONG
-    said = json.loads(holdout_here("export", "small", "--to", exported, "--runs", runs, "--json").stdout)
+    said = json.loads(holdout_here("export", "small", "--to", exported, "--runs", tested, "--json").stdout)
     assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, LONG]
     names = ["README.md", "model.json", "model.onnx", "model.safetensors"]
     assert sorted(path.name for path in exported.iterdir()) == names
 
-    chosen = holdout.open("small", runs=runs).best_model(device="cpu")
+    chosen = holdout.open("small", runs=tested).best_model(device="cpu")
     model = holdout.load(exported, device="cpu")
-    _, images = kept_of(runs, chosen)
+    _, images = kept_of(tested, chosen)
     assert np.array_equal(model.embed(images), chosen.embed(images))
     assert (model.spec, model.spec.origin["loss"]) == (chosen.spec, said["loss"])
     for program in said["programs"]:
@@ -242,10 +226,10 @@ program()(["export", "small", "--to", {LONG!r}, "--runs", {str(runs)!r}], standa
     np.testing.assert_allclose(of_onnx, plain.embed(pixels), atol=1e-5)
 
 
-def test_without_the_training_images_nothing_can_be_checked(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs, tmp_path / "runs")
+def test_without_the_training_images_nothing_can_be_checked(tested: Path, tmp_path: Path) -> None:
+    shutil.copytree(tested, tmp_path / "runs")
     file = tmp_path / "runs/small/search.yaml"
-    file.write_text(file.read_text().replace(str(runs.parent / "images"), str(tmp_path / "gone")))
+    file.write_text(file.read_text().replace(str(tested.parent / "images"), str(tmp_path / "gone")))
     done = holdout_here("export", "small", "--to", tmp_path / "mine", "--runs", tmp_path / "runs", code=2)
     assert "dataset.root" in plain(done.stderr)
     assert not (tmp_path / "mine").exists()

@@ -7,15 +7,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import yaml
 from plotly import graph_objects
 from support.commands import holdout_here, plain
 from support.finished_search import finish, run_here
-from support.small_search import draw_folder, small_search
+from support.small_search import small_search
 
 from search.plan.runs import RunFolder
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-SELECTION = {"finalists": 1, "seeds": 1}
 VOID = {"meta", "link", "img", "br", "hr", "input", "wbr"}
 
 
@@ -81,32 +81,16 @@ def checked(text: str) -> Page:
     return page
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fourteen classes, one of them named like markup."""
-    root = draw_folder(tmp_path_factory.mktemp("report") / "images", classes=14)
-    (root / "class-13").rename(root / "<b onclick=alert(1)>$x$ & co")
-    return root
-
-
-@pytest.fixture(scope="module")
-def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a finished search; read-only."""
-    runs = tmp_path_factory.mktemp("finished") / "runs"
-    content = small_search(images, training=TRAINING, search={"trials": 3}, selection=SELECTION)
-    return finish(runs, content)
-
-
 @pytest.fixture
-def runs(finished: Path, tmp_path: Path) -> Path:
+def runs(tested: Path, tmp_path: Path) -> Path:
     """A copy that tests may change."""
-    return Path(shutil.copytree(finished, tmp_path / "runs"))
+    return Path(shutil.copytree(tested, tmp_path / "runs"))
 
 
 @pytest.fixture(scope="module")
-def written(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def written(tested: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of the finished search, which changes none of its files."""
-    runs = Path(shutil.copytree(finished, tmp_path_factory.mktemp("written") / "runs"))
+    runs = Path(shutil.copytree(tested, tmp_path_factory.mktemp("written") / "runs"))
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
     assert holdout_here("report", "small", "--runs", runs).stdout.strip() == str(runs / "small/report.html")
     assert {path: path.read_bytes() for path in before} == before
@@ -114,13 +98,13 @@ def written(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return (runs / "small/report.html").read_text()
 
 
-def test_a_finished_search_has_every_section(finished: Path, written: str) -> None:
+def test_a_finished_search_has_every_section(tested: Path, written: str) -> None:
     page = checked(written)
     sections = [entry["id"] for entry in page.of("section")]
     assert sections == ["answer", "comparison", "loss-proxy-anchor", "loss-pnp", "models", "again"]
     links = [entry["href"] for entry in page.of("a")]
     assert [f"#{name}" for name in sections] == links[1:]
-    summary = json.loads((finished / "small/summary.json").read_text())
+    summary = json.loads((tested / "small/summary.json").read_text())
     for entry in summary["losses"].values():
         assert f"{entry['test']['map_at_r']['mean']:.4f}" in page.text
         assert f"{entry['default']['test']['map_at_r']['mean']:.4f}" in page.text
@@ -148,10 +132,10 @@ def test_each_section_begins_with_its_table_and_few_sentences(written: str) -> N
     assert len(titles) == len(set(titles)) == 3
 
 
-def test_two_searches_are_one_report(images: Path, finished: Path, runs: Path) -> None:
+def test_two_searches_are_one_report(tested: Path, runs: Path) -> None:
     """The second has not opened its test."""
-    again = small_search(images, training=TRAINING, search={"trials": 1}, losses=["pnp"], selection=SELECTION)
-    finish(runs, {**again, "name": "other.one", "stages": ["search", "select"]})
+    again = yaml.safe_load((tested / "small/search.yaml").read_text())
+    finish(runs, {**again, "name": "other.one", "losses": ["pnp"], "stages": ["search", "select"]})
     page = checked(reported(runs, "small", "other.one"))
     assert "small/proxy_anchor" in page.text
     assert "other.one: pnp" in page.text
@@ -161,8 +145,8 @@ def test_two_searches_are_one_report(images: Path, finished: Path, runs: Path) -
 
 
 @pytest.mark.parametrize("epochs", [0, 1, 3], ids=["no epoch", "one epoch", "one trial and an epoch"])
-def test_a_search_that_has_just_begun(images: Path, tmp_path: Path, epochs: int) -> None:
-    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 3})
+def test_a_search_that_has_just_begun(image_folder: Path, tmp_path: Path, epochs: int) -> None:
+    content = small_search(image_folder, training=TRAINING, losses=["pnp"], search={"trials": 3})
     for search in run_here(tmp_path, [content], epochs=epochs):
         search.close()
     page = checked(reported(tmp_path, "small"))
