@@ -50,6 +50,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     return start
 
 
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_a_start_that_failed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray asks for its node at the end of a start, when all of its processes run."""
     session.import_ray()

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from onnxruntime import InferenceSession
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from PIL import Image
 from support.commands import holdout_here, plain
 from support.services import ROOT
 
@@ -24,8 +21,6 @@ from search.plan.stored import stored_search
 from search.selection.choice import Confirmation
 from search.selection.retrieval_file import RetrievalFile
 from search.selection.selection import Selection, exported_trial
-from trainables.data.augment import Frame
-from trainables.inference.embedder import Embedder
 from trainables.spec import derived_seed
 
 LONG = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 127 + "x"
@@ -45,10 +40,9 @@ def kept_of(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Pa
     return RetrievalFile.read(folder / "retrieval" / name), [runs.parent / "images" / key for key in keys]
 
 
-@pytest.mark.parametrize("loss", ["proxy_anchor", "pnp"])
-def test_the_chosen_model_embeds_bit_for_bit_as_the_test_did(tested: Path, loss: str) -> None:
+def test_the_chosen_model_embeds_bit_for_bit_as_the_test_did(tested: Path) -> None:
     torch.set_num_threads(1)
-    model = holdout.open("small", runs=tested).best_model(loss, device="cpu")
+    model = holdout.open("small", runs=tested).best_model("proxy_anchor", device="cpu")
     kept, images = kept_of(tested, model)
     embeddings_ND = model.embed(images)
     assert np.array_equal(embeddings_ND[kept.sample_S].astype(np.float16), kept.embeddings_SD)
@@ -182,9 +176,7 @@ def test_a_wrong_export_writes_nothing(
     "file",
     ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
 )
-def test_a_killed_export_is_repeated_and_embeds_as_the_chosen_model_in_every_form(
-    file: str, tested: Path, tmp_path: Path
-) -> None:
+def test_a_killed_export_is_repeated_and_embeds_as_the_chosen_model(file: str, tested: Path, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     program = f"""
 import os, signal
@@ -217,13 +209,6 @@ program()(["export", "small", "--to", {LONG!r}, "--runs", {str(tested)!r}], stan
     for program in said["programs"]:
         assert (program["reason"], program["difference"] <= 1e-5) == (None, True)
         assert f"| {program['file']} " in model.card.replace("\\_", "_")
-    pixels = np.stack([np.asarray(Image.open(path).convert("RGB").resize((16, 16))) for path in images[:5]])
-    frames = Frame(side=16, short_side=16)
-    plain = Embedder(model.network, replace(model.spec, frame=frames, decoded_side=16), "", torch.device("cpu"))
-    (of_onnx,) = InferenceSession(exported / "model.onnx").run(
-        None, {"images": pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255}
-    )
-    np.testing.assert_allclose(of_onnx, plain.embed(pixels), atol=1e-5)
 
 
 def test_without_the_training_images_nothing_can_be_checked(tested: Path, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_two_searches_of_one_experiment_share_its_views_and_repair_them(opened: 
     assert set(runs_of(searches[0], "loss")) == {f"small-{loss}/{loss}" for loss in LOSSES}
     client, experiment = client_of(searches[0])
     own = {f"params.`{name}`" for name in searches[0].plan.spaces[LOSSES[0]].default}
-    for damage in ("; rm -rf /", "[]", '{"state": "x"}', '{"state": "{}", "createdAt": {}}'):
+    for damage in ("[]", '{"state": "{}", "createdAt": {}}'):
         client.set_experiment_tag(experiment, "mlflow.sharedViewState.holdout-results", damage)
         synchronise(recorded_outcome(searches[0]), make_projection(searches[0].plan))
         assert own <= set(columns(views_of(searches[0])["holdout-results"]))

@@ -53,7 +53,7 @@ def running(tested: Path, image_folder: Path, tmp_path_factory: pytest.TempPathF
     (runs.parent / "private.txt").write_text("private content")
     shutil.copytree(tested, runs)
     content = small_search(image_folder, training=TRAINING, search={"trials": 6, "pruner": "median"})
-    (search,) = run_here(runs, [{**content, "name": "running"}], epochs=3)
+    (search,) = run_here(runs, [{**content, "name": "running"}], epochs=5)
     with RunFolder(runs, "running").only_driver():
         yield search
     search.close()
@@ -91,7 +91,7 @@ def test_a_running_trial_is_shown_with_its_values(server: Server, running: Opene
         ]
         for loss in running.config.loss_names
         for trial in running.study(loss, Stage.SEARCH).trials()
-        if trial.state.name == "running"
+        if trial.state.name == "RUNNING"
     }
     assert wanted
     assert {(entry["study"], entry["number"]): entry["values"] for entry in found["running"]} == wanted
