@@ -68,9 +68,9 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 def run(search: OpenedSearch, made_up: Local) -> Run:
     """Train the search with two workers."""
 
-    def run(engine: Local = made_up, *listeners: TrialListener) -> list[FrozenTrial]:
-        engine.run(TrialQueue(only(search_stage(search)), listeners), engine.slots())
-        assert engine.map(abs, [-2, -1]) == [2, 1], "the workers are free"
+    def run(*listeners: TrialListener) -> list[FrozenTrial]:
+        made_up.run(TrialQueue(only(search_stage(search)), listeners), made_up.slots())
+        assert made_up.map(abs, [-2, -1]) == [2, 1], "the workers are free"
         return list(search.trials(LOSS, Stage.SEARCH))
 
     return run
@@ -124,12 +124,15 @@ class Killer(TrialListener):
             os.kill(int(log.stem.rpartition("-")[2]), signal.SIGKILL)
 
 
-def test_a_real_training_resumes_from_its_checkpoint(run: Run) -> None:
-    killer = Killer()
-    with (engine := Local(HALF, max_concurrent=1)).session():
-        trials = run(engine, killer)
-    assert_complete(trials)
-    assert all(len(epochs_of(trial)) == 3 for trial in trials)
+def test_a_real_training_resumes_from_its_checkpoint(opened: Callable[..., OpenedSearch]) -> None:
+    search = opened(losses=[LOSS], search={"trials": 1, "pruner": "none"})
+    killer, engine = Killer(), Local(HALF, max_concurrent=1)
+    search.plan.images.make()
+    with engine.session():
+        engine.run(TrialQueue(only(search_stage(search)), [killer]), 1)
+    (trial,) = search.trials(LOSS, Stage.SEARCH)
+    assert trial.state == TrialState.COMPLETE
+    assert len(epochs_of(trial)) == 3
     said = "".join(log.read_text() for log in sorted((Path(killer.killed) / "logs").iterdir()))
     assert "Resuming after epoch" in said
     assert said.count("Training begins") == 2
@@ -152,10 +155,8 @@ class Spoiler(TrialListener):
             self.spec, running.spec = running.spec, self.spec or Unreadable()
 
 
-def test_a_trial_that_its_worker_cannot_read_is_retried(
-    run: Run, made_up: Local, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert_complete(run(made_up, Spoiler()))
+def test_a_trial_that_its_worker_cannot_read_is_retried(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    assert_complete(run(Spoiler()))
     (message,) = [message for message in caplog.messages if "was lost" in message]
     assert message.endswith("trial 0 was lost (its worker could not take it); retrying.")
 

@@ -7,10 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import pytest
 from support.mlflow_database import write_migrated
 from support.services import ROOT, free_port
 
@@ -18,35 +16,33 @@ SERVE = str(ROOT / "mlflow" / "serve.sh")
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
-def test_a_taken_port_is_said_at_once(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+def refused(*arguments: str | Path, cwd: Path | None = None) -> str:
+    """What the script says when it refuses its arguments."""
+    done = subprocess.run([SERVE, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=cwd)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_a_taken_port_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        begun = time.monotonic()
-        done = subprocess.run([SERVE, tmp_path, str(port)], capture_output=True, text=True, check=False)
-    assert time.monotonic() - begun < 5
-    assert done.returncode == 2
-    assert f"Port {port} is taken" in done.stderr
-    assert "answers" not in done.stdout
+        assert f"Port {port} is taken" in refused(tmp_path, str(port))
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("address", ["postgresql://u:a/hush@h/x", "postgresql://h/x?password=hush"])
-def test_a_password_that_all_could_read_is_refused_and_not_shown(address: str, tmp_path: Path) -> None:
-    done = subprocess.run([SERVE, "--database", address, tmp_path], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "holds a password" in done.stderr
-    assert "hush" not in done.stderr
+def test_a_password_that_all_could_read_is_refused_and_not_shown(tmp_path: Path) -> None:
+    for address in ("postgresql://u:a/hush@h/x", "postgresql://h/x?password=hush"):
+        said = refused("--database", address, tmp_path)
+        assert "holds a password" in said
+        assert "hush" not in said
 
 
-@pytest.mark.parametrize("port", ["0", "70000", "5000;touch x", "-1"])
-def test_a_port_that_is_none_is_refused(port: str, tmp_path: Path) -> None:
+def test_a_port_that_is_none_is_refused(tmp_path: Path) -> None:
     runs = tmp_path / 'it\'s a "folder" $(touch x)'
     runs.mkdir()
-    done = subprocess.run([SERVE, runs, port], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"PORT must be a whole number between 1 and 65535; it is {port}.\n"
+    for port in ("0", "70000", "5000;touch x", "-1"):
+        sentence = f"PORT must be a whole number between 1 and 65535; it is {port}.\n"
+        assert refused(runs, port, cwd=tmp_path) == sentence
     assert [path.name for path in tmp_path.rglob("*")] == [runs.name]
 
 
@@ -55,9 +51,7 @@ def test_the_options_are_explained_and_paths_to_be_quoted(tmp_path: Path) -> Non
     assert done.stdout.startswith("Start the MLflow server")
     assert all(word in done.stdout for word in ("--database URL", "--host ADDRESS", "--auth", "RUNS"))
     assert "#" not in done.stdout
-    done = subprocess.run([SERVE, tmp_path, "5001", "more"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "quote a path that has spaces" in done.stderr
+    assert "quote a path that has spaces" in refused(tmp_path, "5001", "more")
 
 
 def status(port: int, path: str, host: str, **headers: str) -> int:
