@@ -37,18 +37,15 @@ def test_a_path_that_passes_stays_one_word(name: str) -> None:
     assert found == f"[{python}]".encode()
 
 
-@pytest.mark.parametrize("name", ["my project", "it's", 'a"b', "a\\b", "a&b", "copy (1)", "$HOME"])
-def test_a_path_that_a_shell_takes_apart_is_refused(name: str) -> None:
-    (mistake,) = ray_mistakes(f"/home/{name}/bin/python")
-    assert f"/home/{name}/bin/python, because this path contains " in mistake
-    assert "virtual environment in a folder without it, or set resources.engine to local." in mistake
+def test_a_path_that_a_shell_takes_apart_is_refused_and_no_other() -> None:
+    for name in ("my_project-2.0+cu", "élan", "a#b", "~me", "a=b,c@d"):
+        assert ray_mistakes(f"/home/{name}/bin/python") == []
+    for name in ("my project", "it's", 'a"b', "a\\b", "a&b", "copy (1)", "$HOME"):
+        (mistake,) = ray_mistakes(f"/home/{name}/bin/python")
+        assert f"/home/{name}/bin/python, because this path contains " in mistake
+        assert "virtual environment in a folder without it, or set resources.engine to local." in mistake
     again = pickle.loads(pickle.dumps(mistake))  # as a sentence of an error does, between processes
     assert (again, again.found, again.advice) == (mistake, mistake.found, mistake.advice)
-
-
-@pytest.mark.parametrize("name", ["my_project-2.0+cu", "élan", "a#b", "~me", "a=b,c@d"])
-def test_a_path_that_is_one_word_is_not_refused(name: str) -> None:
-    assert ray_mistakes(f"/home/{name}/bin/python") == []
 
 
 @settings(max_examples=60, deadline=None)

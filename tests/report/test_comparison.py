@@ -181,36 +181,25 @@ def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
     options = [option for file in files for option in ("--output", file)]
     found = json.loads(holdout_here("compare", "one", "two_b", "--runs", runs, "--json", *options).stdout)
     assert found == compared(runs, "one", "two_b").model_dump(mode="json")
-    with files[0].open() as file:
-        records = list(csv.DictReader(file))
+    records = list(csv.DictReader(files[0].read_text().splitlines()))
     tests = [entry for entry in records if entry["stage"] == "test" and not entry["p"]]
-    assert len(tests) == 2 * len(found["rows"])
-    for entry, (row, metric) in zip(
-        tests, [(row, metric) for row in found["rows"] for metric in found["test_metrics"]], strict=True
-    ):
-        assert (entry["search"], entry["loss"], entry["role"], entry["metric"]) == (
-            row["search"], row["loss"], row["role"], metric,
-        )  # fmt: skip
-        assert float(entry["mean"]) == row["test"][metric]["mean"]
-        assert [float(entry["ci95_low"]), float(entry["ci95_high"])] == row["test"][metric]["ci95"]
+    expected = [(row, metric, row["test"][metric]) for row in found["rows"] for metric in found["test_metrics"]]
+    for entry, (row, metric, score) in zip(tests, expected, strict=True):
+        named = (entry["search"], entry["loss"], entry["role"], entry["metric"])
+        assert named == (row["search"], row["loss"], row["role"], metric)
+        assert float(entry["mean"]) == score["mean"]
+        assert [float(entry["ci95_low"]), float(entry["ci95_high"])] == score["ci95"]
     markdown, latex = files[1].read_text(), files[2].read_text()
-    for pair in found["pairs"]:
-        assert f" {100 * pair['difference']:+.1f} " in markdown
-        assert f" {100 * pair['difference']:+.1f} " in latex
-    tables = [block for block in markdown.split("\n\n") if block.startswith("|")]
+    for text in (markdown, latex):
+        assert all(f" {100 * pair['difference']:+.1f} " in text for pair in found["pairs"])
+        assert "two\\_b/pnp" in text
+    tables = [block.splitlines() for block in markdown.split("\n\n") if block.startswith("|")]
     assert len(tables) == 2
-    for table in tables:
-        widths = {line.replace("\\|", "").count("|") for line in table.splitlines()}
-        assert len(widths) == 1, "every line has the same cells"
-    assert "two\\_b/pnp" in markdown
-    assert "two\\_b/pnp" in latex
+    assert all(len({line.replace("\\|", "").count("|") for line in table}) == 1 for table in tables), "equal lines"
     assert "95 \\% interval" in latex
-    for rule in ("toprule", "midrule", "bottomrule"):
-        assert latex.count(f"\\{rule}") == 2
-    means = [f"{row['test'][metric]['mean']:.4f} $\\pm$" for row in found["rows"] for metric in found["test_metrics"]]
-    assert [mean for mean in means if mean not in latex] == []
+    assert [latex.count(f"\\{rule}") for rule in ("toprule", "midrule", "bottomrule", "begin{tabular}")] == [2] * 4
+    assert all(f"{score['mean']:.4f} $\\pm$" in latex for _, _, score in expected)
     assert ".." not in latex
-    assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 2
 
 
 OBJECTIVES = "different objectives and cannot be compared (one: map_at_r; two: recall_at_1)"

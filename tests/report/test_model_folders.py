@@ -157,22 +157,6 @@ def test_there_is_none_before_the_choice_and_of_no_other_loss(tested: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        (("--to", "there"), "--to is 'there', which already exists; name a new folder."),
-        (("--to", "new", "--loss", "mpq"), "small has no loss 'mpq'"),
-    ],
-)
-def test_a_wrong_export_writes_nothing(
-    tested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], says: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "there").mkdir()
-    assert says in plain(holdout_here("export", "small", *more, "--runs", tested, code=2).stderr)
-    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
-
-
-@pytest.mark.parametrize(
     "file",
     ["model.safetensors", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.json", "model.onnx"))],
 )
@@ -211,10 +195,18 @@ program()(["export", "small", "--to", {LONG!r}, "--runs", {str(tested)!r}], stan
         assert f"| {program['file']} " in model.card.replace("\\_", "_")
 
 
-def test_without_the_training_images_nothing_can_be_checked(tested: Path, tmp_path: Path) -> None:
+def test_an_export_that_is_refused_writes_nothing(
+    tested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(tested, tmp_path / "runs")
     file = tmp_path / "runs/small/search.yaml"
     file.write_text(file.read_text().replace(str(tested.parent / "images"), str(tmp_path / "gone")))
-    done = holdout_here("export", "small", "--to", tmp_path / "mine", "--runs", tmp_path / "runs", code=2)
-    assert "dataset.root" in plain(done.stderr)
-    assert not (tmp_path / "mine").exists()
+    (tmp_path / "here" / "there").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    for runs, more, says in (
+        (tested, ("--to", "there"), "--to is 'there', which already exists; name a new folder."),
+        (tested, ("--to", "new", "--loss", "mpq"), "small has no loss 'mpq'"),
+        (tmp_path / "runs", ("--to", "new"), "dataset.root"),
+    ):
+        assert says in plain(holdout_here("export", "small", *more, "--runs", runs, code=2).stderr)
+        assert [path.name for path in Path().rglob("*")] == ["there"]

@@ -6,11 +6,10 @@ import io
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 import pytest
-from support.driving import record
+from support.driving import train_side_by_side
 from support.made_search import made_search
 
 from search.driver.stages import confirm_stage, freeze, search_stage
@@ -26,35 +25,9 @@ from search.report.results import Comparison, Pair, stored_summary
 from search.report.sections.answer import answer, anytime_curves, outcome
 from search.report.summary import write_summary
 from search.stages import Role, Stage
-from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.study.trial_queue import QueuedStage, TrialQueue
 
 # The search and its confirmations, driven with drawn values; few params, so some are proposed more than once.
-
-
-def train_at_random(queue: TrialQueue, generator: random.Random) -> None:
-    """Train three trials at a time; a tenth of the epochs of a search end with a failure."""
-    live: list[RunningTrial] = []
-    while True:
-        while len(live) < 3 and (job := queue.next_trial()):
-            live.append(job)
-        if not live:
-            return
-        job = generator.choice(live)
-        epoch = job.spec.epochs - left(job)
-        if job.stage is Stage.SEARCH and job.number and generator.random() < 0.1:
-            failed = {"cause": "DIVERGED", "reason": "the loss is nan"}
-            goes_on = queue.on_trial_result(job, {"records": [], "finished": False, "failure": failed})
-        else:
-            news = {"records": [record(epoch + 1, round(generator.random(), 3))], "finished": left(job) == 1}
-            goes_on = queue.on_trial_result(job, news)
-        if not goes_on:
-            live.remove(job)
-
-
-def left(job: RunningTrial) -> int:
-    """The epochs that a trial has not reported yet."""
-    trial = job.study.trial(job.number)
-    return job.spec.epochs - sum(name.startswith("epoch:") for name in trial.user_attrs)
 
 
 def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
@@ -72,7 +45,8 @@ def test_the_values_of_a_search_are_the_same_everywhere(opened: Callable[..., Op
         selection={"finalists": 2, "seeds": 2},
     )
     stages = stages_of(search) if chosen else iter([search_stage(search)])
-    train_at_random(TrialQueue(stages), random.Random(crc32(f"0{chosen}".encode())))
+    generator = random.Random(0)
+    train_side_by_side(TrialQueue(stages), 3, lambda job, epoch: round(generator.random(), 3))
     if chosen:
         freeze(search)
     summary = write_summary(search)

@@ -127,9 +127,6 @@ def test_each_section_begins_with_its_table_and_few_sentences(written: str) -> N
     first = sections[0].partition('<figure id="test-map_at_r"')
     assert "<table>" in first[0]
     assert first[1]
-    pictures = re.findall(r"<h3>(.*?)</h3>", page)
-    titles = [title for title in pictures if title.startswith(("The search: ", "map_at_r on", "recall_at_1 on"))]
-    assert len(titles) == len(set(titles)) == 3
 
 
 def test_two_searches_are_one_report(tested: Path, runs: Path) -> None:
@@ -144,7 +141,7 @@ def test_two_searches_are_one_report(tested: Path, runs: Path) -> None:
     assert "Test values: the test classes are sealed" in text
 
 
-@pytest.mark.parametrize("epochs", [0, 1, 3], ids=["no epoch", "one epoch", "one trial and an epoch"])
+@pytest.mark.parametrize("epochs", [0, 3], ids=["no epoch", "one trial and an epoch"])
 def test_a_search_that_has_just_begun(image_folder: Path, tmp_path: Path, epochs: int) -> None:
     content = small_search(image_folder, training=TRAINING, losses=["pnp"], search={"trials": 3})
     for search in run_here(tmp_path, [content], epochs=epochs):

@@ -136,7 +136,7 @@ def corrected(rows: dict[int, Floats], counts: NDArray[np.int64]) -> dict[tuple[
     return {(a, b): tested.contrast({a: 1, b: -1}, len(pairs)).p_corrected for a, b in pairs}
 
 
-@pytest.mark.parametrize(("seeds", "seed_sd", "class_sd"), [(2, 0.01, 1.0), (3, 1.0, 0.1), (2, 0.5, 1.0)])
+@pytest.mark.parametrize(("seeds", "seed_sd", "class_sd"), [(2, 0.01, 1.0), (3, 1.0, 0.1)])
 def test_equal_rows_rarely_differ(seeds: int, seed_sd: float, class_sd: float) -> None:
     """At most 6 in 100 tables by design; 9.5 leaves three standard errors of 400 tables."""
     counts = np.array([5, 60, 12, 9, 30, 20, 14])
@@ -201,18 +201,6 @@ def test_a_contrast_is_within_a_margin_exactly_if_both_one_sided_tests_reject(
     assert moved(0).is_within(margin) == expected
 
 
-def test_all_intervals_of_a_table_hold_at_once() -> None:
-    """95 times in 100 by design; 91.5 leaves three standard errors of 400 tables."""
-    counts, apart = np.ones(48, dtype=np.int64), 2.0
-    held = []
-    for rows in tables(np.random.default_rng(9), 5, 3, 48, 1.0, 0.5):
-        tested = ScoredRows({row: scores + apart * row for row, scores in rows.items()}, counts)
-        pairs = list(itertools.combinations(rows, 2))
-        ends = [tested.contrast({a: 1, b: -1}, len(pairs)).ci95 for a, b in pairs]
-        held.append(all(low <= apart * (a - b) <= high for (a, b), (low, high) in zip(pairs, ends, strict=True)))
-    assert np.mean(held) >= 0.915
-
-
 # Means over seeds.
 
 
@@ -253,23 +241,3 @@ def test_intervals_of_metrics_stay_between_0_and_1() -> None:
 def test_which_metrics_are_bounded() -> None:
     assert all(map(is_bounded, ("recall_at_1", "map_at_r", "ndcg_at_20", "map", "nmi", "f1")))
     assert not any(map(is_bounded, ("dists_intra", "dists_ratio", "hubness")))
-
-
-def covers(found: SeedStatistics, truth: float) -> bool:
-    assert found.ci95 is not None
-    low, high = found.ci95
-    return low <= truth <= high
-
-
-def test_intervals_of_correlated_folds_cover_the_truth() -> None:
-    """What a seed does to all of its folds, and what a fold is like for all seeds; the folds are always the same."""
-    generator = np.random.default_rng(1)
-    seeds, folds = np.repeat([0, 1, 2], 5), np.tile([0.04, 0.02, 0, -0.02, -0.04], 3)
-    by_seed = np.repeat(generator.normal(0, 0.03, (600, 3)), 5, axis=1)
-    draws = 0.6 + by_seed + folds + generator.normal(0, 0.01, (600, 15))
-
-    def coverage(of: Sequence[int] | None) -> float:
-        return float(np.mean([covers(over_seeds(row, of), 0.6) for row in draws.tolist()]))
-
-    assert coverage(seeds.tolist()) == pytest.approx(0.95, abs=0.02)
-    assert coverage(None) < 0.85, "folds taken for independent draws would cover it just as well"

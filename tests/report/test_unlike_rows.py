@@ -42,15 +42,12 @@ def told(runs: Path, *names: str) -> list[str]:
     return [*unlike_told(folders, [row for folder in folders for row in Summary.load(folder.summary).rows])]
 
 
-def test_searches_that_differ_are_named(runs: Path) -> None:
+def test_searches_and_losses_that_differ_are_named(runs: Path) -> None:
     assert told(runs, "plain") == told(runs, "plain", "same") == []
     assert told(runs, "plain", "gem", "same") == [
         f"{UNLIKE}model.pooling is avg in plain, same, but gem in gem; "
         "training.image_size is 16 in plain, same, but 20 in gem"
     ]
-
-
-def test_losses_that_differ_are_named(runs: Path) -> None:
     assert told(runs, "by-loss") == [f"{UNLIKE}model.pooling is avg in proxy_anchor, but gem in pnp"]
     assert told(runs, "by-loss", "same") == [
         f"{UNLIKE}model.pooling is avg in by-loss/proxy_anchor, same, but gem in by-loss/pnp"

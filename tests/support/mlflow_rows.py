@@ -1,5 +1,6 @@
 """A row-by-row comparison of MLflow with the studies."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,11 @@ def assert_mlflow_equals_the_studies(
                     history = client.get_metric_history(run.info.run_id, metric)
                     assert sorted((entry.step, entry.value) for entry in history) == told, metric
     assert not runs_by_trial
+
+
+def everything_in(database: Path) -> tuple[list[str], dict[Path, int]]:
+    """Return all rows of a database of MLflow's and the modification time of each artifact beside it."""
+    with sqlite3.connect(database) as opened:
+        rows = list(opened.iterdump())
+    artifacts = (database.parent / "mlartifacts").rglob("*")
+    return rows, {path: path.stat().st_mtime_ns for path in artifacts}

@@ -1,12 +1,11 @@
 """A campaign in MLflow: a run with its table above the runs of its searches."""
 
-import sqlite3
 from pathlib import Path
 
 from mlflow import MlflowClient
 from support.commands import holdout_here, stored
 from support.kinds import FinishedCampaign
-from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.mlflow_rows import assert_mlflow_equals_the_studies, everything_in
 from support.tampered import Copied
 
 STUDIES = ("pnp", "pnp@confirm", "pnp@final")
@@ -20,8 +19,7 @@ def test_a_sync_shows_the_campaign_above_its_searches_once(lot: FinishedCampaign
     for _ in range(2):
         done = holdout_here("sync", "lot", "--runs", runs)
         assert f"all {trials} trials of lot" in done.stdout
-        with sqlite3.connect(runs / "mlflow.db") as database:
-            rows.append(list(database.iterdump()))
+        rows.append(everything_in(runs / "mlflow.db"))
     assert rows[0] == rows[1]
 
     for name in names:

@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from PIL import Image
 from support.commands import holdout_here
 from support.finished_search import run_here
 from support.mlflow_database import write_migrated
+from support.mlflow_rows import everything_in
 from support.services import MlflowServer, free_port
 from support.small_search import GLYPHS
 
@@ -112,14 +112,6 @@ def logged(search: OpenedSearch, client: MlflowClient) -> dict[str, LoggedModel]
 
 def embeddings_of(folder: Path, images: list[Path]) -> np.ndarray:
     return load_model(str(folder), device="cpu").embed(images)
-
-
-def everything_in(database: Path) -> tuple[list[str], dict[Path, int]]:
-    """Return all rows of the server's database and the modification time of each artifact."""
-    with sqlite3.connect(database) as opened:
-        rows = list(opened.iterdump())
-    artifacts = (database.parent / "mlartifacts").rglob("*")
-    return rows, {path: path.stat().st_mtime_ns for path in artifacts}
 
 
 def test_the_chosen_model_of_each_loss_is_one_of_its_run(

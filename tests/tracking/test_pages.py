@@ -2,7 +2,6 @@
 
 import getpass
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from support.commands import holdout_here, plain
 from support.driving import drive
+from support.mlflow_rows import everything_in
 
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise, where_to_look
@@ -54,14 +54,6 @@ def views_of(search: OpenedSearch) -> dict[str, dict[str, Any]]:
     prefix = "mlflow.sharedViewState."
     tags = client.get_experiment(experiment).tags
     return {key.removeprefix(prefix): json.loads(value) for key, value in tags.items() if key.startswith(prefix)}
-
-
-def everything_in(search: OpenedSearch) -> tuple[list[str], dict[Path, int]]:
-    """Return all rows of MLflow's database and the modification time of each artifact."""
-    with sqlite3.connect(search.plan.folder.tracking.removeprefix("sqlite:///")) as database:
-        rows = list(database.iterdump())
-    artifacts = (search.plan.folder.runs / "mlartifacts").rglob("*")
-    return rows, {path: path.stat().st_mtime_ns for path in artifacts}
 
 
 def test_one_run_sums_the_search_up_and_keeps_its_files(search: OpenedSearch, tmp_path: Path) -> None:
@@ -195,14 +187,15 @@ def test_two_searches_of_one_experiment_share_its_views_and_repair_them(opened: 
     for search in searches:
         drive(search)
         synchronise(recorded_outcome(search), make_projection(search.plan))
-    before = everything_in(searches[0])
+    database = searches[0].plan.folder.runs / "mlflow.db"
+    before = everything_in(database)
     assert len(before[1]) > 4
     for search in searches:
         synchronise(recorded_outcome(search), make_projection(search.plan))
         assert {f"params.`{name}`" for name in search.plan.spaces[search.config.loss_names[0]].default} <= set(
             columns(views_of(search)["holdout-results"])
         )
-    assert everything_in(searches[0]) == before
+    assert everything_in(database) == before
     assert set(runs_of(searches[0], "loss")) == {f"small-{loss}/{loss}" for loss in LOSSES}
     client, experiment = client_of(searches[0])
     own = {f"params.`{name}`" for name in searches[0].plan.spaces[LOSSES[0]].default}

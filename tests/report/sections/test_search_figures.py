@@ -370,14 +370,14 @@ def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
 
 def test_importances_find_what_matters_among_pruned_trials() -> None:
     first = 0
-    for seed in range(8):
+    for seed in range(4):
         found = importances(halved(seed, 24, 0.1), (2, 4, EPOCHS), ["idle", "weak", "strong"])
         assert found is not None
         assert sum(found.shares.values()) == pytest.approx(1)
         assert found.rungs[2] == 24
         assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
         first += next(iter(found.shares)) == "strong"
-    assert first >= 6
+    assert first >= 3
 
 
 def test_importances_need_ten_trials() -> None:
